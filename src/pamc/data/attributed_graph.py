@@ -1,0 +1,218 @@
+"""The one container of pamc: rows with features, optionally joined by edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.errors import DataError
+
+__all__ = ["AttributedGraph", "Features", "check_edges", "check_features"]
+
+Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
+
+_ROWS_PER_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class AttributedGraph:
+    """N rows of d features, with or without edges between them.
+
+    Everything is checked once, here; the layers behind trust it. Labels ride along for the metrics and never reach
+    training.
+
+    Parameters
+    ----------
+    features
+        (N, d) floating-point array, or scipy CSR matrix. Integers and booleans become float32.
+    edges
+        (2, E) integer array of row indices, as the source gave them (one or both directions), or None.
+    edge_weight
+        (E,) positive weights, or None for all ones.
+    ids
+        (N,) strings or integers that name the rows, or None for 0 … N−1.
+    labels
+        (N,) integer classes, or None.
+    feature_names
+        d names, or None.
+    name
+        What the data are called in tables and records.
+    edges_are_neighbours
+        True when `edges` is a nearest-neighbour list made from the features, not a graph of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = AttributedGraph(np.eye(3), edges=np.array([[0, 1], [1, 2]]))
+    >>> graph.n_nodes, graph.n_features, graph.n_edges
+    (3, 3, 2)
+    """
+
+    features: Features
+    edges: NDArray[np.int64] | None = None
+    edge_weight: NDArray[np.floating[Any]] | None = None
+    ids: NDArray[Any] | None = None
+    labels: NDArray[np.int64] | None = None
+    feature_names: tuple[str, ...] | None = None
+    name: str = "data"
+    edges_are_neighbours: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        features = check_features(self.features, names=self.feature_names, ids=self.ids)
+        n_nodes, n_features = features.shape
+        object.__setattr__(self, "features", features)
+        if self.edges is not None:
+            edges, weight = check_edges(self.edges, self.edge_weight, n_nodes=n_nodes)
+            object.__setattr__(self, "edges", edges)
+            object.__setattr__(self, "edge_weight", weight)
+        elif self.edge_weight is not None:
+            raise DataError("edge_weight was given without edges")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", _check_labels(self.labels, n_nodes))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _check_ids(self.ids, n_nodes))
+        if self.feature_names is not None:
+            names = tuple(str(name) for name in self.feature_names)
+            if len(names) != n_features:
+                raise DataError(f"feature_names has {len(names)} names for {n_features} feature columns")
+            object.__setattr__(self, "feature_names", names)
+
+    @property
+    def n_nodes(self) -> int:
+        """N, the number of rows."""
+        return int(self.features.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """d, the number of feature columns."""
+        return int(self.features.shape[1])
+
+    @property
+    def n_edges(self) -> int:
+        """E, the number of edge lines as given."""
+        return 0 if self.edges is None else int(self.edges.shape[1])
+
+    @property
+    def row_ids(self) -> NDArray[Any]:
+        """(N,) the ids, or 0 … N−1 where none were given."""
+        return np.arange(self.n_nodes) if self.ids is None else self.ids
+
+    def without_labels(self) -> AttributedGraph:
+        """Return the same data with the labels taken off, which is what training is given."""
+        return replace(self, labels=None)
+
+
+def check_features(
+    features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None
+) -> Features:
+    """Return features as a finite (N, d) float array or CSR matrix, or say which cell is wrong.
+
+    The argument is never modified and is copied only when its type must change. O(N·d) time, O(d) memory beside it.
+    """
+    if sp.issparse(features):
+        matrix = sp.csr_matrix(features)
+        if matrix.dtype not in (np.float32, np.float64):
+            matrix = matrix.astype(np.float32)
+        bad = np.flatnonzero(~np.isfinite(matrix.data))
+        if len(bad):
+            row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+            raise _not_finite(row, int(matrix.indices[bad[0]]), matrix.data[bad[0]], len(bad), names, ids)
+        _check_shape(matrix.shape)
+        return matrix
+    array = np.asarray(features)
+    if array.ndim != 2:
+        raise DataError(f"features must be a 2-D array (rows × columns), got {array.ndim}-D of shape {array.shape}")
+    _check_shape(array.shape)
+    if array.dtype == object or array.dtype.kind in "USMmV":
+        raise DataError(f"features must be numbers, got dtype {array.dtype}")
+    if array.dtype.kind == "c":
+        raise DataError("features must be real numbers; complex data not supported")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32)
+    for start in range(0, len(array), _ROWS_PER_BLOCK):
+        block = array[start : start + _ROWS_PER_BLOCK]
+        finite = np.isfinite(block)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            count = int(array.size - np.isfinite(array).sum())
+            raise _not_finite(start + row, column, block[row, column], count, names, ids)
+    return array
+
+
+def check_edges(
+    edges: Any, edge_weight: Any = None, *, n_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]:
+    """Return (2, E) int64 edges within 0 … N−1 and their positive weights, or say which edge is wrong."""
+    array = np.asarray(edges)
+    if array.ndim != 2 or array.shape[0] != 2:
+        raise DataError(f"edges must have shape (2, E), got {array.shape}")
+    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.floor(array)).all()):
+        raise DataError(f"edges must be row indices (integers), got dtype {array.dtype}")
+    array = array.astype(np.int64, copy=False)
+    outside = np.flatnonzero(((array < 0) | (array >= n_nodes)).any(axis=0))
+    if len(outside):
+        first = ", ".join(f"{a}→{b}" for a, b in array[:, outside[:3]].T)
+        raise DataError(
+            f"{len(outside)} of {array.shape[1]} edges join rows that do not exist (rows are 0 to {n_nodes - 1}); "
+            f"the first: {first}"
+        )
+    if edge_weight is None:
+        return array, None
+    weight = np.asarray(edge_weight)
+    if weight.shape != (array.shape[1],):
+        raise DataError(f"edge_weight must have one value per edge ({array.shape[1]}), got shape {weight.shape}")
+    weight = weight.astype(weight.dtype if weight.dtype in (np.float32, np.float64) else np.float32, copy=False)
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if len(bad):
+        a, b = array[:, bad[0]]
+        raise DataError(
+            f"edge weights must be positive and finite: {len(bad)} of {len(weight)} are not; the first is "
+            f"{weight[bad[0]]:g} on edge {a}→{b}. Leave such edges out, or shift the weights"
+        )
+    return array, weight
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    n_nodes, n_features = shape
+    if n_nodes == 0:
+        raise DataError(f"Found array with 0 sample(s) (shape={shape}): there are no rows to cluster")
+    if n_features == 0:
+        raise DataError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
+
+
+def _not_finite(
+    row: int, column: int, value: Any, count: int, names: tuple[str, ...] | None, ids: NDArray[Any] | None
+) -> DataError:
+    what = "NaN" if np.isnan(value) else "inf"
+    where = f"row {row}" + (f" (id {ids[row]})" if ids is not None and row < len(ids) else "")
+    which = f"column {names[column]!r}" if names is not None and column < len(names) else f"column {column}"
+    return DataError(
+        f"Input X contains {what}: {where}, {which}"
+        + (f", and {count - 1} more cells that are not finite" if count > 1 else "")
+        + ". pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
+    )
+
+
+def _check_labels(labels: Any, n_nodes: int) -> NDArray[np.int64]:
+    array = np.asarray(labels)
+    if array.shape != (n_nodes,):
+        raise DataError(f"labels must have one value per row ({n_nodes}), got shape {array.shape}")
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64, copy=False)
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def _check_ids(ids: Any, n_nodes: int) -> NDArray[Any]:
+    array = np.asarray(ids)
+    if array.shape != (n_nodes,):
+        raise DataError(f"ids must have one value per row ({n_nodes}), got shape {array.shape}")
+    values, counts = np.unique(array.astype(str), return_counts=True)
+    repeated = values[counts > 1]
+    if len(repeated):
+        first = ", ".join(repr(str(value)) for value in repeated[:3])
+        raise DataError(f"{len(repeated)} ids occur more than once; the first: {first}. Ids must name one row each")
+    return array

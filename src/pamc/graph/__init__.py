@@ -1,0 +1,1 @@
+"""From edges or features to positive pairs."""

@@ -1,0 +1,1 @@
+"""Losses as functions and thin modules; no loss knows a model."""

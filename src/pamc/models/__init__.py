@@ -1,0 +1,1 @@
+"""Methods: an encoder and an objective each."""

@@ -1,0 +1,1 @@
+"""The mathematics of the paper: a dense reference, the edge-list form, label-free scores."""

@@ -1,0 +1,1 @@
+"""What a run gives: metrics, records, tables."""

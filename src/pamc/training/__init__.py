@@ -1,0 +1,1 @@
+"""The exact step, the one loop, the starts."""
