@@ -1,7 +1,7 @@
 """Every exception and warning of pamc.
 
-Each exception derives from :class:`PamcError` and from the builtin people expect, so that ``except ValueError`` works. The
-``exit_code`` is what the command returns.
+Each exception derives from :class:`PamcError` and from the builtin people expect, so that ``except ValueError`` works.
+The ``exit_code`` is what the command returns.
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""Device, number type, seeds, and the stamp that says where a result came from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pamc.errors import BackendError, ConfigError, UnknownNameError
+
+__all__ = ["PRECISIONS", "environment", "generator", "resolve_device", "resolve_dtype", "seed_for", "seed_of"]
+
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+
+_STAMPED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "duckdb", "typer", "rich", "triton")
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return the device to use: "auto" takes CUDA where there is one, else the CPU.
+
+    Examples
+    --------
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]) from None
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise BackendError(f"device {str(device)!r}: this torch sees no CUDA device; use 'cpu' or 'auto'")
+    if resolved.type not in ("cpu", "cuda"):
+        raise UnknownNameError("device", device, ["auto", "cpu", "cuda"])
+    return resolved
+
+
+def resolve_dtype(precision: str) -> torch.dtype:
+    """Return the floating-point type named by `precision`."""
+    if precision not in PRECISIONS:
+        raise UnknownNameError("precision", precision, PRECISIONS)
+    return PRECISIONS[precision]
+
+
+def seed_of(random_state: Any) -> int:
+    """Return an integer seed from what scikit-learn allows as `random_state`: None, an integer, or a generator.
+
+    None draws fresh entropy from the system; numpy's global state is neither read nor changed.
+    """
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(np.iinfo(np.int32).max))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(np.iinfo(np.int32).max))
+    if isinstance(random_state, int | np.integer) and 0 <= random_state < 2**32:
+        return int(random_state)
+    raise ConfigError(
+        f"random_state must be None, an integer from 0 to 2^32 - 1, or a numpy generator, got {random_state!r}"
+    )
+
+
+def seed_for(seed: int, purpose: str) -> int:
+    """Return the seed of one purpose ("weights", "row order", …), independent of those of all other purposes."""
+    return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint32)[0])
+
+
+def generator(seed: int, purpose: str) -> torch.Generator:
+    """Return a CPU random generator for one purpose. Torch's global state is not touched."""
+    return torch.Generator().manual_seed(seed_for(seed, purpose))
+
+
+def environment() -> dict[str, Any]:
+    """Return what a bug report or a result row needs to know of the machine: versions, device, threads, commit."""
+    cuda = torch.cuda.is_available()
+    return {
+        "pamc": _version("pamc"),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "n_threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda if cuda else None,
+        "gpu": torch.cuda.get_device_name() if cuda else None,
+        "packages": {name: version for name in _STAMPED_PACKAGES if (version := _version(name)) is not None},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        if package == "pamc":
+            from pamc import __version__
+
+            return __version__
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree that pamc runs from, None for an installed package."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or 'unknown'}, {os.cpu_count()} cores"
