@@ -1,0 +1,204 @@
+"""The one representation of a graph: a symmetric CSR matrix of float64 weights without diagonal."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from pamc.errors import DataWarning
+
+__all__ = [
+    "Adjacency",
+    "AdjacencyFacts",
+    "adjacency_facts",
+    "build_adjacency",
+    "row_normalize",
+    "symmetric_normalize",
+    "symmetrize",
+    "with_self_loops",
+]
+
+Adjacency: TypeAlias = "sp.csr_matrix[np.float64]"
+
+# Two weights that differ by less than this share of the larger one differ by rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class AdjacencyFacts:
+    """What a graph is like: counts of a symmetric adjacency, weights and self-loops left aside."""
+
+    n_nodes: int
+    n_edges: int
+    n_components: int
+    n_isolated: int
+    mean_degree: float
+    max_degree: int
+
+
+def build_adjacency(
+    edges: NDArray[np.int64],
+    edge_weight: NDArray[np.floating[Any]] | None = None,
+    *,
+    n_nodes: int,
+    expect_directed: bool = False,
+) -> Adjacency:
+    """Return the (N, N) symmetric adjacency of an edge list, which may hold one or both directions of each pair.
+
+    Self-loops are dropped. A line that is repeated counts once, or with the sum of its weights. The two directions of a
+    pair are then joined by their maximum. Each of these is said in a warning with its count, except where nothing is
+    lost: a list with one direction of every pair is the usual way to store an undirected graph. A graph without edges
+    is legal. O(E log E) time, O(E) memory.
+
+    Parameters
+    ----------
+    edges
+        (2, E) row indices within 0 … N−1, as :func:`pamc.data.attributed_graph.check_edges` returns them.
+    edge_weight
+        (E,) positive weights, or None for all ones.
+    n_nodes
+        N.
+    expect_directed
+        True for a nearest-neighbor list, where one-way edges are no surprise: no warning about directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> build_adjacency(np.array([[0, 1], [1, 2]]), n_nodes=3).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 1.],
+           [0., 1., 0.]])
+    """
+    source, target = edges
+    loops = source == target
+    if n_loops := int(loops.sum()):
+        _warn(f"{n_loops} of {len(source)} edges join a row with itself; these self-loops are left out")
+    weight = np.ones(len(source)) if edge_weight is None else edge_weight.astype(np.float64)
+    source, target, weight = source[~loops], target[~loops], weight[~loops]
+    directed = sp.csr_matrix((weight, (source, target)), shape=(n_nodes, n_nodes))
+    if n_repeated := len(source) - directed.nnz:
+        fate = "count once" if edge_weight is None else "are joined by adding up their weights"
+        _warn(f"{n_repeated} of {len(source)} edges repeat an earlier one of the same direction; repeated edges {fate}")
+    if edge_weight is None:
+        directed.data[:] = 1.0
+    if not expect_directed and (n_one_way := _count_one_way(directed)):
+        _warn(
+            f"the edges are directed: {n_one_way} pairs have one direction only or two different weights, while others "
+            "have both directions alike; every edge is taken to hold both ways, with the larger weight"
+        )
+    return symmetrize(directed)
+
+
+def symmetrize(matrix: Adjacency) -> Adjacency:
+    """Return the elementwise maximum of a weight matrix and its transpose. O(E) time and memory.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> symmetrize(sp.csr_matrix([[0.0, 2.0], [1.0, 0.0]])).toarray()
+    array([[0., 2.],
+           [2., 0.]])
+    """
+    return _canonical(matrix.maximum(matrix.T.tocsr()))
+
+
+def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
+    """Return the matrix with every diagonal entry set to ``weight``. O(E) time and memory.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> with_self_loops(sp.csr_matrix([[0.0, 2.0], [2.0, 0.0]])).toarray()
+    array([[1., 2.],
+           [2., 1.]])
+    """
+    off_diagonal = adjacency - sp.diags_array(adjacency.diagonal(), format="csr")
+    return _canonical(off_diagonal + weight * sp.eye_array(adjacency.shape[0], format="csr"))
+
+
+def row_normalize(adjacency: Adjacency) -> Adjacency:
+    """Return D⁻¹A, whose rows add up to 1; rows without entries stay empty. O(E) time and memory.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> row_normalize(sp.csr_matrix([[1.0, 3.0], [0.0, 0.0]])).toarray()
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    return _scale(adjacency, _inverse(_degrees(adjacency)), None)
+
+
+def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
+    """Return D^(−½) A D^(−½); rows without entries stay empty. O(E) time and memory.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> symmetric_normalize(sp.csr_matrix([[0.0, 4.0], [4.0, 0.0]])).toarray()
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    scale = _inverse(np.sqrt(_degrees(adjacency)))
+    return _scale(adjacency, scale, scale)
+
+
+def adjacency_facts(adjacency: Adjacency) -> AdjacencyFacts:
+    """Return the counts that describe a symmetric adjacency; degrees count neighbors. O(E) time and memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> adjacency_facts(build_adjacency(np.array([[0], [1]]), n_nodes=3))
+    AdjacencyFacts(n_nodes=3, n_edges=1, n_components=2, n_isolated=1, mean_degree=0.6666666666666666, max_degree=1)
+    """
+    degree = np.diff(adjacency.indptr) - (adjacency.diagonal() != 0)
+    return AdjacencyFacts(
+        n_nodes=len(degree),
+        n_edges=int(degree.sum()) // 2,
+        n_components=int(connected_components(adjacency, directed=False, return_labels=False)),
+        n_isolated=int((degree == 0).sum()),
+        mean_degree=float(degree.mean()),
+        max_degree=int(degree.max()),
+    )
+
+
+def _count_one_way(directed: Adjacency) -> int:
+    """Count the pairs whose two directions disagree, or 0 when no pair has both: then the list is not directed."""
+    reverse = directed.T.tocsr()
+    if directed.multiply(reverse).nnz == 0:
+        return 0
+    difference = abs(directed - reverse) - _ROUNDING * directed.maximum(reverse)
+    return int((difference.data > 0).sum()) // 2
+
+
+def _degrees(matrix: Adjacency) -> NDArray[np.float64]:
+    return np.asarray(matrix.sum(axis=1)).ravel()
+
+
+def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def _scale(matrix: Adjacency, row_scale: NDArray[np.float64], column_scale: NDArray[np.float64] | None) -> Adjacency:
+    data = matrix.data * np.repeat(row_scale, np.diff(matrix.indptr))
+    if column_scale is not None:
+        data *= column_scale[matrix.indices]
+    return sp.csr_matrix((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+
+
+def _canonical(matrix: Any) -> Adjacency:
+    result = sp.csr_matrix(matrix, dtype=np.float64)
+    result.sum_duplicates()
+    result.eliminate_zeros()
+    return result
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=3)

@@ -1,0 +1,107 @@
+"""Positive pairs γ in the one form that the losses take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from pamc.errors import DataError
+
+__all__ = ["PositivePairs"]
+
+
+@dataclass(frozen=True, eq=False)
+class PositivePairs:
+    """γ as one CSR pattern that holds γ_ij and γ_ji side by side.
+
+    The pattern is symmetric and has no diagonal: a pair that has a weight in one direction only is stored in both, with
+    γ = 0 (log γ = −∞) in the other. So the backward pass over the positives is a gather, row by row, with no atomics.
+    The diagonal γ_ii is kept apart because Eq 3 leaves it out and the released program does not.
+
+    Parameters
+    ----------
+    indptr
+        (N + 1,) int64, where each row's entries begin.
+    indices
+        (E,) int64, the column j of each entry, ascending inside a row.
+    log_weight
+        (E,) log γ_ij for the entry (i, j).
+    log_weight_t
+        (E,) log γ_ji for the entry (i, j).
+    log_self_weight
+        (N,) log γ_ii, −∞ where a node has no self-edge.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    log_weight: Tensor
+    log_weight_t: Tensor
+    log_self_weight: Tensor
+
+    @property
+    def n_nodes(self) -> int:
+        """N."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_pairs(self) -> int:
+        """E, the number of stored entries: each unordered pair counts twice."""
+        return len(self.indices)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(E,) int64, the row i of each entry."""
+        return torch.repeat_interleave(self.indptr.diff())
+
+    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PositivePairs:
+        """Return the pairs on a device, with weights of a floating-point type."""
+        weights = (self.log_weight, self.log_weight_t, self.log_self_weight)
+        return PositivePairs(
+            self.indptr.to(device=device),
+            self.indices.to(device=device),
+            *(weight.to(device=device, dtype=dtype) for weight in weights),
+        )
+
+    @classmethod
+    def from_matrix(cls, gamma: sp.csr_matrix, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
+        """Return the pairs of an (N, N) sparse matrix of weights ≥ 0, whatever its pattern. O(E) time and memory."""
+        gamma = sp.csr_matrix(gamma)
+        if gamma.shape[0] != gamma.shape[1]:
+            raise DataError(f"positive pairs need a square matrix, got shape {gamma.shape}")
+        gamma = gamma.astype(np.float64)
+        diagonal = gamma.diagonal()
+        gamma = gamma - sp.diags(diagonal, format="csr", dtype=np.float64)
+        gamma.eliminate_zeros()
+        # One sum of sparse matrices merges both directions: γ_ij in the real part, γ_ji in the imaginary part.
+        both = gamma + 1j * gamma.T.tocsr()
+        both.sort_indices()
+        with np.errstate(divide="ignore"):
+            weights = [np.log(values) for values in (both.data.real, both.data.imag, diagonal)]
+        return cls(
+            torch.from_numpy(both.indptr.astype(np.int64)),
+            torch.from_numpy(both.indices.astype(np.int64)),
+            *(torch.from_numpy(weight).to(dtype) for weight in weights),
+        )
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Tensor,
+        edge_weight: Tensor | None = None,
+        *,
+        n_nodes: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> PositivePairs:
+        """Return the pairs of directed edges i → j with weights γ_ij ≥ 0; the weights of repeated edges add up.
+
+        O(E) time and memory. On a GPU the edges make one trip through host memory: build the pairs once, not per step.
+        """
+        source, target = edges.detach().cpu().numpy()
+        weight = np.ones(len(source)) if edge_weight is None else edge_weight.detach().cpu().double().numpy()
+        matrix = sp.csr_matrix((weight, (source, target)), shape=(n_nodes, n_nodes))
+        return cls.from_matrix(matrix, dtype=dtype).to(device=edges.device)
