@@ -105,16 +105,20 @@ class AttributedGraph:
         """Return the same data with the labels taken off, which is what training is given."""
         return replace(self, labels=None)
 
+    def without_edges(self) -> AttributedGraph:
+        """Return the rows alone."""
+        return replace(self, edges=None, edge_weight=None, edges_are_neighbours=False)
 
-def check_features(
-    features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None
-) -> Features:
+
+def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:
     """Return features as a finite (N, d) float array or CSR matrix, or say which cell is wrong.
 
     The argument is never modified and is copied only when its type must change. O(N·d) time, O(d) memory beside it.
     """
     if sp.issparse(features):
         matrix = sp.csr_matrix(features)
+        if matrix.dtype.kind == "c":
+            raise DataError("features must be real numbers; complex data not supported")
         if matrix.dtype not in (np.float32, np.float64):
             matrix = matrix.astype(np.float32)
         bad = np.flatnonzero(~np.isfinite(matrix.data))
@@ -150,7 +154,8 @@ def check_edges(
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2:
         raise DataError(f"edges must have shape (2, E), got {array.shape}")
-    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.floor(array)).all()):
+    whole = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
+    if array.dtype.kind not in "iub" and not whole:
         raise DataError(f"edges must be row indices (integers), got dtype {array.dtype}")
     array = array.astype(np.int64, copy=False)
     outside = np.flatnonzero(((array < 0) | (array >= n_nodes)).any(axis=0))
@@ -193,7 +198,7 @@ def _not_finite(
     return DataError(
         f"Input X contains {what}: {where}, {which}"
         + (f", and {count - 1} more cells that are not finite" if count > 1 else "")
-        + ". pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
+        + ". pamc does not fill in values (there is no --impute): drop such rows or columns, or fill them yourself"
     )
 
 

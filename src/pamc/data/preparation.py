@@ -1,0 +1,131 @@
+"""How raw feature columns become the encoder's input, decided from the data and kept with the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import Features
+from pamc.errors import UnknownNameError
+
+__all__ = ["Preparation", "decide_preparation", "fit_preparation"]
+
+# Columns of one kind (pixels, shares) have maxima of one order of magnitude; columns in units of their own do not.
+_SAME_UNIT = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """A fitted map of feature rows; every row alone, so new rows need nothing but the row.
+
+    Parameters
+    ----------
+    kind
+        "none": as they are. "scale": all values divided by one number. "standardize": each column to mean 0 and
+        standard deviation 1. "unit": each row to length 1. "tfidf": columns weighted by inverse document frequency,
+        then "unit".
+    arrays
+        What was learnt: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), by kind.
+    """
+
+    kind: str
+    arrays: dict[str, NDArray[np.floating[Any]]] = field(default_factory=dict)
+
+    def apply(self, features: Features) -> Features:
+        """Return prepared rows: sparse stays sparse unless it is standardized. O(N·d), or O(nnz) for sparse rows."""
+        if self.kind == "none":
+            return features
+        if self.kind == "scale":
+            return features * features.dtype.type(1 / self.arrays["scale"][0])
+        if self.kind == "standardize":
+            dense = features if isinstance(features, np.ndarray) else features.toarray()
+            mean, scale = (self.arrays[name].astype(dense.dtype) for name in ("mean", "scale"))
+            standardized: Features = (dense - mean) / scale
+            return standardized
+        if self.kind == "tfidf":
+            idf = self.arrays["idf"].astype(features.dtype)
+            features = features * idf if isinstance(features, np.ndarray) else sp.csr_matrix(features.multiply(idf))
+        return _unit_rows(features)
+
+
+def decide_preparation(features: Features) -> str:
+    """Return the kind of preparation that fits the data.
+
+    Sparse and nowhere negative: counts or a bag of words, "tfidf". Dense, nowhere negative and with columns of one
+    order of magnitude: pixels or shares, "scale". Anything else is taken for columns in units of their own:
+    "standardize".
+    """
+    if not isinstance(features, np.ndarray):
+        return "tfidf" if features.nnz == 0 or features.data.min() >= 0 else "unit"
+    if features.min() < 0:
+        return "standardize"
+    largest = features.max(axis=0)
+    largest = largest[largest > 0]
+    one_unit = len(largest) > 0 and float(largest.max()) <= _SAME_UNIT * float(np.median(largest))
+    return "scale" if one_unit else "standardize"
+
+
+def fit_preparation(features: Features, kind: str = "auto") -> Preparation:
+    """Return the preparation of a kind, with what it learns from these rows.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 1000.0], [3.0, 5000.0]])
+    >>> preparation = fit_preparation(rows)
+    >>> preparation.kind, preparation.apply(rows).tolist()
+    ('standardize', [[-1.0, -1.0], [1.0, 1.0]])
+    """
+    if kind == "auto":
+        kind = decide_preparation(features)
+    if kind not in _FITS:
+        raise UnknownNameError("preparation", kind, ["auto", *_FITS])
+    return Preparation(kind, _FITS[kind](features))
+
+
+def _fit_scale(features: Features) -> dict[str, NDArray[Any]]:
+    entries = features if isinstance(features, np.ndarray) else features.data
+    mean_square = np.square(entries, dtype=np.float64).sum() / np.prod(features.shape)
+    return {"scale": np.array([np.sqrt(mean_square) or 1.0])}
+
+
+def _fit_standardize(features: Features) -> dict[str, NDArray[Any]]:
+    dense = features if isinstance(features, np.ndarray) else features.toarray()
+    mean = dense.mean(axis=0, dtype=np.float64)
+    std = dense.std(axis=0, dtype=np.float64)
+    # A column whose spread is rounding error is constant: it becomes 0, not noise blown up to size 1.
+    constant = std <= 1e-7 * np.abs(mean)
+    return {"mean": mean, "scale": np.where(constant | (std == 0), 1.0, std)}
+
+
+def _fit_tfidf(features: Features) -> dict[str, NDArray[Any]]:
+    """As scikit-learn's TfidfTransformer: idf = log((1 + N) / (1 + rows with the term)) + 1."""
+    n_nodes = features.shape[0]
+    n_rows_with = np.asarray((features != 0).sum(axis=0)).ravel()
+    return {"idf": np.log((1 + n_nodes) / (1 + n_rows_with)) + 1}
+
+
+def _fit_nothing(features: Features) -> dict[str, NDArray[Any]]:
+    return {}
+
+
+def _unit_rows(features: Features) -> Features:
+    if not isinstance(features, np.ndarray):
+        norms = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
+        scale = sp.diags(1 / np.where(norms > 0, norms, 1), dtype=features.dtype)
+        return sp.csr_matrix(scale @ features)
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    unit: Features = features / np.where(norms > 0, norms, features.dtype.type(1))
+    return unit
+
+
+_FITS = {
+    "none": _fit_nothing,
+    "scale": _fit_scale,
+    "standardize": _fit_standardize,
+    "unit": _fit_nothing,
+    "tfidf": _fit_tfidf,
+}

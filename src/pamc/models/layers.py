@@ -1,0 +1,138 @@
+"""Layers: a linear map with gradients summed in a fixed order, the MLP encoder, the autoencoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import relu
+
+from pamc.models.rows import SparseRows
+
+__all__ = ["MLP", "Autoencoder", "Linear"]
+
+
+class _LinearMap(torch.autograd.Function):
+    """x Wᵀ + b for dense or sparse x.
+
+    The gradient of W is the product of a tall and a wide matrix over all rows. Written narrow-first it is split over
+    the rows by the BLAS, in as many parts as there are threads; written wide-first it is not, so results are the same
+    bits for any number of threads.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.addmm(bias, x, weight.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        wide_first = weight.shape[0] < weight.shape[1]
+        grad_weight = (x.T @ grad).T.contiguous() if wide_first else grad.T @ x
+        return grad_x, grad_weight, grad.sum(dim=0)
+
+
+class _SparseLinearMap(torch.autograd.Function):
+    """x Wᵀ + b for sparse x, whose transposed copy gives the gradient of W. O(nnz · d_out) time."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.rows = rows
+        return torch.addmm(bias, rows.matrix, weight.T.contiguous())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
+        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), grad.sum(dim=0)
+
+
+class Linear(nn.Module):
+    """x Wᵀ + b with weights drawn from a generator of its own.
+
+    Parameters
+    ----------
+    n_in, n_out
+        Sizes.
+    generator
+        Source of the starting weights, uniform on ±1/√n_in, which is torch's own rule for `nn.Linear`.
+    """
+
+    def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        super().__init__()
+        bound = max(1, n_in) ** -0.5
+        draw = [
+            torch.empty(shape, dtype=dtype).uniform_(-bound, bound, generator=generator)
+            for shape in ((n_out, n_in), n_out)
+        ]
+        self.weight, self.bias = (nn.Parameter(values) for values in draw)
+
+    def forward(self, x: Tensor | SparseRows) -> Tensor:
+        """Return (n, n_out) for (n, n_in) dense or sparse rows."""
+        function: Any = _SparseLinearMap if isinstance(x, SparseRows) else _LinearMap
+        result: Tensor = function.apply(x, self.weight, self.bias)
+        return result
+
+
+class MLP(nn.Module):
+    """Linear maps with ReLU between them; no layer mixes rows.
+
+    Parameters
+    ----------
+    sizes
+        Input size, hidden sizes, output size.
+    generator
+        Source of the starting weights.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.layers = nn.ModuleList(
+            Linear(n_in, n_out, generator=generator, dtype=dtype) for n_in, n_out in pairwise(self.sizes)
+        )
+
+    def forward(self, x: Tensor | SparseRows) -> Tensor:
+        """Return (n, n_out) for (n, n_in) rows."""
+        *inner, last = self.layers
+        for layer in inner:
+            x = relu(layer(x))
+        result: Tensor = last(x)
+        return result
+
+
+class Autoencoder(nn.Module):
+    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10.
+
+    Parameters
+    ----------
+    n_features, hidden, n_dims
+        Sizes.
+    generator
+        Source of the starting weights.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        hidden: Sequence[int],
+        n_dims: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        sizes = (n_features, *hidden, n_dims)
+        self.encoder = MLP(sizes, generator=generator, dtype=dtype)
+        self.decoder = MLP(sizes[::-1], generator=generator, dtype=dtype)
+
+    def forward(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor]:
+        """Return (reconstruction (n, d), embedding (n, n_dims))."""
+        z = self.encoder(x)
+        return self.decoder(z), z
