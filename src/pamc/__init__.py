@@ -1,3 +1,42 @@
-"""pamc: clustering with the PamC loss, every negative counted in linear time."""
+"""pamc: clustering with the PamC loss, every negative counted in linear time.
+
+Public names load when they are first used, so that importing the package is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pamc.data.attributed_graph import AttributedGraph as AttributedGraph
+    from pamc.data.catalog import load_dataset as load_dataset
+    from pamc.estimator import PamCGC as PamCGC
+    from pamc.estimator import clusterer as clusterer
+    from pamc.losses.pamc import PamCLoss as PamCLoss
+    from pamc.losses.pamc import pamc_loss as pamc_loss
+    from pamc.results.metrics import evaluate as evaluate
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AttributedGraph": "pamc.data.attributed_graph",
+    "PamCGC": "pamc.estimator",
+    "PamCLoss": "pamc.losses.pamc",
+    "clusterer": "pamc.estimator",
+    "evaluate": "pamc.results.metrics",
+    "load_dataset": "pamc.data.catalog",
+    "pamc_loss": "pamc.losses.pamc",
+}
+
+__all__ = ["AttributedGraph", "PamCGC", "PamCLoss", "clusterer", "evaluate", "load_dataset", "pamc_loss"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pamc' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -18,6 +18,7 @@ CHOICES = MappingProxyType(
     {
         "preparation": ("auto", "none", "scale", "standardize", "unit", "tfidf"),
         "metric": ("euclidean", "cosine"),
+        "start": ("propagated_svd", "autoencoder"),
         "proxy": ("eq2", "eq6"),
         "meta_assignment": ("hard", "soft", "soft_detached"),
         "self_edges": ("drop", "keep"),
@@ -75,8 +76,14 @@ class FitConfig:
         How features are prepared; "auto" decides from the data.
     hidden, n_dims
         Sizes of the encoder's hidden layers and of the embedding z.
+    start
+        How the encoder gets its first weights: "propagated_svd" fits it to a truncated SVD of the features propagated
+        over the graph; "autoencoder" trains it to reconstruct the features, as in the paper.
+    embedding_scale
+        Length of a row of z after a "propagated_svd" start. The kernel of Eq 9 has width 1, so this decides how sharp
+        the first assignment is.
     pretrain_epochs, pretrain_lr, batch_size
-        Of the autoencoder's pre-training.
+        Of the start.
     n_init
         K-means starts for the centers.
     n_epochs, lr
@@ -105,12 +112,14 @@ class FitConfig:
     preparation: str = "auto"
     hidden: tuple[int, ...] = (500, 500, 2000)
     n_dims: int = 10
-    pretrain_epochs: int = 30
+    start: str = "propagated_svd"
+    embedding_scale: float = 8.0
+    pretrain_epochs: int = 60
     pretrain_lr: float = 1e-3
     batch_size: int = 256
     n_init: int = 20
     n_epochs: int = 200
-    lr: float = 1e-3
+    lr: float = 1e-4
     tol: float = 0.0
     chunk_size: int | None = None
     precision: str = "float32"
@@ -126,7 +135,7 @@ class FitConfig:
                 _check_count(name, getattr(self, name), minimum=1)
         for size in self.hidden:
             _check_count("hidden", size, minimum=1)
-        for name in ("tau", "eta", "lr", "pretrain_lr"):
+        for name in ("tau", "eta", "lr", "pretrain_lr", "embedding_scale"):
             _check_number(name, getattr(self, name), positive=True)
         for name in ("alpha", "beta", "tol"):
             _check_number(name, getattr(self, name), positive=False)
@@ -200,7 +209,16 @@ PAPER_TABLE_1: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
 _SWAPPED = {"dblp": "cite", "cite": "dblp"}
 _RATES = ("lr", "pretrain_lr")
 
-_PAPER = FitConfig(preparation="none", proxy="eq2", meta_assignment="hard", self_edges="drop", kl_reduction="mean")
+_PAPER = FitConfig(
+    preparation="none",
+    start="autoencoder",
+    pretrain_epochs=30,
+    lr=1e-3,
+    proxy="eq2",
+    meta_assignment="hard",
+    self_edges="drop",
+    kl_reduction="mean",
+)
 
 PRESETS: MappingProxyType[str, FitConfig] = MappingProxyType(
     {

@@ -74,7 +74,7 @@ def fit_preparation(features: Features, kind: str = "auto") -> Preparation:
 
     Examples
     --------
-    >>> rows = np.array([[1.0, 1000.0], [3.0, 5000.0]])
+    >>> rows = np.array([[1.0, -10.0], [3.0, 10.0]])
     >>> preparation = fit_preparation(rows)
     >>> preparation.kind, preparation.apply(rows).tolist()
     ('standardize', [[-1.0, -1.0], [1.0, 1.0]])

@@ -1,0 +1,40 @@
+"""Result rows: one JSON object per line, one file per case, appended and never edited."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pamc.runtime import environment
+
+__all__ = ["RESULTS", "append", "latest", "read"]
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def append(case: str, rows: list[dict[str, Any]], *, quick: bool = False) -> Path:
+    """Append rows to the file of a case, each with the stamp of machine, versions and commit."""
+    stamp = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "quick": quick, "environment": environment()}
+    path = RESULTS / f"{case}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps({"case": case, **row, **stamp}, allow_nan=False) + "\n")
+    return path
+
+
+def read(case: str) -> list[dict[str, Any]]:
+    """Return all rows of a case, oldest first; quick rows are for trying out and are left out."""
+    path = RESULTS / f"{case}.jsonl"
+    if not path.is_file():
+        return []
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if not row["quick"]]
+
+
+def latest(case: str) -> list[dict[str, Any]]:
+    """Return the newest row of each provider and parameters, in the order they were first measured."""
+    newest = {(row["provider"], json.dumps(row["parameters"], sort_keys=True)): row for row in read(case)}
+    return list(newest.values())

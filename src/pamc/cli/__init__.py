@@ -1,0 +1,1 @@
+"""The command line: reads options, calls the library, shows the result."""

@@ -1,0 +1,91 @@
+"""The commands and how their errors end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from pamc.cli import data_commands, demo_command, fit_command
+from pamc.cli.show import note
+from pamc.errors import PamcError, PamcWarning
+
+__all__ = ["app", "run"]
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="pamc",
+    help="Cluster tables, images, text vectors and attributed graphs with the PamC loss.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("fit")(fit_command.fit)
+app.command("predict")(fit_command.predict)
+app.command("evaluate")(data_commands.evaluate)
+app.command("demo")(demo_command.demo)
+app.command("datasets")(data_commands.datasets)
+app.command("doctor")(data_commands.doctor)
+
+
+@app.callback()
+def options(
+    debug: bool = typer.Option(False, "--debug", help="Show the trace of an error."),
+) -> None:
+    """Cluster tables, images, text vectors and attributed graphs with the PamC loss."""
+    if debug:
+        os.environ["PAMC_DEBUG"] = "1"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 2 usage, 3 data, 4 backend, 130 interrupted.
+
+    Errors and notes go to standard error, one line each; results go to standard output.
+    """
+    debug = "--debug" in arguments
+    ordered = ["--debug", *(a for a in arguments if a != "--debug")] if debug else list(arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", PamcWarning)
+        try:
+            return int(app(ordered, standalone_mode=False) or 0)
+        except (KeyboardInterrupt, typer.Abort):
+            note("interrupted: nothing was written")
+            return _INTERRUPTED
+        except BrokenPipeError:
+            sys.stderr.close()
+            return 0
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Write one line about an error and return the exit code."""
+    usage: Any = getattr(error, "format_message", None)
+    if usage is not None:
+        note(f"error: {_one_line(usage())} (see pamc --help)")
+        return int(getattr(error, "exit_code", 2))
+    if isinstance(error, PamcError):
+        note(f"error: {_one_line(str(error))}")
+        return error.exit_code
+    what = f"{type(error).__name__}: {_one_line(str(error))}"
+    note(f"error: {what} (not expected: please report it with the output of `pamc doctor`; --debug shows the trace)")
+    return 1
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
+    note(f"note: {_one_line(str(message))}")

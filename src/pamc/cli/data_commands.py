@@ -1,0 +1,78 @@
+"""`pamc evaluate`, `pamc datasets` and `pamc doctor`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import typer
+
+from pamc.cli.show import print_json, print_table, print_text
+from pamc.data.catalog import CATALOG, available
+from pamc.data.readers import read_label_pairs
+from pamc.results import metrics
+from pamc.runtime import environment, resolve_device
+
+__all__ = ["datasets", "doctor", "evaluate"]
+
+_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "plotly", "umap")
+
+
+def evaluate(
+    truth: Path = typer.Argument(..., help="True classes: .csv with one label column, or id and label; .npy; .npz"),
+    labels: Path = typer.Argument(..., help="Clusters: labels.csv of a run, or a file as above."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
+
+    Rows are matched by id when both files have ids, else by their order.
+    """
+    scores = metrics.evaluate(*read_label_pairs(truth, labels))
+    if as_json:
+        print_json(scores)
+    else:
+        print_table(
+            "against the true classes", ["metric", "%"], [[n.upper(), f"{100 * v:.2f}"] for n, v in scores.items()]
+        )
+
+
+def datasets(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+    """List the known data sets and where each was found."""
+    found = {name: available(name) for name in CATALOG}
+    if as_json:
+        print_json([{"name": name, "available": found[name] is not None} for name in CATALOG])
+        return
+    rows = []
+    for name in CATALOG:
+        row = CATALOG[name]
+        rows.append(
+            [
+                name,
+                row.modality,
+                f"{row.n_nodes}",
+                f"{row.n_features}",
+                f"{row.n_classes}",
+                f"{row.n_edges}",
+                found[name] or "–",
+            ]
+        )
+    print_table("known data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
+    print_text("a set that was not found goes into the folder named by PAMC_DATA, as NAME.npz")
+
+
+def doctor(as_json: bool = typer.Option(False, "--json", help="Print one JSON object.")) -> None:
+    """Print what a bug report needs: versions, device, optional packages, data folder."""
+    facts = environment()
+    facts["device"] = str(resolve_device("auto"))
+    facts["optional"] = {name: importlib.util.find_spec(name) is not None for name in _OPTIONAL}
+    facts["data_folder_set"] = bool(os.environ.get("PAMC_DATA"))
+    if as_json:
+        print_json(facts)
+        return
+    packages = facts.pop("packages")
+    optional = facts.pop("optional")
+    rows = [[name, str(value)] for name, value in facts.items()]
+    rows += [[f"package {name}", version] for name, version in packages.items()]
+    rows += [[f"optional {name}", "yes" if there else "no"] for name, there in optional.items()]
+    print_table("pamc doctor", ["what", "value"], rows)

@@ -1,0 +1,251 @@
+"""`pamc fit` and `pamc predict`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from pamc.cli.show import note, print_json, print_table, print_text
+from pamc.config import FitConfig, preset
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.catalog import load_dataset
+from pamc.data.readers import read_graph
+from pamc.errors import ConfigError, OutputError
+from pamc.estimator import METHODS, PamCGC
+from pamc.results.metrics import evaluate
+from pamc.results.record import RunRecord
+from pamc.results.run_folder import RECORD_FILE, new_run_folder, next_free_folder, write_labels
+from pamc.training.progress import RichProgress, SilentProgress
+
+__all__ = ["fit", "predict"]
+
+
+def fit(
+    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm"),
+    dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
+    edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
+    n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
+    out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-run-N without."),
+    method: str = typer.Option("pamcgc", "--method", help="Clustering method."),
+    preset_name: str = typer.Option("default", "--preset", help="default, paper or released."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
+    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
+    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows."),
+    truth: str | None = typer.Option(None, "--truth", help="Column of true classes: for the metrics only."),
+    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns to use (comma-separated)."),
+    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out (comma-separated)."),
+    epochs: int | None = typer.Option(None, "--epochs", help="Training epochs."),
+    alpha: float | None = typer.Option(None, "--alpha", help="Weight of the contrastive term."),
+    beta: float | None = typer.Option(None, "--beta", help="Weight of the clustering term."),
+    tau: float | None = typer.Option(None, "--tau", help="Multiplies the cosine."),
+    n_hops: int | None = typer.Option(None, "--n-hops", help="Order of the influence."),
+    settings: list[str] | None = typer.Option(None, "--set", help="Any other setting: NAME=VALUE."),
+    config_file: Path | None = typer.Option(None, "--config", help="Settings as a TOML file."),
+    labels_format: str = typer.Option("csv", "--labels-format", help="csv or parquet."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that stands in the folder."),
+    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Cluster rows and write labels, embedding, model and record to a folder.
+
+    Examples:  pamc fit customers.csv --id customer --n-clusters 5
+               pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
+               pamc fit --dataset acm --preset paper --n-clusters 3
+    """
+    method_class = METHODS[method]
+    k = _cluster_count(n_clusters)
+    given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
+    changes = {
+        **_config_changes(config_file),
+        **_parsed_settings(settings or []),
+        **{name: value for name, value in given.items() if value is not None},
+        "n_clusters": k,
+    }
+    config = preset(preset_name, data_set=dataset, **changes)
+    read_options = {
+        "id_column": id_column,
+        "truth_column": truth,
+        "columns": _split(columns),
+        "drop": _split(drop),
+    }
+    graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default")
+    target = out or next_free_folder(Path.cwd())
+    with new_run_folder(target, overwrite=overwrite) as partial:
+        progress = SilentProgress() if quiet else RichProgress()
+        model = method_class.from_config(config, random_state=seed, device=device)
+        model.fit_graph(graph, progress=progress)
+        record = model.record(
+            data=_describe(graph, features, dataset, edges, read_options),
+            metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
+            command=shlex.join(["pamc", *sys.argv[1:]]),
+        )
+        model.write_run(partial, ids=graph.row_ids, labels_format=labels_format, record=record)
+    if as_json:
+        print_json(_summary(record, target))
+    else:
+        _show(record, model, target)
+
+
+def predict(
+    run: Path = typer.Argument(..., help="Folder of a run."),
+    features: Path = typer.Argument(..., help="New rows, with the columns of the training file."),
+    out: Path = typer.Option(..., "--out", help="File to write: .csv or .parquet with id, cluster, confidence."),
+    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows; as in the run without."),
+    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns; as in the run without."),
+    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out; as in the run without."),
+    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Give new rows to the clusters of a run; no graph is needed.
+
+    Example:  pamc predict pamc-run-1 new-customers.csv --out clusters.csv
+    """
+    model = PamCGC.load(run, device=device)
+    _check_output_file(out, overwrite=overwrite)
+    record_file = run / RECORD_FILE
+    read: dict[str, Any] = {}
+    if record_file.is_file():
+        read = RunRecord.from_json(record_file.read_text(encoding="utf-8")).data.get("read", {})
+    chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
+    options = {**read, **{name: value for name, value in chosen.items() if value is not None}}
+    graph = read_graph(features, **options)
+    model.check_feature_names(graph.feature_names)
+    probabilities = model.predict_proba(graph.features)
+    labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    _write_file(out, graph, labels, confidence)
+    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
+    if as_json:
+        print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
+    else:
+        print_text(f"{graph.n_nodes} rows → {out}")
+
+
+def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
+    """Write the labels beside their place, then rename: the file is whole or absent."""
+    folder = out.with_name(out.name + ".partial")
+    with new_run_folder(folder) as partial:
+        written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])
+        written.replace(out)
+    folder.rmdir()
+
+
+def _check_output_file(out: Path, *, overwrite: bool) -> None:
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
+    if out.exists() and not overwrite:
+        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
+
+
+def _cluster_count(text: str | None) -> int:
+    how = "If you do not know it, fit a few numbers and compare the silhouette and modularity that each summary shows"
+    if text is None:
+        raise ConfigError(f"--n-clusters is needed: how many groups to look for, 2 or more. {how}")
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"--n-clusters must be a whole number of at least 2, got {text!r}. {how}") from None
+    if value < 2:
+        raise ConfigError(f"--n-clusters must be at least 2, got {value}")
+    return value
+
+
+def _split(values: list[str] | None) -> list[str] | None:
+    """Return the names in repeated, comma-separated options; None where there were none."""
+    names = [name.strip() for value in values or [] for name in value.split(",")]
+    return [name for name in names if name] or None
+
+
+def _config_changes(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from None
+    given = FitConfig.from_toml(text).to_dict()
+    return {name: value for name, value in given.items() if value != FitConfig().to_dict()[name]}
+
+
+def _parsed_settings(settings: list[str]) -> dict[str, Any]:
+    """Return the values of NAME=VALUE options, read as TOML; a bare word is a string."""
+    import tomllib
+
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes NAME=VALUE, got {setting!r}")
+        try:
+            values[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = text
+    FitConfig().with_(**values)
+    return values
+
+
+def _load(
+    features: Path | None, dataset: str | None, edges: Path | None, options: dict[str, Any], *, keep_neighbours: bool
+) -> AttributedGraph:
+    if (features is None) == (dataset is None):
+        raise ConfigError("name either a file of rows or a --dataset, and not both")
+    if features is not None:
+        return read_graph(features, edges=edges, **options)
+    named = [
+        f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
+    ]
+    if edges is not None or named:
+        raise ConfigError(f"{', '.join(['--edges'] * (edges is not None) + named)} belongs to a file, not to --dataset")
+    graph = load_dataset(str(dataset))
+    return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
+
+
+def _describe(
+    graph: AttributedGraph, features: Path | None, dataset: str | None, edges: Path | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": dataset or graph.name,
+        "features": None if features is None else str(features),
+        "edges": None if edges is None else str(edges),
+        "n_nodes": graph.n_nodes,
+        "n_features": graph.n_features,
+        "n_edges": graph.n_edges,
+        "read": options if features is not None else {},
+    }
+
+
+def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
+    return {
+        "run": str(target),
+        "n_nodes": record.data["n_nodes"],
+        "n_clusters": record.config["n_clusters"],
+        "cluster_sizes": record.cluster_sizes,
+        "scores": record.scores,
+        "metrics": record.metrics,
+        "selection": record.selection,
+        "seconds": record.seconds,
+        "warnings": record.warnings,
+    }
+
+
+def _show(record: RunRecord, model: PamCGC, target: Path) -> None:
+    sizes = record.cluster_sizes
+    total = sum(sizes)
+    rows = []
+    for cluster, size in enumerate(sizes):
+        inside = model.confidence_[model.labels_ == cluster]
+        rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", f"{inside.mean():.2f}" if size else "–"])
+    print_table(
+        f"{total} rows in {sum(size > 0 for size in sizes)} clusters", ["cluster", "rows", "share", "confidence"], rows
+    )
+    print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
+    if record.metrics is not None:
+        shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
+        print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
+    print_text(f"run folder: {target}")
+    note(f"next: pamc predict {shlex.quote(str(target))} NEW_ROWS.csv --out clusters.csv")

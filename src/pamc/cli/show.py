@@ -1,0 +1,38 @@
+"""What a person sees: tables on standard output, notes on standard error, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["note", "print_json", "print_table", "print_text"]
+
+
+def note(text: str) -> None:
+    """Write one line to standard error."""
+    sys.stderr.write(f"pamc: {text}\n")
+
+
+def print_text(text: str) -> None:
+    """Write text to standard output as it is."""
+    sys.stdout.write(text + "\n")
+
+
+def print_json(value: dict[str, Any] | list[Any]) -> None:
+    """Write one JSON value to standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table to standard output; all columns but the first are right-aligned."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)

@@ -1,0 +1,279 @@
+"""Objects of other libraries in, arrays or one AttributedGraph out.
+
+A type is recognized by the package it comes from, so that none of these packages is imported to find out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import AttributedGraph, check_edges
+from pamc.errors import DataError, DataWarning
+
+__all__ = ["as_edges", "as_features", "from_object", "is_adjacency", "orient_edge_list"]
+
+Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
+
+
+def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | None]:
+    """Return (features, feature names or None, ids or None) of an array, matrix, data frame, tensor or nested list.
+
+    Features are a numpy array or a scipy CSR matrix, not yet checked: `AttributedGraph` does that. A data frame gives
+    its column names when all are text, and its index as ids when it names each row once and is not just 0 … N−1.
+
+    Examples
+    --------
+    >>> as_features([[1.0, 2.0], [3.0, 4.0]])[0].shape
+    (2, 2)
+    """
+    if _comes_from(X, "pandas"):
+        return _frame_features(X)
+    if _comes_from(X, "torch"):
+        return _tensor_matrix(X), None, None
+    if sp.issparse(X):
+        return sp.csr_matrix(X), None, None
+    return _array(X, "features"), None, None
+
+
+def as_edges(adjacency: Any, n_nodes: int) -> Edges:
+    """Return (2, E) edges and (E,) weights, None when all are 1, of whatever describes a graph on N nodes.
+
+    Parameters
+    ----------
+    adjacency
+        A scipy sparse, torch sparse or dense (N, N) matrix, whose nonzero entries are edges from row to column; an
+        (E, 2) or (2, E) integer array; a networkx graph whose nodes are 0 … N−1, or N nodes in the order of the rows,
+        with weights in the attribute ``weight``.
+    n_nodes
+        N.
+
+    A shape that could mean two things is refused. O(E) time, O(N²) for a dense matrix.
+
+    Examples
+    --------
+    >>> edges, weight = as_edges(np.array([[0, 1, 0], [1, 0, 2], [0, 2, 0]]), 3)
+    >>> edges.tolist(), weight.tolist()
+    ([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0, 2.0, 2.0])
+    """
+    if _comes_from(adjacency, "networkx"):
+        return _networkx_edges(adjacency, n_nodes)
+    matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
+    if not sp.issparse(matrix):
+        matrix = _array(matrix, "adjacency")
+        if not is_adjacency(matrix, n_nodes):
+            return check_edges(orient_edge_list(matrix, n_nodes), n_nodes=n_nodes)
+    return _adjacency_edges(matrix, n_nodes)
+
+
+def from_object(obj: Any) -> AttributedGraph:
+    """Return the graph of a torch_geometric Data, an AnnData, or the features of anything `as_features` takes.
+
+    From torch_geometric: x, edge_index, edge_weight or a one-column edge_attr, y. From AnnData: X, obs_names as ids,
+    var_names, obsp["connectivities"] as edges.
+
+    Examples
+    --------
+    >>> from_object([[0.0, 1.0], [1.0, 0.0]]).n_nodes
+    2
+    """
+    if isinstance(obj, AttributedGraph):
+        return obj
+    if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
+        return _from_torch_geometric(obj)
+    if _comes_from(obj, "anndata"):
+        return _from_anndata(obj)
+    if _comes_from(obj, "networkx"):
+        raise DataError(
+            "a networkx graph has edges but no features: give the features as an array and the graph as adjacency"
+        )
+    features, names, ids = as_features(obj)
+    return AttributedGraph(features, ids=ids, feature_names=names)
+
+
+def is_adjacency(array: NDArray[Any], n_nodes: int) -> bool:
+    """Return whether a dense array is an (N, N) adjacency matrix; at N = 2 it could as well be two edges."""
+    return array.shape == (n_nodes, n_nodes) and n_nodes != 2
+
+
+def orient_edge_list(array: NDArray[Any], n_nodes: int) -> NDArray[Any]:
+    """Return an (E, 2) or (2, E) array as (2, E), or say why its shape cannot be an edge list.
+
+    Examples
+    --------
+    >>> orient_edge_list(np.array([[0, 1], [1, 2], [2, 3]]), 4).tolist()
+    [[0, 1, 2], [1, 2, 3]]
+    """
+    shape = array.shape
+    if array.ndim != 2:
+        raise DataError(f"a graph must be an (N, N) matrix or an (E, 2) or (2, E) array, got shape {shape}")
+    if shape == (2, 2):
+        raise DataError(
+            "an array of shape (2, 2) could be an adjacency matrix or two edges: give a scipy sparse matrix, "
+            "or add an edge so that the shape tells"
+        )
+    if 2 not in shape or _looks_sliced(array, n_nodes):
+        raise _wrong_matrix_shape(shape, n_nodes)
+    if array.dtype.kind not in "iuU":
+        raise DataError(f"an edge list holds row indices (integers), got shape {shape} with dtype {array.dtype}")
+    return array if shape[0] == 2 else array.T
+
+
+def _looks_sliced(array: NDArray[Any], n_nodes: int) -> bool:
+    """Return whether two rows or columns of an adjacency are likelier than N edges that all join nodes 0 and 1."""
+    return n_nodes > 2 and n_nodes in array.shape and array.dtype.kind in "iufb" and bool(np.isin(array, (0, 1)).all())
+
+
+def _wrong_matrix_shape(shape: tuple[int, ...], n_nodes: int) -> DataError:
+    n_rows, n_columns = shape
+    if n_rows == n_columns:
+        return DataError(f"the adjacency matrix is {n_rows} × {n_columns}, but the features have {n_nodes} rows")
+    if n_nodes in shape:
+        return DataError(
+            f"a matrix of shape {shape} for {n_nodes} rows of features looks like a row-sliced adjacency: "
+            "slice rows and columns alike, A[rows][:, rows]"
+        )
+    return DataError(
+        f"a graph on {n_nodes} rows must be a ({n_nodes}, {n_nodes}) matrix or an (E, 2) or (2, E) array, "
+        f"got shape {shape}"
+    )
+
+
+def _adjacency_edges(matrix: Any, n_nodes: int) -> Edges:
+    if matrix.shape != (n_nodes, n_nodes):
+        raise _wrong_matrix_shape(matrix.shape, n_nodes)
+    if matrix.dtype.kind not in "fiub":
+        raise DataError(f"an adjacency matrix must hold real numbers, got dtype {matrix.dtype}")
+    if sp.issparse(matrix):
+        stored = matrix.tocoo()
+        edges, weight = np.stack([stored.row, stored.col]), stored.data
+    else:
+        edges = np.stack(np.nonzero(matrix))
+        weight = matrix[tuple(edges)]
+    present = weight != 0
+    edges, weight = edges[:, present], weight[present]
+    return check_edges(edges, None if (weight == 1).all() else weight, n_nodes=n_nodes)
+
+
+def _networkx_edges(graph: Any, n_nodes: int) -> Edges:
+    nodes = list(graph.nodes)
+    if len(nodes) != n_nodes:
+        raise DataError(f"the networkx graph has {len(nodes)} nodes, but the features have {n_nodes} rows")
+    numbered = set(nodes) == set(range(n_nodes))
+    position = {node: node if numbered else i for i, node in enumerate(nodes)}
+    listed = [(position[a], position[b], weight) for a, b, weight in graph.edges(data="weight", default=1)]
+    edges = np.array([(a, b) for a, b, _ in listed], dtype=np.int64).reshape(-1, 2).T
+    try:
+        weight = np.array([weight for _, _, weight in listed], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the edge attribute 'weight' of the networkx graph must be numbers ({error})") from error
+    return check_edges(edges, None if (weight == 1).all() else weight, n_nodes=n_nodes)
+
+
+def _from_torch_geometric(data: Any) -> AttributedGraph:
+    x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
+    if x is None:
+        raise DataError(f"the torch_geometric {type(data).__name__} has no x: there are no features to cluster")
+    if edge_index is None and getattr(data, "adj_t", None) is not None:
+        raise DataError("the torch_geometric data hold adj_t, not edge_index: leave out the ToSparseTensor transform")
+    features = _tensor_matrix(x)
+    edges = None if edge_index is None else _tensor_matrix(edge_index)
+    return AttributedGraph(
+        features,
+        edges=edges,
+        edge_weight=None if edges is None else _stored_weight(data, edges.shape[1]),
+        labels=_stored_labels(data, features.shape[0]),
+    )
+
+
+def _stored_weight(data: Any, n_edges: int) -> NDArray[Any] | None:
+    for name in ("edge_weight", "edge_attr"):
+        stored = getattr(data, name, None)
+        if stored is None:
+            continue
+        values = _tensor_matrix(stored)
+        if values.size == n_edges:
+            return np.asarray(values).reshape(n_edges)
+        _warn_left_out(name, values.shape, "one weight per edge")
+    return None
+
+
+def _stored_labels(data: Any, n_nodes: int) -> NDArray[Any] | None:
+    stored = getattr(data, "y", None)
+    if stored is None:
+        return None
+    values = _tensor_matrix(stored)
+    if values.size == n_nodes:
+        return np.asarray(values).reshape(n_nodes)
+    _warn_left_out("y", values.shape, "one label per node")
+    return None
+
+
+def _warn_left_out(name: str, shape: tuple[int, ...], meant: str) -> None:
+    warnings.warn(f"{name} of shape {shape} is not {meant} and is left out", DataWarning, stacklevel=5)
+
+
+def _from_anndata(data: Any) -> AttributedGraph:
+    if data.X is None:
+        raise DataError("the AnnData has no X: there are no features to cluster")
+    if data.isbacked:
+        data = data.to_memory()
+    edges, weight = None, None
+    if "connectivities" in data.obsp:
+        edges, weight = as_edges(data.obsp["connectivities"], data.n_obs)
+    return AttributedGraph(
+        as_features(data.X)[0],
+        edges=edges,
+        edge_weight=weight,
+        ids=data.obs_names.to_numpy(dtype=str),
+        feature_names=tuple(data.var_names),
+    )
+
+
+def _frame_features(frame: Any) -> tuple[NDArray[Any], tuple[str, ...] | None, NDArray[Any] | None]:
+    from pandas import DataFrame, RangeIndex
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if not isinstance(frame, DataFrame):
+        raise DataError(f"features must be a table of rows and columns, got a pandas {type(frame).__name__}")
+    for position, (name, dtype) in enumerate(frame.dtypes.items()):
+        if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
+            value = frame.iloc[0, position] if len(frame) else ""
+            raise DataError(
+                f"features must be numbers: column {name!r} has dtype {dtype} (first value {value!r}); "
+                "drop it or encode it"
+            )
+    single = all(dtype == np.float32 for dtype in frame.dtypes)
+    features = frame.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
+    index = frame.index
+    is_default = isinstance(index, RangeIndex) and index.start == 0 and index.step == 1
+    names = tuple(frame.columns) if all(isinstance(name, str) for name in frame.columns) else None
+    return features, names, None if is_default or not index.is_unique else np.asarray(index)
+
+
+def _tensor_matrix(tensor: Any) -> Any:
+    """Return a torch tensor as a numpy array, or as a CSR matrix when it is a sparse matrix."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    if tensor.layout == torch.strided:
+        return tensor.numpy()
+    entries = tensor.to_sparse_coo().coalesce()
+    return sp.csr_matrix((entries.values().numpy(), entries.indices().numpy()), shape=tuple(tensor.shape))
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{what} must be a matrix, a data frame, a tensor or rows of equal length ({error})") from error
+
+
+def _comes_from(obj: Any, package: str) -> bool:
+    return any(base.__module__.partition(".")[0] == package for base in type(obj).__mro__)

@@ -1,0 +1,84 @@
+"""What every reader needs of a file: that it is there, what kind it is, and a plain word when it is damaged."""
+
+from __future__ import annotations
+
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from pamc.errors import DataError, PamcError
+
+__all__ = ["existing_file", "kind_of", "naming", "reading"]
+
+# What numpy, scipy, scikit-learn, zipfile and gzip raise on a file that is cut short or is something else.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
+
+
+def existing_file(path: str | PathLike[str]) -> Path:
+    """Return the path of a file that exists, or say that it does not.
+
+    Examples
+    --------
+    >>> existing_file("no-such-table.csv")
+    Traceback (most recent call last):
+    pamc.errors.DataError: no-such-table.csv: there is no such file
+    """
+    found = Path(path)
+    if found.is_dir():
+        raise DataError(f"{found}: is a folder, a file is needed")
+    if not found.is_file():
+        raise DataError(f"{found}: there is no such file")
+    return found
+
+
+def kind_of(path: Path) -> str:
+    """Return the suffix that says what the file holds, in lower case, with a final ``.gz`` looked through.
+
+    Examples
+    --------
+    >>> kind_of(Path("people.CSV.gz"))
+    '.csv'
+    """
+    return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what other libraries raise on a damaged file into one DataError that names the file."""
+    try:
+        yield
+    except PamcError:
+        raise
+    except _DAMAGE as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"{path}: cannot be read as {kind_of(path)}; damaged, or not of this kind? ({reason})"
+        ) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the file's name before the message of a DataError about what the file holds."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error

@@ -1,0 +1,379 @@
+"""Text and Parquet tables, read through duckdb, with every wrong cell found by row, line and column.
+
+duckdb reads each column once and marks the cells that are not what was asked for. Only when something is wrong is a
+text file gone through again with Python's csv module, to name the line. Columns go by position inside the queries, so
+names may differ in case alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.files import existing_file, kind_of
+from pamc.errors import BackendError, DataError
+
+__all__ = [
+    "PARQUET_KINDS",
+    "TABLE_KINDS",
+    "Cell",
+    "Table",
+    "first_cells",
+    "is_integer_text",
+    "is_number_text",
+    "open_table",
+]
+
+PARQUET_KINDS = (".parquet", ".pq")
+_SPACED = (".txt", ".edges", ".edgelist")
+_DELIMITED = (".csv", ".tsv", ".tab")
+TABLE_KINDS = _DELIMITED + _SPACED + PARQUET_KINDS
+
+_SPACES = " \t"
+_NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
+_INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# One physical line per row: a unit separator never occurs in a text file.
+_LINES = (
+    r"read_csv(?, auto_detect=false, header=false, delim='\x1f', quote='', escape='', strict_mode=false,"
+    " columns={'line': 'VARCHAR'}, hive_partitioning=false)"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a file: row from 0, line from 1 (None in Parquet), column, and text (None when empty)."""
+
+    row: int
+    line: int | None
+    column: str
+    text: str | None
+
+    @property
+    def where(self) -> str:
+        """The place in words.
+
+        Examples
+        --------
+        >>> Cell(row=3, line=5, column="age", text="x").where
+        "row 3 (line 5), column 'age'"
+        """
+        line = "" if self.line is None else f" (line {self.line})"
+        return f"row {self.row}{line}, column {self.column!r}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of one file, read when asked for.
+
+    Parameters
+    ----------
+    path
+        The file.
+    names
+        Column names; an empty name in the file, or a file without header, gives ``c0``, ``c1``, ….
+    unnamed
+        Positions of the columns that had no name.
+    has_header
+        Whether the first line names the columns.
+    relation
+        SQL that yields the columns in order; its one parameter is the path.
+    numeric
+        Per column, whether the file itself stores numbers (Parquet).
+    delimiter
+        Character between cells, "" for runs of blanks, None where the file is not text.
+    n_skipped
+        Text records before the first row of data.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    unnamed: frozenset[int]
+    has_header: bool
+    relation: str
+    numeric: tuple[bool, ...]
+    delimiter: str | None = None
+    n_skipped: int = 0
+
+    def numbers(self, names: Sequence[str], *, dtype: str = "float32") -> tuple[NDArray[Any], Cell | None]:
+        """Return columns as (N, len(names)) numbers, and the first cell that is not a finite number, if any.
+
+        Text is parsed in double precision and rounded once. ``dtype`` is float32, float64 or int64; a cell that the
+        type cannot hold counts as wrong. O(N·d) time and memory.
+        """
+        columns = self._fetch([self._number(self._positions[name], dtype) for name in names])
+        out = np.empty((len(columns[0]), len(names)), dtype=dtype)
+        first: tuple[int, int] | None = None
+        for position, column in enumerate(columns):
+            out[:, position] = np.ma.getdata(column)
+            wrong = np.flatnonzero(np.ma.getmaskarray(column) | ~np.isfinite(out[:, position]))
+            if len(wrong):
+                first = min(first or (int(wrong[0]), position), (int(wrong[0]), position))
+        return out, None if first is None else self._cell(first[0], names[first[1]])
+
+    def texts(self, name: str) -> tuple[NDArray[np.str_], Cell | None]:
+        """Return one column as (N,) strings without blanks around them, and the first empty cell, if any."""
+        (column,) = self._fetch([_trimmed(self._positions[name])])
+        empty = np.flatnonzero(np.ma.getmaskarray(column) | (np.ma.getdata(column) == ""))
+        texts = np.ma.getdata(column).astype(np.str_)
+        return texts, self._cell(int(empty[0]), name) if len(empty) else None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    def _number(self, position: int, dtype: str) -> str:
+        text = _trimmed(position)
+        if dtype == "int64":
+            return f"CASE WHEN regexp_full_match({text}, '{_INTEGER.pattern}') THEN TRY_CAST({text} AS BIGINT) END"
+        double = f"TRY_CAST({f'c{position}' if self.numeric[position] else text} AS DOUBLE)"
+        return double if dtype == "float64" else f"TRY_CAST({double} AS FLOAT)"
+
+    def _fetch(self, expressions: Sequence[str]) -> list[NDArray[Any]]:
+        duckdb = _duckdb()
+        columns = ", ".join(f"c{i}" for i in range(len(self.names)))
+        values = ", ".join(f"{expression} AS v{i}" for i, expression in enumerate(expressions))
+        try:
+            with duckdb.connect() as connection:
+                query = f"SELECT {values} FROM {self.relation} AS file({columns})"
+                fetched = connection.execute(query, [str(self.path)]).fetchnumpy()
+        except duckdb.Error as error:
+            self._explain()
+            raise _unreadable(self.path, error) from error
+        return [fetched[f"v{i}"] for i in range(len(expressions))]
+
+    def _cell(self, row: int, name: str) -> Cell:
+        position = self._positions[name]
+        if self.delimiter is None:
+            (column,) = self._fetch([f"CAST(c{position} AS VARCHAR)"])
+            return Cell(row, None, name, None if np.ma.getmaskarray(column)[row] else str(column[row]))
+        line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
+        return Cell(row, line, name, cells[position].strip(_SPACES) or None)
+
+    def _explain(self) -> None:
+        """Raise the DataError that names the first line of a text file with a wrong number of cells."""
+        for line, cells in self._rows() if self.delimiter is not None else ():
+            if len(cells) != len(self.names):
+                raise DataError(
+                    f"{self.path}, line {line}: expected {len(self.names)} cells, found {len(cells)}. "
+                    "Every line must have as many cells as the first"
+                )
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        # A blank line is an empty cell in a .csv of one column and nothing anywhere else, as duckdb has it.
+        blank_counts = bool(self.delimiter) and len(self.names) == 1
+        for i, (line, cells) in enumerate(_records(self.path, self.delimiter or "")):
+            if i >= self.n_skipped and (cells or blank_counts):
+                yield line, cells or [""]
+
+
+def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Table:
+    r"""Return the table in a .csv, .tsv, .txt (blanks between cells) or .parquet file; the text ones may end in .gz.
+
+    Cells of a .csv are divided by commas or, when the first line has none, by semicolons or tabs. Without ``header``, a
+    first line of numbers only is data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "x.csv")
+    ...     _ = path.write_text("a;b\n1;2\n3;oops\n")
+    ...     table = open_table(path)
+    ...     _, wrong = table.numbers(table.names)
+    >>> table.names, wrong
+    (('a', 'b'), Cell(row=1, line=3, column='b', text='oops'))
+    """
+    path = existing_file(path)
+    if kind_of(path) in PARQUET_KINDS:
+        return _open_parquet(path)
+    if kind_of(path) not in TABLE_KINDS:
+        raise DataError(f"{path}: not a table; tables end in {', '.join(TABLE_KINDS)}")
+    delimiter = _delimiter(path)
+    n_before, first = _first_record(path, delimiter)
+    has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
+    names, unnamed = _column_names(path, first if has_header else [""] * len(first))
+    n_skipped = n_before + has_header
+    if delimiter:
+        relation = _delimited(len(names), delimiter, n_skipped=n_skipped)
+    else:
+        relation = _spaced(len(names), has_header=has_header)
+    return Table(path, names, unnamed, has_header, relation, (False,) * len(names), delimiter, n_skipped)
+
+
+def first_cells(path: Path) -> list[str]:
+    """Return the cells of the first line of a text table that is not blank."""
+    return _first_record(path, _delimiter(path))[1]
+
+
+def is_number_text(text: str) -> bool:
+    """Return whether a cell reads as a number (NaN and infinities included).
+
+    Examples
+    --------
+    >>> is_number_text(" 1e-3 "), is_number_text("age")
+    (True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_integer_text(text: str) -> bool:
+    """Return whether a cell reads as a whole number.
+
+    Examples
+    --------
+    >>> is_integer_text("7"), is_integer_text("7.0"), is_integer_text("7.5")
+    (True, True, False)
+    """
+    return _INTEGER.fullmatch(text.strip(_SPACES)) is not None
+
+
+def _trimmed(position: int) -> str:
+    # The function around the column also keeps duckdb from pushing a TRY_CAST into its CSV reader, where it raises.
+    return f"trim(CAST(c{position} AS VARCHAR), '{_SPACES}')"
+
+
+def _delimited(n_columns: int, delimiter: str, *, n_skipped: int) -> str:
+    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(n_columns))
+    return (
+        f"read_csv(?, auto_detect=false, header=false, skip={n_skipped}, delim='{delimiter}', quote='\"', escape='\"', "
+        f"columns={{{columns}}}, hive_partitioning=false)"
+    )
+
+
+def _spaced(n_columns: int, *, has_header: bool) -> str:
+    bare = f"(SELECT trim(line, '{_SPACES}\r') AS line FROM {_LINES})"
+    lines = f"(SELECT line FROM {bare} WHERE NOT regexp_matches(line, '^([#%]|$)') OFFSET {int(has_header)})"
+    cells = f"(SELECT string_split_regex(line, '[{_SPACES}]+') AS cells FROM {lines})"
+    whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells ELSE error('cells') END AS cells FROM {cells})"
+    return f"(SELECT {', '.join(f'cells[{i + 1}]' for i in range(n_columns))} FROM {whole})"
+
+
+def _open_parquet(path: Path) -> Table:
+    duckdb = _duckdb()
+    relation = "read_parquet(?, hive_partitioning=false)"
+    try:
+        with duckdb.connect() as connection:
+            described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", [str(path)]).fetchall()
+            schema = connection.execute("SELECT name, num_children FROM parquet_schema(?)", [str(path)]).fetchall()
+    except duckdb.Error as error:
+        raise _unreadable(path, error) from error
+    names, unnamed = _column_names(path, _top_names(schema))
+    return Table(path, names, unnamed, True, relation, tuple(bool(_NUMERIC_TYPES.match(row[1])) for row in described))
+
+
+def _top_names(schema: list[tuple[str, int | None]]) -> list[str]:
+    """Return the names of the outermost columns of a Parquet schema, which is listed depth first under one root."""
+    names: list[str] = []
+    inside = 0
+    for name, n_children in schema[1:]:
+        if inside:
+            inside -= 1
+        else:
+            names.append(name)
+        inside += n_children or 0
+    return names
+
+
+def _column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], frozenset[int]]:
+    stripped = [cell.strip() for cell in cells]
+    names = tuple(name or f"c{i}" for i, name in enumerate(stripped))
+    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if repeated:
+        raise DataError(
+            f"{path}: column name {repeated[0]!r} occurs {names.count(repeated[0])} times; names must differ"
+        )
+    return names, frozenset(i for i, name in enumerate(stripped) if not name)
+
+
+def _delimiter(path: Path) -> str:
+    kind = kind_of(path)
+    if kind in _SPACED:
+        return ""
+    if kind != ".csv":
+        return "\t"
+    first = next((text for text in _lines(path) if text.strip()), "")
+    return next((mark for mark in ",;\t" if mark in first), ",")
+
+
+def _first_record(path: Path, delimiter: str) -> tuple[int, list[str]]:
+    for i, (_, cells) in enumerate(_records(path, delimiter)):
+        if "".join(cells).strip():
+            return i, cells
+    raise DataError(f"{path}: is empty")
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and cells of every record; a blank line, or a comment between blanks, has no cells."""
+    if not delimiter:
+        for line, text in enumerate(_lines(path), start=1):
+            bare = text.strip(_SPACES + "\r\n")
+            yield line, [] if not bare or bare[0] in "#%" else re.split(f"[{_SPACES}]+", bare)
+        return
+    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: a cell is badly quoted ({error})") from error
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", newline="") as stream:
+            yield from stream
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {_first_foreign_line(path)}: not UTF-8 text; save the file as UTF-8") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read; damaged? ({error})") from error
+
+
+def _first_foreign_line(path: Path) -> int:
+    def is_foreign(line: bytes) -> bool:
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            return True
+        return False
+
+    with _open_bytes(path) as stream:
+        return next(number for number, line in enumerate(stream, start=1) if is_foreign(line))
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    cause = "damaged?" if kind_of(path) in PARQUET_KINDS else "damaged, or line ends of two kinds?"
+    return DataError(f"{path}: cannot be read as {kind_of(path)}; {cause} ({reason})")
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise BackendError(
+            "tables are read with the package duckdb, which is not installed: pip install duckdb"
+        ) from error
+    return duckdb

@@ -1,0 +1,1 @@
+"""Experiments: everything that compares methods and uses labels to do so."""

@@ -1,0 +1,116 @@
+"""Soft assignment, target distribution and their divergence: Eqs 9 to 11."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pamc.losses.arguments import check_choice
+from pamc.ops.torch_ops import column_sums, ordered_sum, squared_distances
+
+__all__ = ["kl_loss", "log_soft_assignment", "log_target_distribution", "soft_assignment", "target_distribution"]
+
+
+def log_soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
+    r"""Return (N, C) log q, the Student-t assignment of Eq 9. As in the paper.
+
+    .. math:: q_{iu} \propto (1 + \|z_i - \mu_u\|^2/\eta)^{-(\eta + 1)/2}
+
+    Logarithms, because q of a far center underflows long before its logarithm does. O(N·C·d) time, O(N·(C + d)) memory.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding.
+    centers
+        (C, d) learnt centers μ.
+    eta
+        Degrees of freedom η of the kernel, above 0.
+
+    Examples
+    --------
+    >>> log_soft_assignment(torch.zeros(1, 1), torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[0.6667, 0.3333]])
+    """
+    kernel = torch.log1p(squared_distances(z, centers) / eta) * (-(eta + 1) / 2)
+    return torch.log_softmax(kernel, dim=1)
+
+
+def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
+    """Return (N, C) q, whose logarithm is :func:`log_soft_assignment`, Eq 9.
+
+    Examples
+    --------
+    >>> soft_assignment(torch.zeros(1, 1), torch.tensor([[0.0], [1.0]]))
+    tensor([[0.6667, 0.3333]])
+    """
+    return log_soft_assignment(z, centers, eta=eta).exp()
+
+
+def log_target_distribution(log_q: Tensor) -> Tensor:
+    r"""Return (N, C) log p, the sharpened assignment of Eq 10, a constant: no gradient flows through it.
+
+    .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
+
+    As in the paper; a cluster with f_u = 0 has p_iu = 0. O(N·C) time and memory.
+
+    Parameters
+    ----------
+    log_q
+        (N, C) log q of all rows: f is a sum over them.
+
+    Examples
+    --------
+    >>> log_target_distribution(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log()).exp()
+    tensor([[0.9000, 0.1000],
+            [0.1000, 0.9000]])
+    """
+    log_q = log_q.detach()
+    top = log_q.amax(dim=0)
+    top = torch.where(top == -math.inf, 0.0, top)
+    log_frequency = top + column_sums((log_q - top).exp()).log()
+    # Where f_u = 0 every log q_iu is −∞, and stays so.
+    log_frequency = torch.where(log_frequency == -math.inf, 0.0, log_frequency)
+    return torch.log_softmax(2 * log_q - log_frequency, dim=1)
+
+
+def target_distribution(q: Tensor) -> Tensor:
+    """Return (N, C) p, whose logarithm is :func:`log_target_distribution`, Eq 10.
+
+    Examples
+    --------
+    >>> target_distribution(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
+    tensor([[0.9000, 0.1000],
+            [0.1000, 0.9000]])
+    """
+    return log_target_distribution(q.detach().log()).exp()
+
+
+def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
+    r"""Return the divergence of the assignment from its target, Eq 11.
+
+    .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
+
+    Departure from the paper: "mean" divides by N, as the released program does, and the paper's β belongs to that form;
+    "sum" is Eq 11 to the letter. A target of p_iu = 0 adds 0. O(N·C) time and memory.
+
+    Parameters
+    ----------
+    log_p
+        (N, C) log p, the target.
+    log_q
+        (N, C) log q.
+
+    Examples
+    --------
+    >>> p, q = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]])
+    >>> kl_loss(p.log(), q.log()).exp()
+    tensor(2.)
+    """
+    check_choice("kl_reduction", reduction)
+    left_out = log_p == -math.inf
+    ratio = torch.where(left_out, 0.0, log_p) - torch.where(left_out, 0.0, log_q)
+    total = ordered_sum(log_p.exp() * ratio)
+    return total / len(log_p) if reduction == "mean" else total

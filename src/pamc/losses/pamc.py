@@ -1,0 +1,334 @@
+"""The PamC loss (Eqs 2, 3 and 8): every negative, in time linear in nodes and edges."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning
+from pamc.graph.pairs import PositivePairs
+from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
+from pamc.losses.bound import warn_unless_bound_holds
+from pamc.ops.dispatch import resolve_backend
+from pamc.ops.torch_ops import cluster_sums, ordered_sum, row_product, unit_rows
+
+__all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss"]
+
+
+@dataclass(frozen=True, eq=False)
+class PamCTerms:
+    """The parts of the PamC loss.
+
+    Parameters
+    ----------
+    positive, proxy
+        () The two terms of Eq 3, with gradients.
+    alignment
+        () γ-weighted mean of ‖u_i − u_j‖² over the positives, u the rows of z scaled to length 1. No gradient.
+    meta_nodes
+        (C, d) the meta-nodes that were contrasted, Eq 8. No gradient.
+    mass
+        (C,) number of rows, or sum of the soft assignment, in each cluster. No gradient.
+    """
+
+    positive: Tensor
+    proxy: Tensor
+    alignment: Tensor
+    meta_nodes: Tensor
+    mass: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """() Eq 3."""
+        return self.positive + self.proxy
+
+
+def pamc_loss(
+    z: Tensor,
+    edges: Tensor | PositivePairs,
+    assignment: Tensor,
+    *,
+    edge_weight: Tensor | None = None,
+    tau: float = 1.0,
+    n_clusters: int | None = None,
+    meta_nodes: Tensor | None = None,
+    proxy: str = "eq2",
+    self_edges: str = "drop",
+    backend: str = "auto",
+) -> Tensor:
+    r"""Return the PamC loss, Eq 3: positives from edges, all negatives by meta-nodes.
+
+    .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
+
+    As in the paper. What it leaves open: a zero row has similarity 0 to every row; a node without a positive of weight
+    above 0 is left out of the sum while the divisor stays N; empty clusters are left out, with a warning; with fewer
+    than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for labels, O(N·C·d) time and
+    O(N·C) memory more for a soft assignment.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding, any floating-point type; half precision is computed in float32.
+    edges
+        (2, E) integer edges i → j, the positives of i; repeated edges add up their weights. Or
+        :class:`~pamc.graph.pairs.PositivePairs`, which should be prepared once where the loss is called often.
+    assignment
+        (N,) integer labels, predicted or given; or (N, C) soft assignment, through which the gradient flows unless it
+        is detached.
+    edge_weight
+        (E,) weights γ_ij ≥ 0, constants of the loss; None for all ones.
+    tau
+        Multiplies the cosine (other libraries divide by a temperature).
+    n_clusters
+        C; None for the largest label plus one, the columns of a soft assignment or the rows of `meta_nodes`.
+    meta_nodes
+        (C, d) meta-nodes of all rows (:func:`meta_nodes`) where z is a mini-batch. The proxy's value is theirs; its
+        gradient reaches the batch's rows as if the batch were everything, so that over equal batches of one epoch the
+        mean of the gradients is the full-batch gradient of the proxy. The positive term misses the pairs that leave the
+        batch.
+    proxy
+        "eq2", or "eq6" as in the released program.
+    self_edges
+        "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
+    backend
+        "auto", "torch", or "reference" (dense, float64, O(N²) memory).
+
+    Examples
+    --------
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], requires_grad=True)
+    >>> edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    >>> loss = pamc_loss(z, edges, torch.tensor([0, 0, 1, 1]))
+    >>> round(loss.item(), 4)
+    -0.3069
+    """
+    return pamc_terms(
+        z,
+        edges,
+        assignment,
+        edge_weight=edge_weight,
+        tau=tau,
+        n_clusters=n_clusters,
+        meta_nodes=meta_nodes,
+        proxy=proxy,
+        self_edges=self_edges,
+        backend=backend,
+    ).total
+
+
+def pamc_terms(
+    z: Tensor,
+    edges: Tensor | PositivePairs,
+    assignment: Tensor,
+    *,
+    edge_weight: Tensor | None = None,
+    tau: float = 1.0,
+    n_clusters: int | None = None,
+    meta_nodes: Tensor | None = None,
+    proxy: str = "eq2",
+    self_edges: str = "drop",
+    backend: str = "auto",
+) -> PamCTerms:
+    """Return the parts of the PamC loss; parameters as in :func:`pamc_loss`.
+
+    Examples
+    --------
+    >>> terms = pamc_terms(torch.eye(2), torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1]))
+    >>> round(terms.positive.item(), 4), round(terms.proxy.item(), 4), terms.alignment.item()
+    (-0.0, 0.6931, 2.0)
+    """
+    check_tau(tau)
+    check_choice("proxy", proxy)
+    check_choice("self_edges", self_edges)
+    z = check_embedding(z)
+    if meta_nodes is not None:
+        meta_nodes = _check_meta_nodes(meta_nodes, z, n_clusters)
+        n_clusters = len(meta_nodes)
+    assignment, n_clusters = check_assignment(z, assignment, n_clusters)
+    pairs = check_pairs(z, edges, edge_weight)
+    chosen = resolve_backend(backend, z.device)
+
+    log_mass, alignment = chosen.positive_log_mass(unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    sums, mass = chosen.cluster_sums(z, assignment, n_clusters)
+    nodes, present = sums / len(z), mass > 0
+    if meta_nodes is not None:
+        nodes, present = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
+    _warn_of_empty_clusters(present)
+    return PamCTerms(
+        positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / len(z),
+        proxy=_proxy(nodes, present, tau=tau, proxy=proxy),
+        alignment=alignment,
+        meta_nodes=nodes.detach(),
+        mass=mass,
+    )
+
+
+def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) -> Tensor:
+    r"""Return (C, d) meta-nodes, Eq 8, differentiable; a row of zeros for an empty cluster.
+
+    .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
+
+    As in the paper; a soft assignment takes the place of the indicator. O(N·d) time for labels, O(N·C·d) for soft.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding.
+    assignment
+        (N,) integer labels or (N, C) soft assignment.
+    n_clusters
+        C; None for the largest label plus one.
+
+    Examples
+    --------
+    >>> meta_nodes(torch.eye(2), torch.tensor([0, 0]), n_clusters=2)
+    tensor([[0.5000, 0.5000],
+            [0.0000, 0.0000]])
+    """
+    z = check_embedding(z)
+    assignment, n_clusters = check_assignment(z, assignment, n_clusters)
+    return cluster_sums(z, assignment, n_clusters)[0] / len(z)
+
+
+def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tensor | None = None) -> Tensor:
+    r"""Return the proxy of all negatives, Eq 2, or Eq 6.
+
+    .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
+
+    As in the paper; ``proxy="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released program.
+    Empty clusters are left out; with fewer than two others it is 0, with gradient 0. O(C²·d).
+
+    Parameters
+    ----------
+    meta_nodes
+        (C, d) meta-nodes in any scale: sums, means and Eq 8's 1/N give one value.
+    tau
+        Multiplies the cosine.
+    mass
+        (C,) how much is assigned to each cluster, 0 for an empty one; None: those whose meta-node is zero are empty.
+
+    Examples
+    --------
+    >>> proxy_loss(torch.eye(3), tau=1.0).exp().round(decimals=4)
+    tensor(6.)
+    """
+    check_tau(tau)
+    check_choice("proxy", proxy)
+    meta_nodes = check_embedding(meta_nodes, name="meta_nodes")
+    if mass is not None and mass.shape != meta_nodes.shape[:1]:
+        raise DataError(f"mass must have one value per meta-node ({len(meta_nodes)}), got shape {tuple(mass.shape)}")
+    return _proxy(meta_nodes, _nonzero(meta_nodes) if mass is None else mass > 0, tau=tau, proxy=proxy)
+
+
+class PamCLoss(nn.Module):
+    """The PamC loss as a module: the options of :func:`pamc_loss`, kept.
+
+    Issues a BoundWarning, once for each N and C, where it is not certain that the negatives over nodes bound the proxy
+    (:func:`pamc.losses.bound.bound_holds`); not for mini-batches, whose N is not known here.
+
+    Examples
+    --------
+    >>> loss = PamCLoss(tau=0.5)
+    >>> edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    >>> round(loss(torch.eye(4), edges, torch.tensor([0, 0, 1, 1])).item(), 4)
+    0.6931
+    """
+
+    def __init__(
+        self,
+        *,
+        tau: float = 1.0,
+        n_clusters: int | None = None,
+        proxy: str = "eq2",
+        self_edges: str = "drop",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_tau(tau)
+        check_choice("proxy", proxy)
+        check_choice("self_edges", self_edges)
+        self.tau = tau
+        self.n_clusters = n_clusters
+        self.proxy = proxy
+        self.self_edges = self_edges
+        self.backend = backend
+        self._bound_checked: set[tuple[int, int]] = set()
+
+    def forward(
+        self,
+        z: Tensor,
+        edges: Tensor | PositivePairs,
+        assignment: Tensor,
+        *,
+        edge_weight: Tensor | None = None,
+        meta_nodes: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss, a scalar."""
+        terms = pamc_terms(
+            z,
+            edges,
+            assignment,
+            edge_weight=edge_weight,
+            tau=self.tau,
+            n_clusters=self.n_clusters,
+            meta_nodes=meta_nodes,
+            proxy=self.proxy,
+            self_edges=self.self_edges,
+            backend=self.backend,
+        )
+        size = (len(z), len(terms.mass))
+        if meta_nodes is None and size not in self._bound_checked:
+            self._bound_checked.add(size)
+            warn_unless_bound_holds(*size, self.tau, proxy=self.proxy)
+        return terms.total
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        options = ("tau", "n_clusters", "proxy", "self_edges", "backend")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
+
+
+def _proxy(meta_nodes: Tensor, present: Tensor, *, tau: float, proxy: str) -> Tensor:
+    """Return Eq 2 or Eq 6 over the clusters that are present (C,), without a trip to the host."""
+    unit = unit_rows(meta_nodes)
+    contrasted = present[:, None] & present & ~torch.eye(len(present), dtype=torch.bool, device=present.device)
+    scores = (tau * row_product(unit, unit.T)).masked_fill(~contrasted, -math.inf)
+    if proxy == "eq6":
+        # The diagonal's e⁰, which also keeps a row with nothing to contrast finite.
+        top = scores.detach().amax(dim=1, keepdim=True).clamp(min=0)
+        rows = top[:, 0] + ((-top).exp()[:, 0] + (scores - top).exp().sum(dim=1)).log()
+        return torch.where(present, rows, 0.0).sum() / present.sum().clamp(min=1)
+    some = contrasted.any()
+    top = torch.where(some, scores.detach().amax(), 0.0)
+    total = (scores - top).exp().sum(dim=1).sum()
+    return torch.where(some, top + torch.where(some, total, 1.0).log(), 0.0)
+
+
+def _nonzero(meta_nodes: Tensor) -> Tensor:
+    return (meta_nodes != 0).any(dim=1)
+
+
+def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> Tensor:
+    if meta_nodes.ndim != 2 or meta_nodes.shape[1] != z.shape[1] or n_clusters not in (None, len(meta_nodes)):
+        expected = f"({'C' if n_clusters is None else n_clusters}, {z.shape[1]})"
+        raise DataError(f"meta_nodes must have shape {expected}, a row per cluster, got {tuple(meta_nodes.shape)}")
+    return meta_nodes.detach().to(z)
+
+
+def _warn_of_empty_clusters(present: Tensor) -> None:
+    n_present, n_clusters = int(present.sum()), len(present)
+    if n_present < 2:
+        warnings.warn(
+            f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0",
+            CollapseWarning,
+            stacklevel=3,
+        )
+    elif n_present < n_clusters:
+        warnings.warn(
+            f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out",
+            EmptyClusterWarning,
+            stacklevel=3,
+        )

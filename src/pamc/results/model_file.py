@@ -1,0 +1,69 @@
+"""A fitted model as one safetensors file: tensors, settings as JSON, a format version, a checksum. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pamc.errors import ModelFileError
+
+__all__ = ["FORMAT_VERSION", "read_model", "write_model"]
+
+FORMAT_VERSION = 1
+
+
+def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    """Write tensors and a JSON-able description to `path`."""
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(description, sort_keys=True, allow_nan=False)
+    metadata = {
+        "format": "pamc",
+        "format_version": str(FORMAT_VERSION),
+        "description": text,
+        "sha256": _checksum(stored, text),
+    }
+    save_file(stored, path, metadata=metadata)
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the description of a file, or say what is wrong with it.
+
+    Raises
+    ------
+    ModelFileError
+        The file is missing, cut off, not one of ours, of a newer format, or was changed after it was written.
+    """
+    if not path.is_file():
+        raise ModelFileError(f"{path}: no such model file")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"{path} is damaged or not a model file: {error}") from None
+    if metadata.get("format") != "pamc":
+        raise ModelFileError(f"{path} was not written by pamc")
+    version = metadata.get("format_version", "")
+    if version != str(FORMAT_VERSION):
+        raise ModelFileError(f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}")
+    text = metadata.get("description", "")
+    if _checksum(tensors, text) != metadata.get("sha256"):
+        raise ModelFileError(f"{path} was changed after it was written: its checksum does not match")
+    description: dict[str, Any] = json.loads(text)
+    return tensors, description
+
+
+def _checksum(tensors: dict[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()

@@ -1,0 +1,110 @@
+"""The record of a run: what was run on what, how the answer was selected, what it scored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pamc.runtime import environment
+from pamc.training.fit import Fit
+
+__all__ = ["SELECTION_RULES", "RunRecord"]
+
+SELECTION_RULES = ("last", "best_loss", "oracle_acc", "oracle_per_metric")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run, as `run.json` holds it.
+
+    Parameters
+    ----------
+    method, data, seed, config
+        What was run: the method's name, facts of the data, the seed, all settings.
+    selection
+        How the reported epoch was chosen. "last" needs no labels; the "oracle" rules do and exist for comparison with
+        published figures only.
+    device
+        Where it ran.
+    n_epochs_run, stopped
+        How far training went and why it ended.
+    seconds
+        Wall-clock time by phase.
+    facts
+        What was found or decided on the way.
+    history
+        Every value of every epoch, by name.
+    cluster_sizes
+        Rows per cluster.
+    scores
+        Label-free scores of the result.
+    metrics
+        Label metrics, where truth was given; else None.
+    warnings
+        What the user was warned of.
+    environment
+        Versions, machine, commit.
+    command
+        The command or call that repeats the run, where known.
+    """
+
+    method: str
+    data: dict[str, Any]
+    seed: int
+    config: dict[str, Any]
+    device: str
+    n_epochs_run: int
+    stopped: str
+    seconds: dict[str, float]
+    facts: dict[str, Any]
+    history: dict[str, list[float]]
+    cluster_sizes: list[int]
+    scores: dict[str, float]
+    environment: dict[str, Any]
+    selection: str = "last"
+    metrics: dict[str, float] | None = None
+    warnings: list[str] = field(default_factory=list)
+    command: str | None = None
+    format_version: int = 1
+
+    def to_json(self) -> str:
+        """Return the record as a JSON object, keys in the order of their definition."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def of(
+        cls,
+        fit: Fit,
+        *,
+        data: dict[str, Any],
+        metrics: dict[str, float] | None = None,
+        command: str | None = None,
+    ) -> RunRecord:
+        """Return the record of a fit at its last epoch."""
+        n_epochs_run = len(fit.history.get("loss", []))
+        return cls(
+            method="pamcgc",
+            data=data,
+            seed=fit.seed,
+            config=fit.config.to_dict(),
+            device=fit.device,
+            n_epochs_run=n_epochs_run,
+            stopped="all epochs run" if n_epochs_run == fit.config.n_epochs else "labels stopped changing",
+            seconds=fit.seconds,
+            facts=fit.facts,
+            history=fit.history,
+            cluster_sizes=np.bincount(fit.labels, minlength=fit.config.n_clusters).tolist(),
+            scores=fit.scores,
+            environment=environment(),
+            metrics=metrics,
+            warnings=list(fit.warnings),
+            command=command,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRecord:
+        """Return the record of :meth:`to_json`."""
+        return cls(**json.loads(text))

@@ -1,0 +1,110 @@
+"""A run folder: written beside its place and renamed once, so it is whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.errors import OutputError, UnknownNameError
+
+__all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]
+
+MODEL_FILE = "model.safetensors"
+RECORD_FILE = "run.json"
+LABEL_FORMATS = ("csv", "parquet")
+
+
+def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
+    """Return `parent/stem-N` with the smallest N from 1 that is not taken."""
+    number = 1
+    while (parent / f"{stem}-{number}").exists() or (parent / f"{stem}-{number}.partial").exists():
+        number += 1
+    return parent / f"{stem}-{number}"
+
+
+@contextmanager
+def new_run_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield `target.partial` to write into; rename it to `target` at the end, or remove it if anything goes wrong.
+
+    A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is.
+
+    Raises
+    ------
+    OutputError
+        The folder exists, cannot be made, or cannot be written.
+    """
+    _check_free(target, overwrite=overwrite)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        partial.mkdir(parents=True)
+    except FileExistsError:
+        raise OutputError(f"{partial} exists: another run is writing there, or was killed; remove it first") from None
+    except OSError as error:
+        raise OutputError(f"cannot write to {target}: {error.strerror or error}") from None
+    try:
+        yield partial
+        _replace(target, partial)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(f"cannot write to {target}: {error.strerror or error}") from error
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def write_labels(
+    folder: Path, ids: NDArray[Any], labels: NDArray[np.int64], confidence: NDArray[Any], *, file_format: str = "csv"
+) -> Path:
+    """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path."""
+    if file_format not in LABEL_FORMATS:
+        raise UnknownNameError("labels format", file_format, LABEL_FORMATS)
+    path = folder / f"labels.{file_format}"
+    if file_format == "csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "cluster", "confidence"])
+            rows = zip(ids.tolist(), labels.tolist(), confidence.tolist(), strict=True)
+            writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
+        return path
+    import duckdb
+
+    names = ids.astype(str) if ids.dtype.kind not in "iu" else ids
+    table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}
+    with duckdb.connect() as connection:
+        connection.register("result", table)
+        connection.execute(
+            f"COPY (SELECT * FROM result) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
+        )
+    return path
+
+
+def _check_free(target: Path, *, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise OutputError(f"{target} is a file; name a folder that does not exist yet")
+    holds_run = (target / RECORD_FILE).is_file() and (target / MODEL_FILE).is_file()
+    if holds_run and not overwrite:
+        raise OutputError(f"{target} already holds a run; name another folder, or pass --overwrite to replace it")
+    if not holds_run and any(target.iterdir()):
+        raise OutputError(f"{target} holds files that are not a run; name another folder (these are never replaced)")
+
+
+def _replace(target: Path, partial: Path) -> None:
+    """Put `partial` in the place of `target`; the old folder goes only when the new one stands."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    replaced = target.with_name(target.name + ".replaced")
+    target.rename(replaced)
+    partial.rename(target)
+    shutil.rmtree(replaced)

@@ -1,0 +1,109 @@
+"""A fit on disk and back: tensors and plain values, no pickle."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pamc.config import FitConfig
+from pamc.data.preparation import Preparation
+from pamc.errors import ConfigError, ModelFileError
+from pamc.models.layers import MLP
+from pamc.results.model_file import read_model, write_model
+from pamc.runtime import generator, resolve_dtype
+from pamc.training.fit import Fit
+
+__all__ = ["SavedFit", "load_fit", "save_fit"]
+
+_PLAIN = ("seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
+_ENCODER, _PREPARATION = "encoder.", "preparation."
+
+
+@dataclass(frozen=True, eq=False)
+class SavedFit:
+    """A fit and the columns it belongs to.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    n_features
+        Columns that it was fitted on.
+    feature_names
+        Their names, where they had any.
+    own_encoder
+        Whether the encoder is a module of the user's, of which only the weights are saved.
+    """
+
+    fit: Fit
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+    own_encoder: bool = False
+
+
+def save_fit(path: Path, saved: SavedFit) -> None:
+    """Write a fit to one file."""
+    fit = saved.fit
+    tensors = {
+        "centers": fit.centers,
+        "meta_nodes": fit.meta_nodes,
+        "z": fit.z,
+        "labels": torch.from_numpy(fit.labels),
+        "confidence": torch.from_numpy(fit.confidence),
+        **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preparation.arrays.items()},
+        **{_ENCODER + name: tensor for name, tensor in fit.encoder.state_dict().items()},
+    }
+    description = {
+        "config": fit.config.to_dict(),
+        "preparation": fit.preparation.kind,
+        "n_features": saved.n_features,
+        "feature_names": saved.feature_names,
+        "sizes": None if saved.own_encoder else fit.encoder.sizes,
+        **{name: getattr(fit, name) for name in _PLAIN},
+    }
+    write_model(path, tensors, description)
+
+
+def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
+    """Return the fit of a file; a fit with an encoder of the user's needs such a module to put its weights into."""
+    tensors, about = read_model(path)
+    config = FitConfig.from_dict(about["config"])
+    own_encoder = about["sizes"] is None
+    fit = Fit(
+        config=config,
+        encoder=_restored(path, about["sizes"], encoder, _under(_ENCODER, tensors), resolve_dtype(config.precision)),
+        preparation=Preparation(about["preparation"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}),
+        centers=tensors["centers"],
+        meta_nodes=tensors["meta_nodes"],
+        z=tensors["z"],
+        labels=tensors["labels"].numpy(),
+        confidence=tensors["confidence"].numpy(),
+        **{name: about[name] for name in _PLAIN},
+    )
+    names = about["feature_names"]
+    return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder)
+
+
+def _restored(
+    path: Path, sizes: Any, encoder: nn.Module | None, weights: dict[str, Tensor], dtype: torch.dtype
+) -> nn.Module:
+    if sizes is not None:
+        network: nn.Module = MLP(sizes, generator=generator(0, "weights"), dtype=dtype)
+    elif encoder is not None:
+        network = copy.deepcopy(encoder).to(dtype)
+    else:
+        raise ConfigError(f"{path} was fitted with an encoder of your own: pass encoder= with such a module")
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ModelFileError(f"{path}: the saved weights do not fit the encoder: {error}") from None
+    return network.eval()
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

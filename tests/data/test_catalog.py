@@ -1,0 +1,269 @@
+"""Known data sets: found, checked, downloaded, or refused with what to do."""
+
+import hashlib
+import io
+import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from pamc.data import catalog
+from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbour_list
+from pamc.data.download import sha256_of
+from pamc.errors import UnknownNameError
+
+REAL = sorted(set(CATALOG) - {"digits", "reut"})
+WITH_NEIGHBOURS = ["usps", "hhar", "news4", "reut21578_4"]
+X, Y, EDGES = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1]), np.array([[0, 1], [1, 2], [2, 3]])
+
+
+def npz_bytes(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+TOY = npz_bytes(x=X, y=Y, edges=EDGES, edges_k1=EDGES[:2])
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path, monkeypatch):
+    """Give every test an empty cache and data folder of its own."""
+    monkeypatch.setenv("PAMC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PAMC_DATA", raising=False)
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+def add_row(monkeypatch, **changes):
+    parts = {
+        "name": "toy",
+        "title": "A toy",
+        "n_nodes": 4,
+        "n_features": 4,
+        "n_classes": 2,
+        "n_edges": 3,
+        "kind": "table",
+        "modality": "record",
+        "sparse": False,
+        "source": "the toy shop",
+    }
+    row = DataSet(**{**parts, **changes})
+    monkeypatch.setitem(CATALOG, row.name, row)
+    return row
+
+
+# The rows
+
+
+def test_every_row_is_filed_under_its_name_with_statistics_and_a_source():
+    for name, row in CATALOG.items():
+        assert row.name == name
+        assert min(row.n_nodes, row.n_features, row.n_classes) > 1
+        assert row.source
+        assert (row.n_edges == 0) == (name == "digits")
+        assert row.sha256 is None or re.fullmatch("[0-9a-f]{64}", row.sha256)
+        assert row.url is None or row.sha256 is not None
+
+
+def test_the_sets_of_the_paper_and_the_extras_are_known():
+    assert {"usps", "hhar", "reut", "acm", "cite", "dblp"} <= set(CATALOG)
+    assert {"cora", "amazon_photo", "news4", "reut21578_4", "digits"} <= set(CATALOG)
+
+
+# The real files
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_set_has_the_statistics_and_the_checksum_of_its_row(data_folder, name):
+    row, graph = CATALOG[name], load_dataset(name, root=data_folder)
+    assert (graph.n_nodes, graph.n_features, graph.n_edges) == (row.n_nodes, row.n_features, row.n_edges)
+    assert sorted(set(graph.labels.tolist())) == list(range(row.n_classes))
+    assert graph.edges.shape == (2, row.n_edges)
+    assert sp.issparse(graph.features) == row.sparse
+    assert graph.edges_are_neighbours == (row.kind == "table")
+    assert graph.name == name
+    assert sha256_of(data_folder / f"{name}.npz") == row.sha256
+
+
+@pytest.mark.parametrize("name", WITH_NEIGHBOURS)
+def test_neighbor_lists_of_every_k_are_there_and_the_default_is_one_of_them(data_folder, name):
+    lists = {k: load_neighbour_list(name, k, root=data_folder) for k in (1, 3, 5, 10)}
+    assert all(edges.shape[0] == 2 and edges.dtype == np.int64 for edges in lists.values())
+    sizes = [edges.shape[1] for edges in lists.values()]
+    assert sizes == sorted(set(sizes))
+    default = lists[5 if name == "hhar" else 3]
+    assert (load_dataset(name, root=data_folder).edges == default).all()
+
+
+def test_reut_without_features_is_refused_and_the_stand_ins_are_named(data_folder, refusal):
+    assert (data_folder / "reut_graph_only.npz").exists()
+    assert available("reut", root=data_folder) is None
+    message = refusal(load_dataset, "reut", root=data_folder)
+    assert all(part in message for part in ("features are not public", "news4", "reut21578_4", "reut_graph_only.npz"))
+
+
+@pytest.mark.parametrize("name", ["acm", "digits"])
+def test_a_set_without_neighbor_lists_says_so(refusal, name):
+    assert f"'{name}' comes without neighbor lists" in refusal(load_neighbour_list, name, 3)
+
+
+# Finding
+
+
+def test_digits_come_with_scikit_learn():
+    graph = load_dataset("digits")
+    assert (graph.n_nodes, graph.n_features, len(set(graph.labels.tolist()))) == (1797, 64, 10)
+    assert graph.features.dtype == np.float32
+    assert (graph.features.min(), graph.features.max()) == (0, 16)
+    assert graph.edges is None
+    assert available("digits") == "scikit-learn"
+
+
+def test_an_unknown_name_is_refused_with_the_near_miss(refusal):
+    for function in (load_dataset, available, partial(load_neighbour_list, k=3)):
+        assert "did you mean 'usps'?" in refusal(function, "usp", error=UnknownNameError)
+
+
+def test_a_set_is_looked_for_in_root_then_the_data_folder_then_the_cache(places, monkeypatch):
+    add_row(monkeypatch)
+    assert available("toy") is None
+    cached, own, root = (places / folder / "toy.npz" for folder in ("cache", "data", "root"))
+    for path in (cached, root):
+        path.parent.mkdir()
+    cached.write_bytes(TOY)
+    assert available("toy") == str(cached)
+    monkeypatch.setenv("PAMC_DATA", str(own.parent))
+    assert available("toy") == str(cached)
+    own.write_bytes(TOY)
+    assert available("toy") == str(own)
+    assert available("toy", root=root.parent) == str(cached)
+    root.write_bytes(TOY)
+    assert available("toy", root=root.parent) == str(root)
+    assert load_dataset("toy", root=root.parent).n_nodes == 4
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("PAMC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "pamc"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "pamc"
+
+
+def test_a_loaded_set_carries_labels_edges_and_its_name(places, monkeypatch):
+    add_row(monkeypatch)
+    (places / "data" / "toy.npz").write_bytes(TOY)
+    graph = load_dataset("toy", root=places / "data")
+    assert graph.labels.tolist() == Y.tolist()
+    assert (graph.edges == EDGES.T).all()
+    assert graph.edges_are_neighbours
+    assert graph.name == "toy"
+    assert (load_neighbour_list("toy", 1, root=places / "data") == EDGES[:2].T).all()
+    add_row(monkeypatch, kind="graph")
+    assert not load_dataset("toy", root=places / "data").edges_are_neighbours
+
+
+def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
+    add_row(monkeypatch)
+    (places / "data" / "toy.npz").write_bytes(TOY)
+    message = refusal(load_neighbour_list, "toy", 2, root=places / "data")
+    assert "has no array 'edges_k2'" in message
+    assert "k = 1, 3, 5 and 10" in message
+
+
+# Refusing
+
+
+def test_a_missing_set_is_refused_with_source_layout_and_place(places, monkeypatch, refusal):
+    add_row(monkeypatch, note="sold out")
+    monkeypatch.setenv("PAMC_DATA", str(places / "data"))
+    for function in (load_dataset, partial(load_neighbour_list, k=1)):
+        message = refusal(function, "toy")
+        assert str(places / "data" / "toy.npz") in message
+        assert str(places / "cache" / "toy.npz") in message
+        assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "not public"))
+
+
+@pytest.mark.parametrize("statistic", ["n_nodes", "n_features", "n_classes", "n_edges"])
+def test_a_set_with_other_statistics_is_refused(places, monkeypatch, refusal, statistic):
+    row = add_row(monkeypatch)
+    add_row(monkeypatch, **{statistic: getattr(row, statistic) + 1})
+    (places / "data" / "toy.npz").write_bytes(TOY)
+    message = refusal(load_dataset, "toy", root=places / "data")
+    assert f"has {statistic} = {getattr(row, statistic)}, expected {getattr(row, statistic) + 1}" in message
+
+
+def test_a_set_without_labels_has_the_wrong_number_of_classes(places, monkeypatch, refusal):
+    add_row(monkeypatch)
+    (places / "data" / "toy.npz").write_bytes(npz_bytes(x=X, edges=EDGES))
+    assert "n_classes = 0" in refusal(load_dataset, "toy", root=places / "data")
+
+
+@pytest.mark.parametrize(("note", "ending"), [("", ""), ("sold out", "Note: sold out")])
+def test_a_file_without_features_is_refused_with_the_note(places, monkeypatch, refusal, note, ending):
+    add_row(monkeypatch, note=note)
+    (places / "data" / "toy.npz").write_bytes(npz_bytes(y=Y, edges=EDGES))
+    message = refusal(load_dataset, "toy", root=places / "data")
+    assert "data set 'toy'" in message
+    assert "has no features" in message
+    assert message.endswith(ending)
+
+
+# Downloading
+
+
+@pytest.fixture
+def shop(places):
+    """Serve a folder with toy.npz from this machine and return its address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    folder = places / "shop"
+    folder.mkdir()
+    (folder / "toy.npz").write_bytes(TOY)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/toy.npz"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_public_set_is_downloaded_once_into_the_cache(shop, places, monkeypatch):
+    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
+    assert available("toy") == shop
+    calls = []
+    graph = load_dataset("toy", progress=lambda *call: calls.append(call))
+    assert graph.n_nodes == 4
+    assert calls[-1] == (len(TOY), len(TOY))
+    assert (places / "cache" / "toy.npz").read_bytes() == TOY
+    monkeypatch.setattr(catalog, "fetch", None)
+    assert load_dataset("toy").n_nodes == 4
+    assert load_neighbour_list("toy", 1).shape == (2, 2)
+
+
+def test_a_download_is_not_made_when_not_wanted(shop, places, monkeypatch, refusal):
+    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
+    assert f"it can be downloaded from {shop}" in refusal(load_dataset, "toy", download=False)
+    assert not (places / "cache").exists()
+
+
+def test_a_download_with_a_wrong_checksum_is_not_kept(shop, places, monkeypatch, refusal):
+    add_row(monkeypatch, url=shop, sha256="0" * 64)
+    assert "sha256" in refusal(load_dataset, "toy")
+    assert list((places / "cache").iterdir()) == []
+
+
+def test_an_address_without_a_checksum_is_never_used(shop, monkeypatch, refusal):
+    add_row(monkeypatch, url=shop)
+    assert "is not here" in refusal(load_dataset, "toy")

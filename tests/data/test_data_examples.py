@@ -1,0 +1,24 @@
+import doctest
+import importlib
+
+import pytest
+
+MODULES = [
+    "adapters",
+    "attributed_graph",
+    "catalog",
+    "download",
+    "edge_files",
+    "files",
+    "matrices",
+    "readers",
+    "synthetic",
+    "tables",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_the_docstrings_run(name):
+    result = doctest.testmod(importlib.import_module(f"pamc.data.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,37 @@
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.tables import README, TABLES, rewritten
+
+from pamc.cli.app import run
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_the_tables_are_those_that_the_rows_give():
+    assert rewritten(TEXT) == TEXT
+    for name in TABLES:
+        assert TEXT.count(f"<!-- table {name} -->") == 1
+
+
+def test_the_python_examples_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        fast = block.replace("random_state=0)", "random_state=0, n_epochs=2, pretrain_epochs=1, hidden=(32,))")
+        exec(compile(fast, "README.md", "exec"), {})
+    assert "acc" in capsys.readouterr().out
+    assert Path("digits-run/labels.csv").is_file()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`pamc (\w+)`", TEXT))))
+def test_every_command_that_is_named_exists(command, capsys):
+    assert run([command, "--help"]) == 0
+    assert command in capsys.readouterr().out
+
+
+def test_the_documents_do_not_name_this_machine():
+    for path in Path(README).parent.glob("*.md"):
+        assert "/work/" not in path.read_text(encoding="utf-8")
