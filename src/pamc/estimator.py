@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -423,6 +424,8 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = [self.precision]
+        # scikit-learn asks these of whatever has `predict_proba`.
+        tags.classifier_tags = ClassifierTags()
         return tags
 
 

@@ -56,17 +56,19 @@ def run(arguments: Sequence[str]) -> int:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PamcWarning)
         try:
-            return int(app(ordered, standalone_mode=False) or 0)
+            code = int(app(ordered, standalone_mode=False) or 0)
         except (KeyboardInterrupt, typer.Abort):
-            note("interrupted: nothing was written")
-            return _INTERRUPTED
+            code = _INTERRUPTED
         except BrokenPipeError:
             sys.stderr.close()
             return 0
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            return _report(error)
+            code = _report(error)
+    if code == _INTERRUPTED:
+        note("interrupted: nothing was written")
+    return code
 
 
 def _report(error: Exception) -> int:

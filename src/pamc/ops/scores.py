@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pamc.errors import DataError
 from pamc.graph.adjacency import Adjacency
+from pamc.ops.torch_ops import ordered_sum
 
 __all__ = [
     "alignment",
@@ -138,8 +139,8 @@ def uniformity(unit_rows: Tensor) -> Tensor:
     """
     if len(unit_rows) < 2:
         return unit_rows.new_zeros(())
-    distances = torch.pdist(unit_rows)
-    return torch.logsumexp(-2 * distances**2, dim=0) - math.log(len(distances))
+    potential = torch.exp(-2 * torch.pdist(unit_rows) ** 2)
+    return (ordered_sum(potential) / len(potential)).log()
 
 
 def alignment(unit_rows: Tensor, pairs: Tensor) -> Tensor:
