@@ -259,7 +259,7 @@ class _PositiveLogMass(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         unit, cosine, log_mass = ctx.saved_tensors
         pairs, tau = ctx.pairs, ctx.tau
-        # exp(… − ∞) = 0: nothing comes from a node without positives, and never −∞ − (−∞).
+        # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
         log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
         weight = torch.empty_like(cosine)
         for block in _row_blocks(pairs):

@@ -49,7 +49,10 @@ class _RichPhase:
 
 
 class RichProgress:
-    """Bars on standard error, with the remaining time and the values of the loss."""
+    """Bars on standard error, with the time left and the values of the loss as far as the terminal is wide.
+
+    A phase of unknown length leaves no line behind. Where the terminal cannot redraw, a phase is one line at its end.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -58,15 +61,21 @@ class RichProgress:
 
     @contextmanager
     def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
-        """Yield a phase with a bar of its own; on a terminal that cannot redraw, one line at its end."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        """Yield a phase with a bar of its own."""
+        if total is None and not self._console.is_terminal:
+            yield _SilentPhase()
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as Remaining
+        from rich.table import Column
 
-        columns: list[Any] = [TextColumn("{task.description:<22}"), BarColumn(bar_width=24)]
-        columns += [MofNCompleteColumn(), TimeElapsedColumn(), Remaining()] if total else [TimeElapsedColumn()]
-        columns += [TextColumn("{task.fields[values]}", style="dim")]
-        with Progress(*columns, console=self._console) as bar:
-            task = bar.add_task(name, total=total, values="")
-            yield _RichPhase(bar, task)
-            if total is None:
-                bar.update(task, total=1, completed=1)
+        columns: list[Any] = [TextColumn(f"{name:<12}", table_column=Column(no_wrap=True, min_width=12))]
+        if total is None:
+            columns += [SpinnerColumn(), TimeElapsedColumn()]
+        else:
+            rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            columns += [BarColumn(bar_width=16), MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=7))]
+            columns += [TimeElapsedColumn(), TextColumn("left"), Remaining(compact=True)]
+            columns += [TextColumn("{task.fields[values]}", style="dim", table_column=rest)]
+        with Progress(*columns, console=self._console, transient=total is None, expand=total is not None) as bar:
+            yield _RichPhase(bar, bar.add_task(name, total=total, values=""))
