@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pamc.config import FitConfig
-from pamc.data.adapters import as_edges, as_features
+from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
-from pamc.errors import DataError
+from pamc.errors import ConfigError, DataError
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
 from pamc.results.record import RunRecord
@@ -33,6 +34,9 @@ __all__ = ["METHODS", "PamCGC", "clusterer"]
 
 # Rows that `predict` encodes at a time: bounded memory, the encoder's full speed.
 _PREDICT_CHUNK = 16384
+
+# Warning filters and the threads of the linear algebra belong to the whole process: fits in several threads take turns.
+_TURNS = threading.RLock()
 
 METHODS: Registry[Any] = Registry("method")
 
@@ -244,13 +248,12 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
             progress=RichProgress() if self.verbose else SilentProgress(),
         )
 
-    def fit_graph(
-        self, graph: AttributedGraph, *, known_labels: Any = None, progress: Progress | None = None
-    ) -> PamCGC:
+    def fit_graph(self, graph: Any, *, known_labels: Any = None, progress: Progress | None = None) -> PamCGC:
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
-        Its labels are not read.
+        A torch_geometric Data or an AnnData will do as well. Labels are not read.
         """
+        graph = from_object(graph)
         self._validated(graph.features, reset=True)
         if graph.feature_names is not None:
             self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
@@ -258,7 +261,9 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
 
     def _fit(self, graph: AttributedGraph, *, known_labels: Any, progress: Progress) -> PamCGC:
         device = resolve_device(self.device)
-        with warnings.catch_warnings(record=True) as caught:
+        if not isinstance(self.encoder, nn.Module | None):
+            raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
+        with _TURNS, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fit = fit_pamcgc(
                 graph,
@@ -315,17 +320,30 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
         rows = FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
         chunk_size = self.chunk_size or _PREDICT_CHUNK
-        return assign_rows(
+        z, q = assign_rows(
             fit.encoder.to(device), fit.centers.to(device), rows, eta=fit.config.eta, chunk_size=chunk_size
         )
+        lost = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
+        if lost:
+            raise DataError(
+                f"row {lost[0]} is too far from the rows of the fit for {fit.config.precision} (of {len(q)} rows, "
+                f"{len(lost)} are): look at its units, or leave it out"
+            )
+        return z, q
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Return X as scikit-learn checks it, NaN and inf apart: those are reported with their row and column."""
-        if type(X).__module__.split(".")[0] == "torch":
-            X = as_features(X)[0]
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
-        )
+        X = as_table(X)
+        try:
+            return validate_data(
+                self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
+            )
+        except ValueError as error:
+            raise why_not_a_table(X, error) from error
+        except TypeError as error:
+            if hasattr(X, "columns"):
+                raise why_not_a_table(X, error) from error
+            raise
 
     def record(
         self,

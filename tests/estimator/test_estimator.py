@@ -78,28 +78,28 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(graph, fitt
 
 
 BITS = """
-import hashlib, sys, numpy as np
+import hashlib, sys, numpy as np, scipy.sparse as sp
 from pamc import PamCGC
 from pamc.data.synthetic import block_model
-graph = block_model(1500, 4, n_features=30, random_state=0)
-sparse = sys.argv[1] == "sparse"
-import scipy.sparse as sp
-X = sp.csr_matrix(np.where(graph.features > 1.5, graph.features, 0)) if sparse else graph.features
-model = PamCGC(4, hidden=(50, 300), n_epochs=4, pretrain_epochs=2, random_state=0).fit(X)
+kind, n_features = sys.argv[1], int(sys.argv[2])
+graph = block_model(1500, 4, n_features=n_features, random_state=0)
+X = sp.csr_matrix(np.where(graph.features > 2.2, graph.features, 0)) if kind == "sparse" else graph.features
+precision = "float64" if kind == "float64" else "float32"
+sizes = dict(hidden=(500, 200, 33), n_dims=7, n_epochs=4, pretrain_epochs=2)
+model = PamCGC(4, precision=precision, random_state=0, **sizes).fit(X)
 parts = [model.embedding_, model.cluster_centers_, np.array(list(model.history_.values()))]
 print(hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest())
 """
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_any_number_of_threads_gives_the_same_bits(kind):
+@pytest.mark.parametrize(("kind", "n_features"), [("dense", 20), ("dense", 561), ("sparse", 65), ("float64", 33)])
+def test_any_number_of_threads_gives_the_same_bits(kind, n_features):
     digests = set()
-    for n_threads in ("1", "2", "3"):
-        threads = {"OMP_NUM_THREADS": n_threads, "MKL_NUM_THREADS": n_threads}
+    for n_threads in ("1", "2", "4"):
+        threads = {"OMP_NUM_THREADS": n_threads, "MKL_NUM_THREADS": n_threads, "MKL_DYNAMIC": "FALSE"}
         environment = {**os.environ, **threads, "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(
-            [sys.executable, "-c", BITS, kind], env=environment, capture_output=True, text=True, check=True
-        )
+        command = [sys.executable, "-c", BITS, kind, str(n_features)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         digests.add(done.stdout.strip())
     assert len(digests) == 1
 

@@ -6,14 +6,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 
 from pamc.cli import data_commands, demo_command, fit_command
 from pamc.cli.show import note
-from pamc.errors import PamcError, PamcWarning
+from pamc.errors import OutputError, PamcError, PamcWarning
 
 __all__ = ["app", "run"]
 
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     ordered = ["--debug", *(a for a in arguments if a != "--debug")] if debug else list(arguments)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _show_once()
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PamcWarning)
         try:
@@ -80,6 +80,9 @@ def _report(error: Exception) -> int:
     if isinstance(error, PamcError):
         note(f"error: {_one_line(str(error))}")
         return error.exit_code
+    if isinstance(error, OSError):
+        note(f"error: {_one_line(str(error))}")
+        return OutputError.exit_code
     what = f"{type(error).__name__}: {_one_line(str(error))}"
     note(f"error: {what} (not expected: please report it with the output of `pamc doctor`; --debug shows the trace)")
     return 1
@@ -89,5 +92,14 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
-    note(f"note: {_one_line(str(message))}")
+def _show_once() -> Callable[..., None]:
+    """Return what shows a warning as a note, unless it has shown the same one before."""
+    shown: set[str] = set()
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        text = _one_line(str(message))
+        if text not in shown:
+            shown.add(text)
+            note(f"note: {text}")
+
+    return show

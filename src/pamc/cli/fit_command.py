@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ from pamc.cli.show import note, print_json, print_table, print_text
 from pamc.config import FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import load_dataset
+from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
-from pamc.errors import ConfigError, OutputError
+from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.errors import ConfigError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
-from pamc.results.run_folder import RECORD_FILE, new_run_folder, next_free_folder, write_labels
+from pamc.results.run_folder import LABEL_FORMATS, RECORD_FILE, new_run_folder, next_free_folder, write_labels
 from pamc.training.progress import RichProgress, SilentProgress
 
 __all__ = ["fit", "predict"]
@@ -58,6 +62,8 @@ def fit(
                pamc fit --dataset acm --preset paper --n-clusters 3
     """
     method_class = METHODS[method]
+    if labels_format not in LABEL_FORMATS:
+        raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
     k = _cluster_count(n_clusters)
     given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
     changes = {
@@ -108,13 +114,9 @@ def predict(
     """
     model = PamCGC.load(run, device=device)
     _check_output_file(out, overwrite=overwrite)
-    record_file = run / RECORD_FILE
-    read: dict[str, Any] = {}
-    if record_file.is_file():
-        read = RunRecord.from_json(record_file.read_text(encoding="utf-8")).data.get("read", {})
     chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
-    options = {**read, **{name: value for name, value in chosen.items() if value is not None}}
-    graph = read_graph(features, **options)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
     probabilities = model.predict_proba(graph.features)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
@@ -124,6 +126,24 @@ def predict(
         print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
     else:
         print_text(f"{graph.n_nodes} rows → {out}")
+
+
+def _options_of(run: Path, features: Path) -> dict[str, Any]:
+    """Return how to read new rows as the run read its own; columns that are no features may be missing."""
+    path = run / RECORD_FILE
+    if not path.is_file() or kind_of(existing_file(features)) not in TABLE_KINDS:
+        return {}
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
+        id_column, columns = read.get("id_column"), read.get("columns")
+        unused = [*(read.get("drop") or ()), read.get("truth_column")]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
+    table = open_table(features)
+    if id_column is not None and id_column not in table:
+        note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
+        id_column = None
+    return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
 
 
 def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
@@ -138,6 +158,8 @@ def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any)
 def _check_output_file(out: Path, *, overwrite: bool) -> None:
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
+    if out.is_dir():
+        raise OutputError(f"{out} is a folder; name a file")
     if out.exists() and not overwrite:
         raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
 
@@ -166,24 +188,26 @@ def _config_changes(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
+        given = FitConfig.from_toml(text).to_dict()
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from None
-    given = FitConfig.from_toml(text).to_dict()
-    return {name: value for name, value in given.items() if value != FitConfig().to_dict()[name]}
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return {name: given[name] for name in tomllib.loads(text)}
 
 
 def _parsed_settings(settings: list[str]) -> dict[str, Any]:
     """Return the values of NAME=VALUE options, read as TOML; a bare word is a string."""
-    import tomllib
-
     values: dict[str, Any] = {}
     for setting in settings:
-        name, equals, text = setting.partition("=")
+        name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise ConfigError(f"--set takes NAME=VALUE, got {setting!r}")
+        if name == "n_clusters":
+            raise ConfigError("the number of clusters is set by --n-clusters, not by --set")
         try:
-            values[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            (values[name],) = tomllib.loads(f"value = {text}").values()
+        except ValueError:
             values[name] = text
     FitConfig().with_(**values)
     return values
@@ -248,4 +272,5 @@ def _show(record: RunRecord, model: PamCGC, target: Path) -> None:
         shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
         print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
     print_text(f"run folder: {target}")
-    note(f"next: pamc predict {shlex.quote(str(target))} NEW_ROWS.csv --out clusters.csv")
+    shown = f"./{target}" if str(target).startswith("-") else str(target)
+    note(f"next: pamc predict {shlex.quote(shown)} NEW_ROWS.csv --out clusters.csv")

@@ -5,6 +5,7 @@ A type is recognized by the package it comes from, so that none of these package
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -15,7 +16,17 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph, check_edges
 from pamc.errors import DataError, DataWarning
 
-__all__ = ["as_edges", "as_features", "from_object", "is_adjacency", "orient_edge_list"]
+__all__ = [
+    "as_edges",
+    "as_features",
+    "as_table",
+    "from_object",
+    "is_adjacency",
+    "orient_edge_list",
+    "why_not_a_table",
+]
+
+_NO_FEATURES = "a networkx graph has edges but no features: give the features as an array and the graph as adjacency"
 
 Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 
@@ -40,6 +51,78 @@ def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | Non
     return _array(X, "features"), None, None
 
 
+def as_table(X: Any) -> Any:
+    """Return X as scikit-learn's checks take it: a tensor as an array or CSR matrix, masked cells as NaN.
+
+    The name of a file, and objects that hold more than rows, are refused with the way to use them.
+
+    Examples
+    --------
+    >>> as_table(np.ma.masked_equal([[1, 2], [3, -1]], -1))
+    array([[ 1.,  2.],
+           [ 3., nan]])
+    """
+    if isinstance(X, str | os.PathLike):
+        raise DataError(
+            f"X is the text {os.fspath(X)!r}, not rows: read a file with pamc.data.readers.read_graph and pass what it "
+            "returns to fit_graph"
+        )
+    if isinstance(X, AttributedGraph) or (_comes_from(X, "torch_geometric", "anndata") and not _comes_from(X, "torch")):
+        raise DataError(f"X is a {type(X).__name__}, which may have edges beside its rows: pass it to fit_graph")
+    if _comes_from(X, "networkx"):
+        raise DataError(_NO_FEATURES)
+    if _comes_from(X, "torch"):
+        return _tensor_matrix(X)
+    return _array(X, "features") if np.ma.is_masked(X) else X
+
+
+def why_not_a_table(X: Any, error: Exception) -> DataError:
+    """Return the error that says what keeps X from being rows of numbers, given what scikit-learn raised on it."""
+    problem = _text_cell(X) or _ragged_row(X)
+    # Of scikit-learn's message all but the array that it prints.
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(("array=", "[", " "))]
+    return DataError(problem or " ".join(lines))
+
+
+def _text_cell(X: Any) -> str | None:
+    """Return what to say of the first cell that is not a number, if there is one."""
+    names = None
+    if _comes_from(X, "pandas") and hasattr(X, "columns"):
+        X = X.select_dtypes(exclude=["number", "bool"])
+        names = X.columns
+    elif getattr(X, "dtype", np.dtype(object)).kind not in "OUS":
+        return None
+    try:
+        cells = np.array(X, dtype=object)
+    except ValueError:
+        return None
+    for row, column in np.ndindex(cells.shape) if cells.ndim == 2 else ():
+        if not _is_number(cells[row, column]):
+            return (
+                f"features must be numbers: row {row}, column {column if names is None else names[column]!r} is "
+                f"{cells[row, column]!r}; leave that column out, or encode it as numbers"
+            )
+    return None
+
+
+def _ragged_row(X: Any) -> str | None:
+    if not isinstance(X, list | tuple) or not all(hasattr(row, "__len__") for row in X):
+        return None
+    lengths = [len(row) for row in X]
+    wrong = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+    return (
+        None if wrong is None else f"rows differ in length: row {wrong} has {lengths[wrong]} cells, row 0 {lengths[0]}"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def as_edges(adjacency: Any, n_nodes: int) -> Edges:
     """Return (2, E) edges and (E,) weights, None when all are 1, of whatever describes a graph on N nodes.
 
@@ -60,6 +143,11 @@ def as_edges(adjacency: Any, n_nodes: int) -> Edges:
     >>> edges.tolist(), weight.tolist()
     ([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0, 2.0, 2.0])
     """
+    if isinstance(adjacency, str | os.PathLike):
+        raise DataError(
+            f"adjacency is the text {os.fspath(adjacency)!r}, not a graph: read a file with "
+            "pamc.data.edge_files.read_edges"
+        )
     if _comes_from(adjacency, "networkx"):
         return _networkx_edges(adjacency, n_nodes)
     matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
@@ -88,9 +176,7 @@ def from_object(obj: Any) -> AttributedGraph:
     if _comes_from(obj, "anndata"):
         return _from_anndata(obj)
     if _comes_from(obj, "networkx"):
-        raise DataError(
-            "a networkx graph has edges but no features: give the features as an array and the graph as adjacency"
-        )
+        raise DataError(_NO_FEATURES)
     features, names, ids = as_features(obj)
     return AttributedGraph(features, ids=ids, feature_names=names)
 
@@ -119,7 +205,10 @@ def orient_edge_list(array: NDArray[Any], n_nodes: int) -> NDArray[Any]:
     if 2 not in shape or _looks_sliced(array, n_nodes):
         raise _wrong_matrix_shape(shape, n_nodes)
     if array.dtype.kind not in "iuU":
-        raise DataError(f"an edge list holds row indices (integers), got shape {shape} with dtype {array.dtype}")
+        raise DataError(
+            f"an edge list holds row indices (integers), got shape {shape} with dtype {array.dtype}; "
+            "convert it with .astype(int)"
+        )
     return array if shape[0] == 2 else array.T
 
 
@@ -131,7 +220,10 @@ def _looks_sliced(array: NDArray[Any], n_nodes: int) -> bool:
 def _wrong_matrix_shape(shape: tuple[int, ...], n_nodes: int) -> DataError:
     n_rows, n_columns = shape
     if n_rows == n_columns:
-        return DataError(f"the adjacency matrix is {n_rows} × {n_columns}, but the features have {n_nodes} rows")
+        return DataError(
+            f"the adjacency matrix is {n_rows} × {n_columns}, but the features have {n_nodes} rows: it needs a row and "
+            "a column for each of them, in their order"
+        )
     if n_nodes in shape:
         return DataError(
             f"a matrix of shape {shape} for {n_nodes} rows of features looks like a row-sliced adjacency: "
@@ -270,10 +362,10 @@ def _tensor_matrix(tensor: Any) -> Any:
 
 def _array(values: Any, what: str) -> NDArray[Any]:
     try:
-        return np.asarray(values)
+        return values.astype(np.float64).filled(np.nan) if np.ma.is_masked(values) else np.asarray(values)
     except ValueError as error:
         raise DataError(f"{what} must be a matrix, a data frame, a tensor or rows of equal length ({error})") from error
 
 
-def _comes_from(obj: Any, package: str) -> bool:
-    return any(base.__module__.partition(".")[0] == package for base in type(obj).__mro__)
+def _comes_from(obj: Any, *packages: str) -> bool:
+    return any(base.__module__.partition(".")[0] in packages for base in type(obj).__mro__)

@@ -121,6 +121,9 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
             raise DataError("features must be real numbers; complex data not supported")
         if matrix.dtype not in (np.float32, np.float64):
             matrix = matrix.astype(np.float32)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
         bad = np.flatnonzero(~np.isfinite(matrix.data))
         if len(bad):
             row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
@@ -148,9 +151,12 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
 
 
 def check_edges(
-    edges: Any, edge_weight: Any = None, *, n_nodes: int
+    edges: Any, edge_weight: Any = None, *, n_nodes: int, ids: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]:
-    """Return (2, E) int64 edges within 0 … N−1 and their positive weights, or say which edge is wrong."""
+    """Return (2, E) int64 edges within 0 … N−1 and their positive weights, or say which edge is wrong.
+
+    An edge of a wrong weight is named by the `ids` (N,) of its rows, or by their numbers without.
+    """
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2:
         raise DataError(f"edges must have shape (2, E), got {array.shape}")
@@ -173,7 +179,7 @@ def check_edges(
     weight = weight.astype(weight.dtype if weight.dtype in (np.float32, np.float64) else np.float32, copy=False)
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
     if len(bad):
-        a, b = array[:, bad[0]]
+        a, b = array[:, bad[0]] if ids is None else ids[array[:, bad[0]]]
         raise DataError(
             f"edge weights must be positive and finite: {len(bad)} of {len(weight)} are not; the first is "
             f"{weight[bad[0]]:g} on edge {a}→{b}. Leave such edges out, or shift the weights"

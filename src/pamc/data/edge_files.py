@@ -69,7 +69,7 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
                 return as_edges(stored, n_nodes)
             ends, weight = orient_edge_list(stored, n_nodes), None
     with naming(path):
-        return check_edges(ends if ids is None else _join(ends, ids), weight, n_nodes=n_nodes)
+        return check_edges(ends if ids is None else _join(ends, ids), weight, n_nodes=n_nodes, ids=ids)
 
 
 def _from_table(path: Path, ids: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -158,6 +158,7 @@ def _join(ends: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
         first = list(dict.fromkeys(str(end) for end in ends.T[unknown.T][:100]))[:3]
         raise DataError(
             f"{int(unknown.any(axis=0).sum())} of {ends.shape[1]} edges name ids that no row has; "
-            f"the first: {', '.join(map(repr, first))}"
+            f"the first: {', '.join(map(repr, first))}. Rows are named like {str(ids[0])!r}: add the missing rows, "
+            "leave those edges out, or name another column with --id"
         )
     return rows.astype(np.int64)

@@ -43,9 +43,13 @@ def existing_file(path: str | PathLike[str]) -> Path:
     pamc.errors.DataError: no-such-table.csv: there is no such file
     """
     found = Path(path)
-    if found.is_dir():
+    try:
+        is_folder, is_file = found.is_dir(), found.is_file()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{found}: cannot be a file ({getattr(error, 'strerror', None) or error})") from error
+    if is_folder:
         raise DataError(f"{found}: is a folder, a file is needed")
-    if not found.is_file():
+    if not is_file:
         raise DataError(f"{found}: there is no such file")
     return found
 

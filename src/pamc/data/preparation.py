@@ -10,12 +10,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
-from pamc.errors import UnknownNameError
+from pamc.errors import DataError, UnknownNameError
 
 __all__ = ["Preparation", "decide_preparation", "fit_preparation"]
 
 # Columns of one kind (pixels, shares) have maxima of one order of magnitude; columns in units of their own do not.
 _SAME_UNIT = 10.0
+
+# Of the largest absolute value: beyond, its square overflows or its inverse does.
+_GREATEST = 1e150
+_SMALLEST = {"float32": 1e-30, "float64": 1e-150}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +87,21 @@ def fit_preparation(features: Features, kind: str = "auto") -> Preparation:
         kind = decide_preparation(features)
     if kind not in _FITS:
         raise UnknownNameError("preparation", kind, ["auto", *_FITS])
+    if kind in ("scale", "standardize"):
+        _check_magnitude(features)
     return Preparation(kind, _FITS[kind](features))
+
+
+def _check_magnitude(features: Features) -> None:
+    """Refuse values whose squares, or whose inverse, their number type cannot hold."""
+    smallest = _SMALLEST[features.dtype.name]
+    entries = features if isinstance(features, np.ndarray) else features.data
+    largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
+    if largest > _GREATEST or 0 < largest < smallest:
+        raise DataError(
+            f"the largest absolute value of the features is {largest:g}, which cannot be scaled in {features.dtype}: "
+            f"it must lie between {smallest:g} and {_GREATEST:g}. Give the features in other units"
+        )
 
 
 def _fit_scale(features: Features) -> dict[str, NDArray[Any]]:
@@ -113,6 +131,7 @@ def _fit_nothing(features: Features) -> dict[str, NDArray[Any]]:
 
 
 def _unit_rows(features: Features) -> Features:
+    features = _near_one(features)
     if not isinstance(features, np.ndarray):
         norms = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
         scale = sp.diags(1 / np.where(norms > 0, norms, 1), dtype=features.dtype)
@@ -120,6 +139,16 @@ def _unit_rows(features: Features) -> Features:
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit: Features = features / np.where(norms > 0, norms, features.dtype.type(1))
     return unit
+
+
+def _near_one(features: Features) -> Features:
+    """Return each row times a power of two, which is exact, so that its largest value is about 1 and can be squared."""
+    largest = abs(features).max(axis=1)
+    exponent = np.frexp(largest if isinstance(largest, np.ndarray) else largest.toarray().ravel())[1]
+    factor = np.ldexp(features.dtype.type(1), np.minimum(-exponent, np.finfo(features.dtype).maxexp - 2))
+    if isinstance(features, np.ndarray):
+        return np.asarray(features * factor[:, None])
+    return sp.csr_matrix(sp.diags(factor, dtype=features.dtype) @ features)
 
 
 _FITS = {

@@ -133,7 +133,7 @@ def read_features(
     if wrong is not None:
         raise DataError(_not_a_number(path, wrong, dtype))
     if len(features) == 0:
-        raise DataError(f"{path}: has a header but no rows")
+        raise DataError(f"{path}: has a header but no rows; add a line per row")
     ids = None if id_column is None else integers_if_all(_texts(table, id_column, "an id"))
     labels = None if truth_column is None else _codes(_texts(table, truth_column, "a truth"))
     _warn_about_columns(table, names, explicit=columns is not None)
@@ -169,7 +169,7 @@ def read_labels(path: str | PathLike[str], *, column: str | None = None, id_colu
     ids = None if id_column is None else _texts(table, _known(table, id_column, "id column"), "an id")
     values = integers_if_all(_texts(table, column, "a label"))
     if len(values) == 0:
-        raise DataError(f"{path}: has a header but no rows")
+        raise DataError(f"{path}: has a header but no rows; add a line per row")
     if ids is not None and len(np.unique(ids)) < len(ids):
         raise DataError(f"{path}: column {id_column!r} names some rows more than once")
     return LabelColumn(values if values.dtype == np.int64 else _codes(values), ids)
@@ -192,14 +192,20 @@ def read_label_pairs(
     """
     known, found = read_labels(truth), read_labels(predicted)
     if len(known.labels) != len(found.labels):
-        raise DataError(f"{truth} has {len(known.labels)} labels and {predicted} has {len(found.labels)}")
+        raise DataError(
+            f"{truth} has {len(known.labels)} labels and {predicted} has {len(found.labels)}: both must label the same "
+            "rows"
+        )
     if known.ids is None or found.ids is None:
         return known.labels, found.labels
     ids, asked = known.ids.astype(str), found.ids.astype(str)
     strange = asked[~np.isin(asked, ids)]
     if len(strange):
         first = ", ".join(repr(str(name)) for name in strange[:3])
-        raise DataError(f"{predicted}: {len(strange)} ids are not in {truth}; the first: {first}")
+        raise DataError(
+            f"{predicted}: {len(strange)} ids are not in {truth}; the first: {first}. "
+            f"Ids there look like {str(ids[0])!r}: both files must name the same rows alike"
+        )
     order = np.argsort(ids)
     return known.labels[order[np.searchsorted(ids, asked, sorter=order)]], found.labels
 

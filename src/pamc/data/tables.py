@@ -43,6 +43,8 @@ _DELIMITED = (".csv", ".tsv", ".tab")
 TABLE_KINDS = _DELIMITED + _SPACED + PARQUET_KINDS
 
 _SPACES = " \t"
+# Characters of a wrong cell that a message shows.
+_LONGEST_SHOWN = 100
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 # One physical line per row: a unit separator never occurs in a text file.
@@ -54,7 +56,7 @@ _LINES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a file: row from 0, line from 1 (None in Parquet), column, and text (None when empty)."""
+    """A cell of a file: row from 0, line from 1 (None in Parquet), column, text (None when empty, cut when long)."""
 
     row: int
     line: int | None
@@ -161,9 +163,9 @@ class Table:
         position = self._positions[name]
         if self.delimiter is None:
             (column,) = self._fetch([f"CAST(c{position} AS VARCHAR)"])
-            return Cell(row, None, name, None if np.ma.getmaskarray(column)[row] else str(column[row]))
+            return Cell(row, None, name, None if np.ma.getmaskarray(column)[row] else _cut(str(column[row])))
         line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
-        return Cell(row, line, name, cells[position].strip(_SPACES) or None)
+        return Cell(row, line, name, _cut(cells[position].strip(_SPACES)) or None)
 
     def _explain(self) -> None:
         """Raise the DataError that names the first line of a text file with a wrong number of cells."""
@@ -247,6 +249,10 @@ def is_integer_text(text: str) -> bool:
     return _INTEGER.fullmatch(text.strip(_SPACES)) is not None
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
 def _trimmed(position: int) -> str:
     # The function around the column also keeps duckdb from pushing a TRY_CAST into its CSV reader, where it raises.
     return f"trim(CAST(c{position} AS VARCHAR), '{_SPACES}')"
@@ -319,7 +325,7 @@ def _first_record(path: Path, delimiter: str) -> tuple[int, list[str]]:
     for i, (_, cells) in enumerate(_records(path, delimiter)):
         if "".join(cells).strip():
             return i, cells
-    raise DataError(f"{path}: is empty")
+    raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -348,7 +348,11 @@ def _in_blocks(x: Tensor) -> Tensor:
 
 
 def _csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return a CSR tensor that shares the given memory, without torch's word that such tensors are in beta."""
+    """Return a CSR tensor that shares the given memory, without torch's word that such tensors are in beta.
+
+    Some versions of torch also warn that they do not check the indices, though that is what is asked for.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
         return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=False)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preparation import Preparation, fit_preparation
-from pamc.errors import ConfigError, DataError
+from pamc.errors import ConfigError, DataError, TrainingError
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.knn import knn_edges
@@ -162,6 +162,7 @@ def fit_pamcgc(
             encoder = encoder.to(device=device, dtype=dtype)
     with clock.phase("centers"):
         z = encode_rows(encoder, rows, chunk_size=config.chunk_size)
+        _check_embedding(z, graph.n_nodes, "before the first epoch", "A smaller pretrain_lr, or preparation='auto',")
         centers, labels = starting_centers(z, config, seed=seed)
         if known_labels is not None:
             centers = align_clusters(centers, labels, known_labels)
@@ -178,6 +179,7 @@ def fit_pamcgc(
 
     with clock.phase("labels"):
         z, q = assign_rows(encoder, model.centers, rows, eta=config.eta, chunk_size=config.chunk_size)
+        _check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
         confidence, final = q.max(dim=1)
         labels = final.cpu().numpy()
         scores = {
@@ -223,13 +225,27 @@ def _by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
     return {name: [record.values[name] for record in history] for name in names}
 
 
+def _check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> None:
+    if values.ndim != 2 or len(values) != n_nodes:
+        raise ConfigError(
+            f"encoder must map (n, d) rows to (n, n_dims): for {n_nodes} rows it returned shape {tuple(values.shape)}"
+        )
+    if not torch.isfinite(values).all():
+        raise TrainingError(f"{when}: the embedding is not finite. {help_with} may help")
+
+
 def _check_enough_rows(features: Features, n_clusters: int) -> None:
     n_nodes = features.shape[0]
     if n_clusters > n_nodes:
-        raise ConfigError(f"n_clusters={n_clusters} is more than the number of rows, n_samples={n_nodes}")
+        raise ConfigError(
+            f"n_clusters={n_clusters} is more than the number of rows, n_samples={n_nodes}: ask for fewer clusters"
+        )
     n_distinct = _count_distinct(features, at_most=n_clusters)
     if n_distinct < n_clusters:
-        raise DataError(f"n_clusters={n_clusters} is more than the number of distinct rows, {n_distinct}")
+        raise DataError(
+            f"n_clusters={n_clusters} is more than the number of distinct rows, {n_distinct} (compared as "
+            f"{features.dtype}): ask for fewer clusters, or add columns that tell the rows apart"
+        )
 
 
 def _count_distinct(features: Features, *, at_most: int) -> int:
