@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from pamc.cli.show import note, print_json, print_table, print_text
+from pamc.cli.show import download_bar, note, print_json, print_table, print_text
 from pamc.config import FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import load_dataset
@@ -79,7 +79,7 @@ def fit(
         "columns": _split(columns),
         "drop": _split(drop),
     }
-    graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default")
+    graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
     target = out or next_free_folder(Path.cwd())
     with new_run_folder(target, overwrite=overwrite) as partial:
         progress = SilentProgress() if quiet else RichProgress()
@@ -214,7 +214,13 @@ def _parsed_settings(settings: list[str]) -> dict[str, Any]:
 
 
 def _load(
-    features: Path | None, dataset: str | None, edges: Path | None, options: dict[str, Any], *, keep_neighbours: bool
+    features: Path | None,
+    dataset: str | None,
+    edges: Path | None,
+    options: dict[str, Any],
+    *,
+    keep_neighbours: bool,
+    quiet: bool,
 ) -> AttributedGraph:
     if (features is None) == (dataset is None):
         raise ConfigError("name either a file of rows or a --dataset, and not both")
@@ -225,7 +231,8 @@ def _load(
     ]
     if edges is not None or named:
         raise ConfigError(f"{', '.join(['--edges'] * (edges is not None) + named)} belongs to a file, not to --dataset")
-    graph = load_dataset(str(dataset))
+    with download_bar(str(dataset), hidden=quiet) as progress:
+        graph = load_dataset(str(dataset), progress=progress)
     return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-__all__ = ["note", "print_json", "print_table", "print_text"]
+__all__ = ["download_bar", "note", "print_json", "print_table", "print_text"]
 
 
 def note(text: str) -> None:
@@ -36,3 +38,22 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, markup=False).print(table)
+
+
+@contextmanager
+def download_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of (bytes done, bytes in all) that moves a bar on standard error; no bytes, no bar."""
+    columns = (
+        TextColumn(f"download {name}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=hidden) as bar:
+
+        def move(done: int, total: int | None) -> None:
+            task = bar.task_ids[0] if bar.task_ids else bar.add_task(name)
+            bar.update(task, completed=done, total=total)
+
+        yield move
