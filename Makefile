@@ -27,7 +27,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.run
 
 docs: $(INSTALLED)
-	$(BIN)/python -m pip install -q -c constraints-dev.txt ".[docs]"
+	$(BIN)/python -m pip install -q -c constraints-dev.txt -e ".[docs]"
 	$(BIN)/python -m sphinx -W -b html docs docs/_build/html
 
 $(INSTALLED): pyproject.toml constraints-dev.txt
