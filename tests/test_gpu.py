@@ -40,7 +40,7 @@ def test_the_loss_on_a_gpu_is_the_reference_in_value_and_gradient(dtype, options
     assignment = labels if kind == "hard" else soft
     options = {"tau": 1.0, **options}
     gamma = torch.zeros(len(z), len(z), dtype=torch.float64).index_put((edges[0], edges[1]), weight, accumulate=True)
-    exact = z.double().requires_grad_()
+    exact = z.double().clone().requires_grad_()
     expected = reference.pamc_loss(exact, gamma, assignment, n_clusters=7, **options)
     expected.backward()
     ours = z.cuda().requires_grad_()

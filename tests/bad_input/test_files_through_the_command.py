@@ -47,6 +47,21 @@ def test_a_long_cell_is_cut_so_that_the_way_out_stays_in_sight(refused):
     assert len(message) < 500
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no.csv", "there is no such file"),
+        (".", "is a folder"),
+        ("x" * 300 + ".csv", "cannot be a file (File name too long)"),
+    ],
+    ids=["missing", "folder", "long"],
+)
+def test_a_file_that_cannot_be_there_is_refused(refused, name, says):
+    write(rows_csv=table())
+    refused("fit", name, "-k", 3, code=3, says=says)
+    refused("fit", "rows.csv", "--edges", name, "-k", 3, code=3, says=says)
+
+
 def test_there_is_no_option_to_impute(refused):
     write(rows_csv=table())
     refused("fit", "rows.csv", "-k", 3, "--impute", "mean", code=2, says="--impute")

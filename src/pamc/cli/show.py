@@ -50,10 +50,16 @@ def download_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int | No
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=hidden) as bar:
+    bar = Progress(*columns, console=Console(stderr=True), disable=hidden)
 
-        def move(done: int, total: int | None) -> None:
-            task = bar.task_ids[0] if bar.task_ids else bar.add_task(name)
-            bar.update(task, completed=done, total=total)
+    def move(done: int, total: int | None) -> None:
+        if not bar.task_ids:
+            bar.start()
+            bar.add_task(name)
+        bar.update(bar.task_ids[0], completed=done, total=total)
 
+    try:
         yield move
+    finally:
+        if bar.task_ids:
+            bar.stop()
