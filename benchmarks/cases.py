@@ -27,6 +27,8 @@ from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.results.metrics import evaluate
 from pamc.runtime import generator
+from pamc.training.engine import encode_rows
+from pamc.training.initialize import starting_centers
 from pamc.training.trainer import train
 
 __all__ = ["CASES", "Case"]
@@ -91,16 +93,14 @@ def epoch(quick: bool) -> Rows:
     """Measure an epoch on USPS, preset `paper`, against the bare encoder's forward, backward and Adam step."""
     graph = load_dataset("usps")
     config = preset("paper", data_set="usps", n_clusters=10, n_epochs=1000)
-    adjacency = build_adjacency(graph.edges, n_nodes=graph.n_nodes)
+    adjacency = build_adjacency(graph.edges, n_nodes=graph.n_nodes, expect_directed=True)
     pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float32)
     rows = FeatureRows(graph.features, device=torch.device("cpu"), dtype=torch.float32)
     sizes = (graph.n_features, *config.hidden, config.n_dims)
     encoder = MLP(sizes, generator=generator(0, "weights"))
-    with torch.no_grad():
-        z = encoder(rows.block(0, len(rows)))
-    epochs = train(
-        PamCGCModel(encoder, z[: config.n_clusters].clone(), pairs, config), rows, n_epochs=1000, lr=config.lr
-    )
+    z = encode_rows(encoder, rows)
+    centers, _ = starting_centers(z, config, seed=0)
+    epochs = train(PamCGCModel(encoder, centers, pairs, config), rows, n_epochs=1000, lr=config.lr)
 
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):

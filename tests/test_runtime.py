@@ -67,5 +67,5 @@ def test_the_stamp_does_without_git_and_without_cpu_names(monkeypatch, tmp_path)
     monkeypatch.setattr(runtime, "__file__", str(tmp_path / "a" / "b" / "runtime.py"))
     assert runtime._commit() is None
     monkeypatch.setattr(runtime.Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(OSError()))
-    assert "cores" in runtime._cpu_name()
+    assert "cores" in runtime.cpu_name()
     assert runtime._version("no-such-package-here") is None

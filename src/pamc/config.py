@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -125,7 +126,10 @@ class FitConfig:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        hidden: Any = self.hidden
+        if isinstance(hidden, str) or not isinstance(hidden, Iterable):
+            raise ConfigError(f"hidden must list the sizes of the layers, such as [500, 500, 2000], got {hidden!r}")
+        object.__setattr__(self, "hidden", tuple(hidden))
         for name in ("n_clusters", "n_neighbors", "n_hops", "n_dims", "batch_size", "n_init"):
             _check_count(name, getattr(self, name), minimum=1)
         for name in ("n_epochs", "pretrain_epochs"):

@@ -15,7 +15,16 @@ import torch
 
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
-__all__ = ["PRECISIONS", "environment", "generator", "resolve_device", "resolve_dtype", "seed_for", "seed_of"]
+__all__ = [
+    "PRECISIONS",
+    "cpu_name",
+    "environment",
+    "generator",
+    "resolve_device",
+    "resolve_dtype",
+    "seed_for",
+    "seed_of",
+]
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
@@ -34,7 +43,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]) from None
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise BackendError(f"device {str(device)!r}: this torch sees no CUDA device; use 'cpu' or 'auto'")
@@ -86,7 +95,7 @@ def environment() -> dict[str, Any]:
         "commit": _commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "n_threads": torch.get_num_threads(),
         "cuda": torch.version.cuda if cuda else None,
         "gpu": torch.cuda.get_device_name() if cuda else None,
@@ -118,7 +127,8 @@ def _commit() -> str | None:
     return done.stdout.strip()
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return the processor's name and the number of its cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

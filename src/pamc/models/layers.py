@@ -9,60 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad, relu
+from torch.nn.functional import relu
 
+from pamc.models.products import column_product, row_product
 from pamc.models.rows import SparseRows
 from pamc.ops.torch_ops import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
 
 
-# A BLAS divides the columns of a product among its threads, and rounds differently where a share is not a whole number
-# of vectors. Below this width, and for all widths in float64, columns are filled up to a multiple of 16.
-_WIDE = 320
-_VECTOR = 16
-
-
 class _LinearMap(torch.autograd.Function):
-    """x Wᵀ + b for dense x; on a CPU the same bits for any number of threads, in value and gradient.
-
-    The gradient of W is a product over all rows. Written narrow-first it would be split over the rows in as many parts
-    as there are threads; written wide-first it is not.
-    """
+    """x Wᵀ + b for dense x, with products that are the same bits for any number of threads."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        n_out, n_in = weight.shape
-        x = _filled(x, columns=n_in)
         ctx.save_for_backward(x, weight)
-        filled_bias = _filled(bias[None], columns=n_out)[0]
-        return torch.addmm(filled_bias, x, _filled(weight, rows=n_out, columns=n_in).T)[:, :n_out]
+        return row_product(x, weight.T, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        n_out, n_in = weight.shape
-        filled = _filled(grad, columns=n_out)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = (filled @ _filled(weight, rows=n_out, columns=n_in))[:, :n_in]
-        grad_weight = (x.T @ filled).T if n_out < n_in else filled.T @ x
-        return grad_x, grad_weight[:n_out, :n_in].contiguous(), column_sums(grad)
-
-
-def _filled(x: Tensor, *, rows: int | None = None, columns: int) -> Tensor:
-    """Return x with zero columns, and rows where asked, up to a width that the BLAS divides evenly."""
-    if x.device.type != "cpu":
-        return x
-
-    def missing(width: int) -> int:
-        even = width >= _WIDE and x.dtype == torch.float32
-        return 0 if even else -width % _VECTOR
-
-    more_rows = 0 if rows is None else missing(rows)
-    more_columns = missing(columns)
-    return pad(x, (0, more_columns, 0, more_rows)) if more_rows or more_columns else x
+        grad_x = row_product(grad, weight) if ctx.needs_input_grad[0] else None
+        return grad_x, column_product(grad, x), column_sums(grad)
 
 
 class _SparseLinearMap(torch.autograd.Function):

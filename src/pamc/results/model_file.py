@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pamc.errors import ModelFileError
+from pamc.errors import ModelFileError, OutputError
 
 __all__ = ["FORMAT_VERSION", "read_model", "write_model"]
 
@@ -29,7 +29,10 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
         "description": text,
         "sha256": _checksum(stored, text),
     }
-    save_file(stored, path, metadata=metadata)
+    try:
+        save_file(stored, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OutputError(f"cannot write to {path}: {error}") from None
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -41,13 +44,13 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         The file is missing, cut off, not one of ours, of a newer format, or was changed after it was written.
     """
     if not path.is_file():
-        raise ModelFileError(f"{path}: no such model file")
+        raise ModelFileError(f"{path}: no such model file; name a folder that `pamc fit` or `save` wrote")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFileError(f"{path} is damaged or not a model file: {error}") from None
+        raise ModelFileError(f"{path} is damaged or not a model file: restore it, or fit again ({error})") from None
     if metadata.get("format") != "pamc":
         raise ModelFileError(f"{path} was not written by pamc")
     version = metadata.get("format_version", "")
@@ -55,7 +58,9 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelFileError(f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}")
     text = metadata.get("description", "")
     if _checksum(tensors, text) != metadata.get("sha256"):
-        raise ModelFileError(f"{path} was changed after it was written: its checksum does not match")
+        raise ModelFileError(
+            f"{path} was changed after it was written, so its checksum does not match: restore it, or fit again"
+        )
     description: dict[str, Any] = json.loads(text)
     return tensors, description
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +40,23 @@ def new_run_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     OutputError
         The folder exists, cannot be made, or cannot be written.
     """
-    _check_free(target, overwrite=overwrite)
-    partial = target.with_name(target.name + ".partial")
     try:
+        _check_free(target, overwrite=overwrite)
+        partial = target.with_name(target.name + ".partial")
+        above = [folder for folder in partial.parents if not folder.exists()]
         partial.mkdir(parents=True)
     except FileExistsError:
         raise OutputError(f"{partial} exists: another run is writing there, or was killed; remove it first") from None
     except OSError as error:
-        raise OutputError(f"cannot write to {target}: {error.strerror or error}") from None
+        raise _cannot_write(target, error) from None
     try:
         yield partial
         _replace(target, partial)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OutputError):
-            raise
-        raise OutputError(f"cannot write to {target}: {error.strerror or error}") from error
+        _remove(partial, above)
+        raise _cannot_write(target, error) from None
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial, above)
         raise
 
 
@@ -81,13 +80,32 @@ def write_labels(
     table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}
     with duckdb.connect() as connection:
         connection.register("result", table)
-        connection.execute(
-            f"COPY (SELECT * FROM result) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
-        )
+        try:
+            connection.execute(
+                f"COPY (SELECT * FROM result) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
+            )
+        except duckdb.IOException as error:
+            raise OutputError(f"cannot write to {path}: {error}") from error
     return path
 
 
+def _cannot_write(target: Path, error: OSError) -> OutputError:
+    return (
+        error if isinstance(error, OutputError) else OutputError(f"cannot write to {target}: {error.strerror or error}")
+    )
+
+
+def _remove(partial: Path, above: list[Path]) -> None:
+    """Remove a folder and those above it that were made for it, the innermost first."""
+    shutil.rmtree(partial, ignore_errors=True)
+    with suppress(OSError):
+        for folder in above:
+            folder.rmdir()
+
+
 def _check_free(target: Path, *, overwrite: bool) -> None:
+    if target.name in ("", ".."):
+        raise OutputError(f"{target} cannot be replaced as a whole; name a folder in it, such as {target / 'pamc-run'}")
     if not target.exists():
         return
     if not target.is_dir():

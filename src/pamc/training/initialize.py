@@ -130,10 +130,13 @@ def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
     n_nodes, n_features = propagated.shape
     n_dims = given.config.n_dims
     target = np.zeros((n_nodes, n_dims))
-    rank = min(n_dims, n_features)
-    svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
-    with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
-        target[:, :rank] = svd.fit_transform(propagated)
+    rank = min(n_dims, n_features, n_nodes)
+    if n_features == 1:
+        target[:, :1] = propagated if isinstance(propagated, np.ndarray) else propagated.toarray()
+    else:
+        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
+        with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
+            target[:, :rank] = svd.fit_transform(propagated)
     if rank < n_dims:
         target[:, rank] = np.sqrt(np.square(target).sum(axis=1).mean())
     lengths = np.linalg.norm(target, axis=1, keepdims=True)

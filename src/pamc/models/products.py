@@ -1,0 +1,73 @@
+"""Matrix products that are, on a CPU, the same bits for any number of threads.
+
+A BLAS divides a product among its threads and rounds by the division. How it divides differs by processor:
+
+- Intel's MKL on an Intel processor divides rows, columns and inner sums. There a product is cut here, into blocks whose
+  size depends on nothing but the shape, and each block is left to one thread. It costs about a quarter more time.
+- On other processors it divides columns, and rounds differently only where a share of them is not a whole number of
+  vectors: narrow matrices are filled up with zero columns, which costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pamc.runtime import cpu_name
+
+__all__ = ["column_product", "row_product"]
+
+_CUT_HERE = "intel" in cpu_name().lower()
+
+# Blocks of a product that is cut here: more than the threads of most machines, or a block would be divided after all.
+_N_BLOCKS = 32
+
+# Blocks of fewer rows may take another path through the BLAS and round differently.
+_MIN_ROWS = 8
+
+# Below this width, and for all widths in float64, columns are filled up to a multiple of 16.
+_WIDE = 320
+_VECTOR = 16
+
+
+def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight + bias, (n, m), for tall x (n, k), weight (k, m) and bias (m,). O(n·k·m) time."""
+    if x.device.type != "cpu":
+        return x @ weight if bias is None else torch.addmm(bias, x, weight)
+    if _CUT_HERE:
+        size = max(_MIN_ROWS, -(-len(x) // _N_BLOCKS))
+        n_blocks = max(_N_BLOCKS, -(-len(x) // size))
+        blocks = pad(x, (0, 0, 0, n_blocks * size - len(x))).view(n_blocks, size, x.shape[1])
+        product = torch.bmm(blocks, weight.expand(n_blocks, -1, -1)).flatten(0, 1)[: len(x)]
+        return product if bias is None else product + bias
+    n_columns = weight.shape[1]
+    x, weight = _filled(x, columns=True), _filled(weight, rows=True, columns=True)
+    product = x @ weight if bias is None else torch.addmm(_filled(bias[None], columns=True)[0], x, weight)
+    return product[:, :n_columns]
+
+
+def column_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time."""
+    n_rows, n_columns = x.shape[1], y.shape[1]
+    if x.device.type != "cpu":
+        return x.T @ y
+    if n_rows < n_columns:
+        # The wider matrix first: the other way round the sum over n would be divided.
+        return column_product(y, x).T.contiguous()
+    if _CUT_HERE:
+        size = -(-n_rows // _N_BLOCKS)
+        blocks = pad(x, (0, -n_rows % size)).view(len(x), -1, size).permute(1, 2, 0)
+        return torch.bmm(blocks, y.expand(len(blocks), -1, -1)).flatten(0, 1)[:n_rows]
+    return (_filled(x, columns=True).T @ _filled(y, columns=True))[:n_rows, :n_columns].contiguous()
+
+
+def _filled(x: Tensor, *, rows: bool = False, columns: bool = False) -> Tensor:
+    """Return x with zero rows and columns up to sizes that are divided evenly."""
+    more_rows = _missing(x.shape[0], x.dtype) if rows else 0
+    more_columns = _missing(x.shape[1], x.dtype) if columns else 0
+    return pad(x, (0, more_columns, 0, more_rows)) if more_rows or more_columns else x
+
+
+def _missing(width: int, dtype: torch.dtype) -> int:
+    return 0 if width >= _WIDE and dtype == torch.float32 else -width % _VECTOR
