@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pamc.config import FitConfig
 from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
-from pamc.errors import ConfigError, DataError
+from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
 from pamc.results.record import RunRecord
@@ -275,10 +275,10 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
                 known_labels=None if known_labels is None else np.asarray(known_labels),
                 progress=progress,
             )
-        for warning in caught:
+        said = _once_each(caught)
+        for warning in said:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        messages = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-        return self._adopt(dataclasses.replace(fit, warnings=messages))
+        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning.message) for warning in said)))
 
     def _adopt(self, fit: Fit) -> PamCGC:
         self._fit_result = fit
@@ -445,6 +445,15 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         # scikit-learn asks these of whatever has `predict_proba`.
         tags.classifier_tags = ClassifierTags()
         return tags
+
+
+def _once_each(caught: list[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
+    """Return each warning once; of those about lost clusters, which come every epoch with other numbers, the first."""
+    lost = (EmptyClusterWarning, CollapseWarning)
+    first: dict[object, warnings.WarningMessage] = {}
+    for warning in caught:
+        first.setdefault(warning.category if issubclass(warning.category, lost) else str(warning.message), warning)
+    return list(first.values())
 
 
 def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:

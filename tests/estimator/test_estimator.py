@@ -359,3 +359,10 @@ def test_no_source_file_reads_or_writes_pickle():
         text = path.read_text(encoding="utf-8")
         assert "import pickle" not in text
         assert "allow_pickle=True" not in text
+
+
+def test_lost_clusters_are_said_once_and_not_every_epoch(graph):
+    with pytest.warns() as caught:
+        model = PamCGC(1, **SMALL).fit(graph.features)
+    assert [warning.category for warning in caught] == [CollapseWarning]
+    assert len(model.record().warnings) == 1
