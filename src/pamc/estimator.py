@@ -32,9 +32,6 @@ from pamc.training.progress import Progress, RichProgress, SilentProgress
 
 __all__ = ["METHODS", "PamCGC", "clusterer"]
 
-# Rows that `predict` encodes at a time: bounded memory, the encoder's full speed.
-_PREDICT_CHUNK = 16384
-
 # Warning filters and the threads of the linear algebra belong to the whole process: fits in several threads take turns.
 _TURNS = threading.RLock()
 
@@ -319,10 +316,8 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         features = fit.preparation.apply(check_features(self._validated(X, reset=False)))
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
         rows = FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
-        chunk_size = self.chunk_size or _PREDICT_CHUNK
-        z, q = assign_rows(
-            fit.encoder.to(device), fit.centers.to(device), rows, eta=fit.config.eta, chunk_size=chunk_size
-        )
+        encoder, centers = fit.encoder.to(device), fit.centers.to(device)
+        z, q = assign_rows(encoder, centers, rows, eta=fit.config.eta, chunk_size=self.chunk_size)
         lost = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
         if lost:
             raise DataError(

@@ -37,6 +37,9 @@ __all__ = ["Fit", "assign_rows", "fit_pamcgc"]
 # Values beside the progress bar.
 _SHOWN = ("loss", "positive", "proxy", "kl", "changed")
 
+# Rows that are labeled at a time: bounded memory, the encoder's full speed.
+_LABELED_AT_A_TIME = 16384
+
 # The silhouette compares all pairs of rows: it is taken over a sample of this many.
 _SILHOUETTE_ROWS = 2000
 
@@ -216,7 +219,7 @@ def assign_rows(
     encoder: nn.Module, centers: Tensor, rows: FeatureRows, *, eta: float, chunk_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return z (n, n_dims) and q (n, C) of rows, without a graph; O(chunk) memory beside the result."""
-    z = encode_rows(encoder, rows, chunk_size=chunk_size)
+    z = encode_rows(encoder, rows, chunk_size=chunk_size or _LABELED_AT_A_TIME)
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
