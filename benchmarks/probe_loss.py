@@ -6,11 +6,11 @@ import json
 import sys
 
 import torch
-from pamc.losses.contrastive import contrastive_loss
 
 from benchmarks.measure import interleaved_seconds, median, peak_bytes
 from pamc import pamc_loss
 from pamc.graph.pairs import PositivePairs
+from pamc.losses.contrastive import contrastive_loss
 
 
 def main(loss: str, n_nodes: int, degree: int, n_dims: int, n_clusters: int, repeats: int) -> dict[str, float]:

@@ -2,8 +2,8 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.tables import README, TABLES, rewritten
 
+from benchmarks.tables import README, TABLES, rewritten
 from pamc.cli.app import run
 
 TEXT = README.read_text(encoding="utf-8")
