@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from pamc.models.layers import MLP, Autoencoder, Linear
+from pamc.models.products import MIN_ROWS
 from pamc.models.rows import FeatureRows
 from pamc.runtime import generator
 
@@ -95,7 +96,7 @@ def test_sparse_blocks_are_used_where_few_entries_are_nonzero():
     assert rows_of(sparse_features(50, 40)).sparse
     assert not rows_of(sp.csr_matrix(np.ones((5, 5)))).sparse
     assert not rows_of(np.ones((5, 5))).sparse
-    assert len(rows_of(sparse_features(50, 40)).block(0, 5)) == 16
+    assert len(rows_of(sparse_features(50, 40)).block(0, 5)) == MIN_ROWS
 
 
 def test_a_batch_is_dense_in_the_order_asked_for():

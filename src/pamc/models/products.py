@@ -16,15 +16,19 @@ from torch.nn.functional import pad
 
 from pamc.runtime import cpu_name
 
-__all__ = ["column_product", "row_product"]
+__all__ = ["MIN_ROWS", "column_product", "row_product"]
 
 _CUT_HERE = "intel" in cpu_name().lower()
 
 # Blocks of a product that is cut here: more than the threads of most machines, or a block would be divided after all.
 _N_BLOCKS = 32
 
-# Blocks of fewer rows may take another path through the BLAS and round differently.
-_MIN_ROWS = 8
+# Blocks of fewer rows are slow.
+_ROWS_PER_BLOCK = 8
+
+# With at least this many rows, the bits of a row of a product do not depend on how many other rows there are: below 16
+# rows at a time a BLAS takes other paths.
+MIN_ROWS = 16 * (_N_BLOCKS if _CUT_HERE else 1)
 
 # Below this width, and for all widths in float64, columns are filled up to a multiple of 16.
 _WIDE = 320
@@ -36,7 +40,7 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     if x.device.type != "cpu":
         return x @ weight if bias is None else torch.addmm(bias, x, weight)
     if _CUT_HERE:
-        size = max(_MIN_ROWS, -(-len(x) // _N_BLOCKS))
+        size = max(_ROWS_PER_BLOCK, -(-len(x) // _N_BLOCKS))
         n_blocks = max(_N_BLOCKS, -(-len(x) // size))
         blocks = pad(x, (0, 0, 0, n_blocks * size - len(x))).view(n_blocks, size, x.shape[1])
         product = torch.bmm(blocks, weight.expand(n_blocks, -1, -1)).flatten(0, 1)[: len(x)]

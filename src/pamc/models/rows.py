@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
+from pamc.models.products import MIN_ROWS
 from pamc.ops.torch_ops import csr_tensor
 
 __all__ = ["FeatureRows", "SparseRows"]
 
 # Above this share of nonzeros a dense product is the faster one.
 _SPARSE_BELOW = 0.1
-
-# A product of fewer rows may take another path through the BLAS and round differently: such blocks are filled up with
-# zero rows, so that a row's embedding does not depend on the rows beside it.
-_MIN_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,14 @@ class FeatureRows:
             yield slice(start, stop), self.block(start, stop)
 
     def block(self, start: int, stop: int) -> Tensor | SparseRows:
-        """Return rows start … stop−1, followed by zero rows where they are very few."""
+        """Return rows start … stop−1, filled up with zero rows where they are few.
+
+        So a row's embedding is the same bits whatever rows stand beside it.
+        """
         if self._kept is not None and self._kept[0] == (start, stop):
             return self._kept[1]
         rows = self._features[start:stop]
-        block = self._sparse_block(rows) if self.sparse else self._dense(rows, at_least=_MIN_ROWS)
+        block = self._sparse_block(rows) if self.sparse else self._dense(rows, at_least=MIN_ROWS)
         self._kept = ((start, stop), block)
         return block
 
@@ -103,7 +103,7 @@ class FeatureRows:
         return self._dense(self._features[index])
 
     def _sparse_block(self, rows: Any) -> SparseRows:
-        missing = _MIN_ROWS - rows.shape[0]
+        missing = MIN_ROWS - rows.shape[0]
         if missing > 0:
             rows = sp.vstack([rows, sp.csr_matrix((missing, rows.shape[1]), dtype=rows.dtype)], format="csr")
         return SparseRows.from_scipy(rows, device=self.device, dtype=self._dtype)
