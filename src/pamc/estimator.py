@@ -230,14 +230,18 @@ class PamCGC(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         y
             Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
         adjacency
-            The graph: scipy sparse, dense (N, N), (E, 2) or (2, E) array of row indices, torch sparse, networkx.
+            The graph: scipy sparse, dense (N, N), (E, 2) or (2, E) array of row indices, torch sparse, or networkx
+            with nodes named as the index of a data frame X, or by row number.
             Without it a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
         known_labels
             (N,) cluster of the rows whose cluster is known, −1 for the others. Known rows count for their cluster's
             meta-node.
         """
         array = self._validated(X, reset=True)
-        edges, weight = (None, None) if adjacency is None else as_edges(adjacency, array.shape[0])
+        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
+        edges, weight = None, None
+        if adjacency is not None:
+            edges, weight = as_edges(adjacency, array.shape[0], row_names=row_names)
         names = getattr(self, "feature_names_in_", None)
         return self._fit(
             AttributedGraph(array, edges, weight, feature_names=None if names is None else tuple(names)),

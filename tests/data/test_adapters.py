@@ -185,15 +185,24 @@ def test_a_networkx_graph_with_numbered_nodes_goes_by_number():
     assert weight is None
 
 
-def test_a_networkx_graph_with_named_nodes_goes_by_order_with_weights():
+def test_a_networkx_graph_with_named_nodes_goes_by_the_rows_names_or_says_that_it_goes_by_order():
     networkx = pytest.importorskip("networkx")
     graph = networkx.Graph()
     graph.add_nodes_from("abcd")
     graph.add_edge("a", "d", weight=2.5)
     graph.add_edge("b", "c")
-    edges, weight = as_edges(graph, 4)
+    with pytest.warns(DataWarning, match="'a' is row 0, 'd' row 3"):
+        edges, weight = as_edges(graph, 4)
     assert edges.tolist() == [[0, 1], [3, 2]]
     assert weight.tolist() == [2.5, 1]
+    edges, weight = as_edges(graph, 4, row_names=["d", "c", "b", "a"])
+    assert edges.tolist() == [[3, 2], [0, 1]]
+
+
+def test_a_networkx_graph_follows_the_index_of_a_data_frame():
+    networkx, pandas = pytest.importorskip("networkx"), pytest.importorskip("pandas")
+    edges, _ = as_edges(networkx.path_graph(3), 3, row_names=pandas.Index([2, 0, 1]))
+    assert edges.tolist() == [[1, 2], [2, 0]]
 
 
 def test_a_networkx_graph_without_edges_has_none():

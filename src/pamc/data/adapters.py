@@ -123,17 +123,19 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def as_edges(adjacency: Any, n_nodes: int) -> Edges:
+def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
     """Return (2, E) edges and (E,) weights, None when all are 1, of whatever describes a graph on N nodes.
 
     Parameters
     ----------
     adjacency
         A scipy sparse, torch sparse or dense (N, N) matrix, whose nonzero entries are edges from row to column; an
-        (E, 2) or (2, E) integer array; a networkx graph whose nodes are 0 … N−1, or N nodes in the order of the rows,
-        with weights in the attribute ``weight``.
+        (E, 2) or (2, E) integer array; a networkx graph whose nodes are the names of the rows, or 0 … N−1, or N nodes
+        in the order of the rows, with weights in the attribute ``weight``.
     n_nodes
         N.
+    row_names
+        (N,) names of the rows, such as the index of a data frame, or None.
 
     A shape that could mean two things is refused. O(E) time, O(N²) for a dense matrix.
 
@@ -149,7 +151,7 @@ def as_edges(adjacency: Any, n_nodes: int) -> Edges:
             "pamc.data.edge_files.read_edges"
         )
     if _comes_from(adjacency, "networkx"):
-        return _networkx_edges(adjacency, n_nodes)
+        return _networkx_edges(adjacency, n_nodes, row_names)
     matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
     if not sp.issparse(matrix):
         matrix = _array(matrix, "adjacency")
@@ -251,12 +253,10 @@ def _adjacency_edges(matrix: Any, n_nodes: int) -> Edges:
     return check_edges(edges, None if (weight == 1).all() else weight, n_nodes=n_nodes)
 
 
-def _networkx_edges(graph: Any, n_nodes: int) -> Edges:
-    nodes = list(graph.nodes)
-    if len(nodes) != n_nodes:
-        raise DataError(f"the networkx graph has {len(nodes)} nodes, but the features have {n_nodes} rows")
-    numbered = set(nodes) == set(range(n_nodes))
-    position = {node: node if numbered else i for i, node in enumerate(nodes)}
+def _networkx_edges(graph: Any, n_nodes: int, row_names: Any) -> Edges:
+    if len(graph) != n_nodes:
+        raise DataError(f"the networkx graph has {len(graph)} nodes, but the features have {n_nodes} rows")
+    position = _rows_of_nodes(list(graph.nodes), [] if row_names is None else list(row_names))
     listed = [(position[a], position[b], weight) for a, b, weight in graph.edges(data="weight", default=1)]
     edges = np.array([(a, b) for a, b, _ in listed], dtype=np.int64).reshape(-1, 2).T
     try:
@@ -264,6 +264,21 @@ def _networkx_edges(graph: Any, n_nodes: int) -> Edges:
     except (TypeError, ValueError) as error:
         raise DataError(f"the edge attribute 'weight' of the networkx graph must be numbers ({error})") from error
     return check_edges(edges, None if (weight == 1).all() else weight, n_nodes=n_nodes)
+
+
+def _rows_of_nodes(nodes: list[Any], row_names: list[Any]) -> dict[Any, int]:
+    """Return the row of each node: by the rows' names, else by number, else by order, which is said."""
+    if set(nodes) == set(row_names):
+        return {name: row for row, name in enumerate(row_names)}
+    if set(nodes) == set(range(len(nodes))):
+        return {node: node for node in nodes}
+    warnings.warn(
+        f"the nodes of the networkx graph are neither row numbers nor names of rows; they are taken in its order: "
+        f"{nodes[0]!r} is row 0, {nodes[-1]!r} row {len(nodes) - 1}",
+        DataWarning,
+        stacklevel=5,
+    )
+    return {node: row for row, node in enumerate(nodes)}
 
 
 def _from_torch_geometric(data: Any) -> AttributedGraph:
