@@ -3,7 +3,7 @@
 A BLAS divides a product among its threads and rounds by the division. How it divides differs by processor:
 
 - Intel's MKL on an Intel processor divides rows, columns and inner sums. There a product is cut here, into blocks whose
-  size depends on nothing but the shape, and each block is left to one thread. It costs about a quarter more time.
+  size depends on nothing but the shape, and each block is left to one thread. That is slower than one whole product.
 - On other processors it divides columns, and rounds differently only where a share of them is not a whole number of
   vectors: narrow matrices are filled up with zero columns, which costs next to nothing.
 """
