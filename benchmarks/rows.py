@@ -9,19 +9,23 @@ from typing import Any
 
 from pamc.runtime import environment
 
-__all__ = ["RESULTS", "append", "latest", "read"]
+__all__ = ["RESULTS", "append", "latest", "read", "stamp"]
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def append(case: str, rows: list[dict[str, Any]], *, quick: bool = False) -> Path:
-    """Append rows to the file of a case, each with the stamp of machine, versions and commit."""
-    stamp = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "quick": quick, "environment": environment()}
+def stamp(*, quick: bool) -> dict[str, Any]:
+    """Return what a row says of its origin: date, machine, versions, commit. Take it before measuring."""
+    return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "quick": quick, "environment": environment()}
+
+
+def append(case: str, rows: list[dict[str, Any]], origin: dict[str, Any]) -> Path:
+    """Append rows to the file of a case, each with its origin."""
     path = RESULTS / f"{case}.jsonl"
     path.parent.mkdir(exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps({"case": case, **row, **stamp}, allow_nan=False) + "\n")
+            file.write(json.dumps({"case": case, **row, **origin}, allow_nan=False) + "\n")
     return path
 
 

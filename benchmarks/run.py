@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from benchmarks.cases import CASES
-from benchmarks.rows import append
+from benchmarks.rows import append, stamp
 
 
 def main() -> None:
@@ -25,9 +25,11 @@ def main() -> None:
         return
     if not arguments.no_gate:
         subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "tests/ops", "tests/losses"], check=True)
+    # The commit whose code is loaded, whatever is committed while it runs.
+    origin = stamp(quick=arguments.quick)
     for name in arguments.cases or CASES:
         rows = CASES[name].measure(arguments.quick)
-        path = append(name, rows, quick=arguments.quick)
+        path = append(name, rows, origin)
         for row in rows:
             print(name, row["provider"], json.dumps(row["parameters"]), json.dumps(row["values"]), flush=True)
         print(f"{len(rows)} rows → {path.name}")
