@@ -8,22 +8,23 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.runtime import PRECISIONS
 
-__all__ = ["CHOICES", "PAPER_TABLE_1", "PRESETS", "FitConfig", "preset"]
+__all__ = ["CHOICES", "PAPER_TABLE_1", "PRESETS", "FitConfig", "MethodConfig", "TrainedConfig", "preset"]
 
 CHOICES = MappingProxyType(
     {
-        "preparation": ("auto", "none", "scale", "standardize", "unit", "tfidf"),
+        "preparation": ("auto", "none", "scale", "standardize", "unit", "rms", "tfidf"),
         "metric": ("euclidean", "cosine"),
         "start": ("propagated_svd", "autoencoder"),
         "proxy": ("eq2", "eq6"),
         "meta_assignment": ("hard", "soft", "soft_detached"),
         "self_edges": ("drop", "keep"),
         "kl_reduction": ("mean", "sum"),
+        "positives": ("influence", "neighbors"),
         "precision": tuple(PRECISIONS),
     }
 )
@@ -43,9 +44,128 @@ def _check_number(name: str, value: object, *, positive: bool) -> None:
         raise ConfigError(f"{name} must be a finite number {'above' if positive else 'of at least'} 0, got {value!r}")
 
 
+# Settings that may be None, and numbers that must be above 0; every other number may be 0.
+_OPTIONAL = ("max_positives", "chunk_size")
+_POSITIVE = ("tau", "eta", "lr", "pretrain_lr", "embedding_scale")
+
+
 @dataclass(frozen=True, kw_only=True)
-class FitConfig:
-    """Everything that decides a fit, apart from the data, the seed and the device.
+class MethodConfig:
+    """Settings that every method has; a method adds its own in a subclass.
+
+    What a setting may be follows from its name: a choice of `CHOICES`, a count (`n_…`, `…_epochs`, `…_size`), a list of
+    sizes where the default is one, else a number.
+
+    Parameters
+    ----------
+    n_clusters
+        C, the number of clusters.
+    n_neighbors, metric
+        Of the kNN graph that is built when a method needs a graph and none is given.
+    preparation
+        How features are prepared; "auto" decides from the data.
+    n_init
+        K-means starts.
+    precision
+        "float32" or "float64".
+    """
+
+    n_clusters: int = 8
+    n_neighbors: int = 10
+    metric: str = "euclidean"
+    preparation: str = "auto"
+    n_init: int = 20
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            self._check(field.name, getattr(self, field.name), field.default)
+
+    def _check(self, name: str, value: Any, default: Any) -> None:
+        if name in CHOICES:
+            if value not in CHOICES[name]:
+                raise UnknownNameError(name, value, CHOICES[name])
+        elif isinstance(default, tuple):
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise ConfigError(f"{name} must list sizes, such as [500, 500, 2000], got {value!r}")
+            object.__setattr__(self, name, tuple(value))
+            for size in getattr(self, name):
+                _check_count(name, size, minimum=1)
+        elif name.endswith("epochs"):
+            _check_count(name, value, minimum=0)
+        elif name.startswith("n_") or name.endswith("_size") or name in _OPTIONAL:
+            if value is not None or name not in _OPTIONAL:
+                _check_count(name, value, minimum=1)
+        else:
+            _check_number(name, value, positive=name in _POSITIVE)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of all settings."""
+        return tuple(field.name for field in fields(cls))
+
+    def with_(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed; an unknown name is refused.
+
+        Examples
+        --------
+        >>> FitConfig().with_(tau=0.5).tau
+        0.5
+        """
+        for name in changes:
+            if name not in self.names():
+                raise UnknownNameError("setting", name, self.names())
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values for JSON."""
+        values = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the settings of :meth:`to_dict`."""
+        return cls().with_(**values)
+
+    def to_toml(self) -> str:
+        """Return the settings as a TOML document; None, which TOML lacks, is left out."""
+        return "".join(f"{name} = {_toml(value)}\n" for name, value in self.to_dict().items() if value is not None)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Return the settings of a TOML document; what it does not name keeps its default.
+
+        Examples
+        --------
+        >>> FitConfig.from_toml(FitConfig(tau=0.25).to_toml()) == FitConfig(tau=0.25)
+        True
+        """
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"settings are not valid TOML: {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedConfig(MethodConfig):
+    """Settings of the methods that are trained.
+
+    Parameters
+    ----------
+    n_epochs, lr
+        Of the training.
+    tol
+        Stop when the share of labels that changed in an epoch is at most this, 0 to run all epochs.
+    """
+
+    n_epochs: int = 200
+    lr: float = 1e-3
+    tol: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(TrainedConfig):
+    """Everything that decides a fit of PamCGC, apart from the data, the seed and the device.
 
     The names are the paper's symbols as pamc spells them; the estimator takes each as a parameter of the same name.
 
@@ -124,73 +244,6 @@ class FitConfig:
     tol: float = 0.0
     chunk_size: int | None = None
     precision: str = "float32"
-
-    def __post_init__(self) -> None:
-        hidden: Any = self.hidden
-        if isinstance(hidden, str) or not isinstance(hidden, Iterable):
-            raise ConfigError(f"hidden must list the sizes of the layers, such as [500, 500, 2000], got {hidden!r}")
-        object.__setattr__(self, "hidden", tuple(hidden))
-        for name in ("n_clusters", "n_neighbors", "n_hops", "n_dims", "batch_size", "n_init"):
-            _check_count(name, getattr(self, name), minimum=1)
-        for name in ("n_epochs", "pretrain_epochs"):
-            _check_count(name, getattr(self, name), minimum=0)
-        for name in ("max_positives", "chunk_size"):
-            if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name), minimum=1)
-        for size in self.hidden:
-            _check_count("hidden", size, minimum=1)
-        for name in ("tau", "eta", "lr", "pretrain_lr", "embedding_scale"):
-            _check_number(name, getattr(self, name), positive=True)
-        for name in ("alpha", "beta", "tol"):
-            _check_number(name, getattr(self, name), positive=False)
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise UnknownNameError(name, getattr(self, name), allowed)
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names of all settings."""
-        return tuple(field.name for field in fields(cls))
-
-    def with_(self, **changes: Any) -> FitConfig:
-        """Return a copy with some settings changed; an unknown name is refused.
-
-        Examples
-        --------
-        >>> FitConfig().with_(tau=0.5).tau
-        0.5
-        """
-        for name in changes:
-            if name not in self.names():
-                raise UnknownNameError("setting", name, self.names())
-        return dataclasses.replace(self, **changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values for JSON."""
-        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> FitConfig:
-        """Return the settings of :meth:`to_dict`."""
-        return cls().with_(**values)
-
-    def to_toml(self) -> str:
-        """Return the settings as a TOML document; None, which TOML lacks, is left out."""
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in self.to_dict().items() if value is not None)
-
-    @classmethod
-    def from_toml(cls, text: str) -> FitConfig:
-        """Return the settings of a TOML document; what it does not name keeps its default.
-
-        Examples
-        --------
-        >>> FitConfig.from_toml(FitConfig(tau=0.25).to_toml()) == FitConfig(tau=0.25)
-        True
-        """
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"settings are not valid TOML: {error}") from None
 
 
 # Table 1 of the paper, and the rates of its pre-training.

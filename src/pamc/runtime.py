@@ -7,6 +7,8 @@ import os
 import platform
 import subprocess
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,23 @@ __all__ = [
     "resolve_dtype",
     "seed_for",
     "seed_of",
+    "seeded",
 ]
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
-_STAMPED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "duckdb", "typer", "rich", "triton")
+_STAMPED_PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "safetensors",
+    "duckdb",
+    "typer",
+    "rich",
+    "triton",
+    "torch_geometric",
+)
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
@@ -87,6 +101,22 @@ def generator(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(seed_for(seed, purpose))
 
 
+@contextmanager
+def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
+    """Run a block with torch's global generators seeded for one purpose, and put their state back after it.
+
+    For losses whose random numbers are drawn by code that takes no generator.
+    """
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        value = seed_for(seed, purpose)
+        torch.default_generator.manual_seed(value)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(value)
+        yield
+
+
 def environment() -> dict[str, Any]:
     """Return what a bug report or a result row needs to know of the machine: versions, device, threads, commit."""
     cuda = torch.cuda.is_available()
@@ -115,7 +145,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree that pamc runs from, None for an installed package."""
+    """Return the commit of the source tree that pamc runs from, None for an installed package.
+
+    A copy of the tree without its history may be told the commit by ``$PAMC_COMMIT``.
+    """
+    if told := os.environ.get("PAMC_COMMIT"):
+        return told
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -62,7 +62,7 @@ def test_every_form_of_one_table_gives_the_same_bits(fitted, form):
         assert np.array_equal(fitted.predict(given), fitted.labels_)
 
 
-@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "tfidf"])
+@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
 def test_a_read_only_memory_map_is_fitted_and_predicted(memory_map, preparation):
     found = model(preparation=preparation).fit(memory_map)
     assert np.array_equal(found.predict(memory_map), found.labels_)

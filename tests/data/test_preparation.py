@@ -55,7 +55,7 @@ def test_pixels_are_divided_by_one_number():
 
 def test_scaling_a_table_by_a_constant_changes_nothing_after_scale_or_standardize():
     table = np.random.default_rng(0).random((30, 5))
-    for kind in ("scale", "standardize", "unit"):
+    for kind in ("scale", "standardize", "unit", "rms"):
         once, scaled = (fit_preparation(t, kind).apply(t) for t in (table, 1000 * table))
         np.testing.assert_allclose(once, scaled, rtol=1e-9)
 
@@ -66,6 +66,10 @@ def test_unit_rows_have_length_one_and_zero_rows_stay_zero(make):
     prepared = fit_preparation(make(table), "unit").apply(make(table))
     prepared = prepared.toarray() if sp.issparse(prepared) else prepared
     np.testing.assert_allclose(prepared, [[0.6, 0.8], [0, 0], [0, -1]], rtol=1e-15)
+    other = fit_preparation(make(table), "rms").apply(make(table))
+    other = other.toarray() if sp.issparse(other) else other
+    np.testing.assert_allclose(np.square(other).mean(axis=1), [1, 0, 1], rtol=1e-14)
+    np.testing.assert_allclose(other, prepared * np.sqrt(2), rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_all_zero_rows_can_be_scaled():
 
 def test_arguments_are_not_modified():
     table, kept = counts(), counts()
-    for kind in ("scale", "standardize", "unit", "tfidf"):
+    for kind in ("scale", "standardize", "unit", "rms", "tfidf"):
         fit_preparation(table, kind).apply(table)
         assert (table != kept).nnz == 0
 

@@ -19,7 +19,6 @@ from pamc import PamCGC, clusterer, evaluate
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.errors import CollapseWarning, ConfigError, DataError, DataWarning, UnknownNameError
-from pamc.estimator import METHODS
 from pamc.models import products
 
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
@@ -311,12 +310,6 @@ def test_progress_is_shown_on_standard_error_only(graph, capfd):
     assert out == ""
     assert "pre-training" in err
     assert "loss" in err
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_clusters_a_block_model(name, graph):
-    model = clusterer(name, 3, **SMALL).fit(graph.features, adjacency=graph.edges)
-    assert evaluate(graph.labels, model.labels_)["acc"] > 0.5
 
 
 def test_an_unknown_method_is_refused():

@@ -45,7 +45,7 @@ def test_a_run_folder_holds_labels_embedding_model_and_record(run, model):
     assert set(record.scores) == {"modularity", "silhouette"}
 
 
-@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "tfidf"])
+@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
 def test_a_loaded_model_predicts_the_same_bits(graph, preparation, tmp_path):
     features = np.abs(graph.features)
     options = {"hidden": (16,), "n_epochs": 2, "pretrain_epochs": 1, "n_init": 1, "random_state": 0}

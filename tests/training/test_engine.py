@@ -6,8 +6,9 @@ from pamc.data.synthetic import block_model
 from pamc.errors import TrainingError
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
-from pamc.models.base import LossTerms, Model
+from pamc.models.base import GraphModel, LossTerms, Model, Reading
 from pamc.models.layers import MLP
+from pamc.models.method import METHODS, BuildInput
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.ops import reference
@@ -163,3 +164,70 @@ def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_terms():
     _, rows = parts()
     with pytest.raises(TrainingError, match=r"epoch 1: loss, broken is not finite .*broken (-?inf|nan)"):
         list(train(Exploding(), rows, n_epochs=3, lr=1e-3))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 100, 400])
+@pytest.mark.parametrize("name", ["idec", "scgc", "pamcgc+ae"])
+def test_reconstruction_is_added_chunk_by_chunk_to_the_same_gradient(name, chunk_size):
+    base, rows = parts()
+    config = METHODS[name].config(n_clusters=N_CLUSTERS, precision="float64")
+    given = BuildInput(
+        n_nodes=N_NODES,
+        n_features=12,
+        config=config,
+        seed=0,
+        device=CPU,
+        dtype=torch.float64,
+        pairs=base.pairs,
+        encoder=base.encoder,
+        decoder=MLP((6, 20, 12), generator=generator(1, "weights"), dtype=torch.float64),
+        centers=base.centers,
+    )
+    model = METHODS[name].build(given)
+    value, whole = gradient(model, rows, None)
+    chunked_value, chunked = gradient(model, rows, chunk_size)
+    assert chunked_value == pytest.approx(value, rel=1e-10)
+    assert (chunked - whole).norm() <= 1e-10 * whole.norm()
+    terms = accumulate_gradient(model, rows, chunk_size=chunk_size)
+    x = rows.whole()
+    expected = (model.decoder(model.encoder(x)) - x).square().mean()
+    assert terms.parts["reconstruction"].item() == pytest.approx(expected.item(), rel=1e-10)
+    assert model.objective(encode_rows(model.encoder, rows)).total.item() + model.row_weight * expected.item() == (
+        pytest.approx(terms.total.item(), rel=1e-10)
+    )
+
+
+class Drawing(GraphModel):
+    draws = True
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def loss(self, x):
+        total = self.weight * torch.randn(())
+        return LossTerms(total=total, parts={"draw": total.detach() * 0 + torch.rand(())})
+
+    def read(self, x):
+        return Reading(x)
+
+
+def test_a_loss_that_draws_gets_new_numbers_in_each_epoch_the_same_in_each_run_and_the_global_state_stays():
+    _, rows = parts()
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    one, again = (
+        [record.values["draw"] for record in train(Drawing(), rows, n_epochs=3, lr=0.1, seed=5)] for _ in "12"
+    )
+    other = [record.values["draw"] for record in train(Drawing(), rows, n_epochs=3, lr=0.1, seed=6)]
+    assert one == again
+    assert len(set(one)) == 3
+    assert one != other
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_method_that_assigns_at_the_end_has_no_share_of_changed_labels_and_never_stops_early():
+    _, rows = parts()
+    records = list(train(Drawing(), rows, n_epochs=4, lr=0.1, tol=0.5))
+    assert len(records) == 4
+    assert all("changed" not in record.values and record.labels is None for record in records)

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli import data_commands, demo_command, fit_command
+from pamc.cli import data_commands, demo_command, fit_command, reproduce_command
 from pamc.cli.show import note
 from pamc.errors import OutputError, PamcError, PamcWarning
 
@@ -32,6 +32,8 @@ app.command("predict")(fit_command.predict)
 app.command("evaluate")(data_commands.evaluate)
 app.command("demo")(demo_command.demo)
 app.command("datasets")(data_commands.datasets)
+app.command("methods")(data_commands.methods)
+app.command("reproduce")(reproduce_command.reproduce)
 app.command("doctor")(data_commands.doctor)
 
 
@@ -59,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
             code = int(app(ordered, standalone_mode=False) or 0)
         except (KeyboardInterrupt, typer.Abort):
             code = _INTERRUPTED
+            note("interrupted: nothing was written")
         except BrokenPipeError:
             sys.stderr.close()
             return 0
@@ -66,8 +69,6 @@ def run(arguments: Sequence[str]) -> int:
             if debug:
                 traceback.print_exc()
             code = _report(error)
-    if code == _INTERRUPTED:
-        note("interrupted: nothing was written")
     return code
 
 

@@ -1,4 +1,4 @@
-"""`pamc evaluate`, `pamc datasets` and `pamc doctor`."""
+"""`pamc evaluate`, `pamc datasets`, `pamc methods` and `pamc doctor`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import typer
 from pamc.cli.show import print_json, print_table, print_text
 from pamc.data.catalog import CATALOG, available
 from pamc.data.readers import read_label_pairs
+from pamc.estimator import METHODS
 from pamc.results import metrics
 from pamc.runtime import environment, resolve_device
 
-__all__ = ["datasets", "doctor", "evaluate"]
+__all__ = ["datasets", "doctor", "evaluate", "methods"]
 
-_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "plotly", "umap")
+_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "plotly", "matplotlib", "umap")
 
 
 def evaluate(
@@ -59,6 +60,20 @@ def datasets(as_json: bool = typer.Option(False, "--json", help="Print a JSON li
         )
     print_table("known data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
     print_text("a set that was not found goes into the folder named by PAMC_DATA, as NAME.npz")
+
+
+def methods(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+    """List the methods of `pamc fit --method`: what each looks at, and whether it can label new rows."""
+    found = [METHODS[name] for name in METHODS]
+    if as_json:
+        fields = ("name", "title", "reference", "uses_features", "uses_graph", "inductive")
+        print_json([{field: getattr(method, field) for field in fields} for method in found])
+        return
+    rows = []
+    for method in found:
+        looks_at = ["features"] * method.uses_features + ["graph"] * method.uses_graph
+        rows.append([method.name, ", ".join(looks_at), "yes" if method.inductive else "no", method.reference])
+    print_table("methods", ["name", "looks at", "new rows", "paper"], rows)
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Print one JSON object.")) -> None:

@@ -13,17 +13,26 @@ import numpy as np
 import typer
 
 from pamc.cli.show import download_bar, note, print_json, print_table, print_text
-from pamc.config import FitConfig, preset
+from pamc.config import MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, ModelFileError, OutputError, UnknownNameError
-from pamc.estimator import METHODS, PamCGC
+from pamc.estimator import METHODS, PamCGC, estimator_class
+from pamc.experiments.settings import settings_of
 from pamc.results.metrics import evaluate
+from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
-from pamc.results.run_folder import LABEL_FORMATS, RECORD_FILE, new_run_folder, next_free_folder, write_labels
+from pamc.results.run_folder import (
+    LABEL_FORMATS,
+    MODEL_FILE,
+    RECORD_FILE,
+    new_run_folder,
+    next_free_folder,
+    write_labels,
+)
 from pamc.training.progress import RichProgress, SilentProgress
 
 __all__ = ["fit", "predict"]
@@ -35,7 +44,7 @@ def fit(
     edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
     n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
     out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-run-N without."),
-    method: str = typer.Option("pamcgc", "--method", help="Clustering method."),
+    method: str = typer.Option("pamcgc", "--method", help="Clustering method (see pamc methods)."),
     preset_name: str = typer.Option("default", "--preset", help="default, paper or released."),
     seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
     device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
@@ -61,18 +70,18 @@ def fit(
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
                pamc fit --dataset acm --preset paper --n-clusters 3
     """
-    method_class = METHODS[method]
+    method_class = estimator_class(method)
     if labels_format not in LABEL_FORMATS:
         raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
     k = _cluster_count(n_clusters)
     given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
     changes = {
-        **_config_changes(config_file),
-        **_parsed_settings(settings or []),
+        **_config_changes(config_file, method_class.config_class()),
+        **_parsed_settings(settings or [], method_class.config_class()),
         **{name: value for name, value in given.items() if value is not None},
         "n_clusters": k,
     }
-    config = preset(preset_name, data_set=dataset, **changes)
+    config = _config(method, preset_name, dataset, changes)
     read_options = {
         "id_column": id_column,
         "truth_column": truth,
@@ -112,7 +121,7 @@ def predict(
 
     Example:  pamc predict pamc-run-1 new-customers.csv --out clusters.csv
     """
-    model = PamCGC.load(run, device=device)
+    model = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -126,6 +135,29 @@ def predict(
         print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
     else:
         print_text(f"{graph.n_nodes} rows → {out}")
+
+
+def _config(method: str, preset_name: str, dataset: str | None, changes: dict[str, Any]) -> MethodConfig:
+    """Return the settings of a preset with the changes asked for; methods but PamCGC have one default."""
+    if method == PamCGC.method_name:
+        return preset(preset_name, data_set=dataset, **changes)
+    if preset_name == "default":
+        return METHODS[method].config().with_(**changes)
+    if preset_name == "paper" and dataset is not None:
+        return METHODS[method].config().with_(**{**settings_of(method, dataset), **changes})
+    raise ConfigError(f"method {method!r} has the preset 'default', and 'paper' for a --dataset; got {preset_name!r}")
+
+
+def _loaded(run: Path, device: str) -> Any:
+    """Return the model of a run, of whatever method it is, if it can label new rows."""
+    _, about = read_model(run / MODEL_FILE)
+    model_class = estimator_class(about["method"])
+    if not hasattr(model_class, "predict"):
+        raise ConfigError(
+            f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
+            "fit the new rows together with the old ones"
+        )
+    return model_class.load(run, device=device)
 
 
 def _options_of(run: Path, features: Path) -> dict[str, Any]:
@@ -183,12 +215,12 @@ def _split(values: list[str] | None) -> list[str] | None:
     return [name for name in names if name] or None
 
 
-def _config_changes(path: Path | None) -> dict[str, Any]:
+def _config_changes(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
-        given = FitConfig.from_toml(text).to_dict()
+        given = config_class.from_toml(text).to_dict()
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from None
     except ValueError as error:
@@ -196,7 +228,7 @@ def _config_changes(path: Path | None) -> dict[str, Any]:
     return {name: given[name] for name in tomllib.loads(text)}
 
 
-def _parsed_settings(settings: list[str]) -> dict[str, Any]:
+def _parsed_settings(settings: list[str], config_class: type[MethodConfig]) -> dict[str, Any]:
     """Return the values of NAME=VALUE options, read as TOML; a bare word is a string."""
     values: dict[str, Any] = {}
     for setting in settings:
@@ -209,7 +241,7 @@ def _parsed_settings(settings: list[str]) -> dict[str, Any]:
             (values[name],) = tomllib.loads(f"value = {text}").values()
         except ValueError:
             values[name] = text
-    FitConfig().with_(**values)
+    config_class().with_(**values)
     return values
 
 
@@ -264,7 +296,7 @@ def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
     }
 
 
-def _show(record: RunRecord, model: PamCGC, target: Path) -> None:
+def _show(record: RunRecord, model: Any, target: Path) -> None:
     sizes = record.cluster_sizes
     total = sum(sizes)
     rows = []
@@ -279,5 +311,7 @@ def _show(record: RunRecord, model: PamCGC, target: Path) -> None:
         shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
         print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
     print_text(f"run folder: {target}")
+    if not hasattr(model, "predict"):
+        return
     shown = f"./{target}" if str(target).startswith("-") else str(target)
     note(f"next: pamc predict {shlex.quote(shown)} NEW_ROWS.csv --out clusters.csv")

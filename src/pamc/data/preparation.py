@@ -30,8 +30,8 @@ class Preparation:
     ----------
     kind
         "none": as they are. "scale": all values divided by one number. "standardize": each column to mean 0 and
-        standard deviation 1. "unit": each row to length 1. "tfidf": columns weighted by inverse document frequency,
-        then "unit".
+        standard deviation 1. "unit": each row to length 1. "rms": each row to root mean square 1, which is length √d.
+        "tfidf": columns weighted by inverse document frequency, then "unit".
     arrays
         What was learnt: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), by kind.
     """
@@ -53,7 +53,8 @@ class Preparation:
         if self.kind == "tfidf":
             idf = self.arrays["idf"].astype(features.dtype)
             features = features * idf if isinstance(features, np.ndarray) else sp.csr_matrix(features.multiply(idf))
-        return _unit_rows(features)
+        unit = _unit_rows(features)
+        return unit if self.kind != "rms" else unit * features.dtype.type(np.sqrt(features.shape[1]))
 
 
 def decide_preparation(features: Features) -> str:
@@ -156,5 +157,6 @@ _FITS = {
     "scale": _fit_scale,
     "standardize": _fit_standardize,
     "unit": _fit_nothing,
+    "rms": _fit_nothing,
     "tfidf": _fit_tfidf,
 }

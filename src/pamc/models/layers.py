@@ -81,7 +81,7 @@ class MLP(nn.Module):
     Parameters
     ----------
     sizes
-        Input size, hidden sizes, output size.
+        Input size, hidden sizes, output size. With the input size alone the rows are returned as they are, dense.
     generator
         Source of the starting weights.
     """
@@ -95,11 +95,17 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Return (n, n_out) for (n, n_in) rows."""
-        *inner, last = self.layers
-        for layer in inner:
-            x = relu(layer(x))
-        result: Tensor = last(x)
-        return result
+        return self.activations(x)[-1]
+
+    def activations(self, x: Tensor | SparseRows) -> list[Tensor]:
+        """Return the output of every layer, hidden ones after their ReLU; the last is what `forward` returns."""
+        if not self.layers:
+            return [x.matrix.to_dense() if isinstance(x, SparseRows) else x]
+        outputs: list[Tensor] = []
+        for number, layer in enumerate(self.layers, start=1):
+            h = layer(outputs[-1] if outputs else x)
+            outputs.append(h if number == len(self.layers) else relu(h))
+        return outputs
 
 
 class Autoencoder(nn.Module):

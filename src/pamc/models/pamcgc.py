@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from pamc.config import FitConfig
+from pamc.errors import ConfigError
 from pamc.graph.pairs import PositivePairs
-from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.pamc import PamCTerms, pamc_terms
-from pamc.models.base import LossTerms, Model
+from pamc.models.base import LossTerms
+from pamc.models.block_contrast import BlockContrastModel
+from pamc.models.layers import MLP
+from pamc.models.method import BuildInput, register_method
 from pamc.ops.scores import uniformity
 from pamc.ops.torch_ops import unit_rows
 
-__all__ = ["PamCGCModel"]
+__all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc"]
+
+_REFERENCE = (
+    "Kulatilleke, Portmann and Chandra (2022), "
+    "Efficient block contrastive learning via parameter-free meta-node approximation"
+)
 
 # Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
 _UNIFORMITY_ROWS = 512
 
 
-class PamCGCModel(Model):
+class PamCGCModel(BlockContrastModel):
     r"""The model of the paper's Eq 12.
 
     .. math:: L = \alpha\,\ell_{Pcontrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
 
-    In each epoch q (Eq 9) is computed from z once; p (Eq 10) and the hard labels (argmax of q) are constants of that
-    epoch. With ``meta_assignment="soft"`` the gradient also flows through q into the meta-nodes (Eq 8). Departure from
-    the paper: known labels, where given, replace the argmax in the meta-nodes.
+    With ``meta_assignment="soft"`` the gradient also flows through q into the meta-nodes (Eq 8). Departures from the
+    paper: known labels, where given, replace the argmax in the meta-nodes; a decoder, where given, keeps the
+    reconstruction of the autoencoder as a third term.
 
     Parameters
     ----------
@@ -38,6 +48,8 @@ class PamCGCModel(Model):
         Positive pairs γ over the N rows.
     config
         Weights and options.
+    decoder
+        Of the autoencoder, where reconstruction is kept.
     known_labels
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
     """
@@ -49,22 +61,16 @@ class PamCGCModel(Model):
         pairs: PositivePairs,
         config: FitConfig,
         *,
+        decoder: MLP | None = None,
         known_labels: Tensor | None = None,
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.centers = nn.Parameter(centers.detach().clone())
-        self.pairs = pairs
-        self.config = config
+        super().__init__(encoder, centers, pairs, config, decoder=decoder)
         self.known_labels = known_labels
 
-    def objective(self, z: Tensor) -> LossTerms:
-        """Return Eq 12 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
+    def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
+        """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
         config = self.config
-        log_q = log_soft_assignment(z, self.centers, eta=config.eta)
-        log_p = log_target_distribution(log_q.detach())
-        labels = log_q.detach().argmax(dim=1)
-        contrast = pamc_terms(
+        terms = pamc_terms(
             z,
             self.pairs,
             self._assignment(log_q, labels),
@@ -73,12 +79,10 @@ class PamCGCModel(Model):
             proxy=config.proxy,
             self_edges=config.self_edges,
         )
-        kl = kl_loss(log_p, log_q, reduction=config.kl_reduction)
         return LossTerms(
-            total=config.alpha * contrast.total + config.beta * kl,
-            parts={"positive": contrast.positive, "proxy": contrast.proxy, "kl": kl},
-            labels=labels,
-            monitors=self._monitors(z.detach(), contrast),
+            total=terms.total,
+            parts={"positive": terms.positive, "proxy": terms.proxy},
+            monitors=self._monitors(z.detach(), terms),
         )
 
     def _assignment(self, log_q: Tensor, labels: Tensor) -> Tensor:
@@ -104,3 +108,45 @@ class PamCGCModel(Model):
             "center_distance": distances.mean(),
             "n_nonempty": present.sum(),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PamCGCAutoencoderConfig(FitConfig):
+    """Settings of PamCGC with an autoencoder.
+
+    Parameters
+    ----------
+    reconstruction_weight
+        Weight of the mean squared error of the reconstruction.
+    """
+
+    start: str = "autoencoder"
+    pretrain_epochs: int = 30
+    reconstruction_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start != "autoencoder":
+            raise ConfigError(f"pamcgc+ae needs a decoder: start must be 'autoencoder', got {self.start!r}")
+
+
+@register_method(
+    "pamcgc+ae",
+    title="PamCGC + AE",
+    reference=_REFERENCE,
+    config=PamCGCAutoencoderConfig,
+    uses_graph=True,
+    inductive=True,
+)
+@register_method("pamcgc", title="PamCGC", reference=_REFERENCE, config=FitConfig, uses_graph=True, inductive=True)
+def build_pamcgc(given: BuildInput) -> PamCGCModel:
+    """Return PamCGC from its start; its second name keeps the decoder."""
+    keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)
+    return PamCGCModel(
+        given.encoder,
+        given.centers,
+        given.pairs,
+        given.config,
+        decoder=given.required_decoder() if keeps_decoder else None,
+        known_labels=given.known_labels,
+    )

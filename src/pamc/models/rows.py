@@ -21,6 +21,9 @@ __all__ = ["FeatureRows", "SparseRows"]
 # Above this share of nonzeros a dense product is the faster one.
 _SPARSE_BELOW = 0.1
 
+# Up to this size all rows are held dense on the device while batches of them are drawn.
+_HELD_DENSE_BYTES = 1 << 30
+
 
 @dataclass(frozen=True)
 class SparseRows:
@@ -70,6 +73,7 @@ class FeatureRows:
         self._dtype = dtype
         self.sparse = not isinstance(features, np.ndarray) and (_is_thin(features) if sparse is None else sparse)
         self._kept: tuple[tuple[int, int], Tensor | SparseRows] | None = None
+        self._all_dense: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self._features.shape[0])
@@ -98,9 +102,27 @@ class FeatureRows:
         self._kept = ((start, stop), block)
         return block
 
+    def whole(self) -> Tensor | SparseRows:
+        """Return all rows, none filled up: what a network that mixes rows takes."""
+        if len(self) >= MIN_ROWS:
+            return self.block(0, len(self))
+        dense = self._dense(self._features)
+        return SparseRows.from_scipy(self._features, device=self.device, dtype=self._dtype) if self.sparse else dense
+
     def dense_batch(self, index: NDArray[np.int64]) -> Tensor:
-        """Return the rows at `index` as a dense (n, d) tensor."""
-        return self._dense(self._features[index])
+        """Return the rows at `index` as a dense (n, d) tensor.
+
+        Rows that fit into a gibibyte travel to the device once; others, batch by batch.
+        """
+        if len(self) * self.n_features * self._dtype.itemsize > _HELD_DENSE_BYTES:
+            return self._dense(self._features[index])
+        if self._all_dense is None:
+            self._all_dense = self._dense(self._features)
+        return self._all_dense[torch.from_numpy(index).to(self.device)]
+
+    def release_batches(self) -> None:
+        """Forget the dense copy that :meth:`dense_batch` holds."""
+        self._all_dense = None
 
     def _sparse_block(self, rows: Any) -> SparseRows:
         missing = MIN_ROWS - rows.shape[0]

@@ -16,12 +16,12 @@ from pamc.errors import ModelFileError, OutputError
 
 __all__ = ["FORMAT_VERSION", "read_model", "write_model"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Write tensors and a JSON-able description to `path`."""
-    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     metadata = {
         "format": "pamc",

@@ -84,15 +84,15 @@ class RunRecord:
         command: str | None = None,
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
-        n_epochs_run = len(fit.history.get("loss", []))
+        n_epochs_run, n_epochs = len(fit.history.get("loss", [])), getattr(fit.config, "n_epochs", 0)
         return cls(
-            method="pamcgc",
+            method=fit.method,
             data=data,
             seed=fit.seed,
             config=fit.config.to_dict(),
             device=fit.device,
             n_epochs_run=n_epochs_run,
-            stopped="all epochs run" if n_epochs_run == fit.config.n_epochs else "labels stopped changing",
+            stopped="all epochs run" if n_epochs_run == n_epochs else "labels stopped changing",
             seconds=fit.seconds,
             facts=fit.facts,
             history=fit.history,

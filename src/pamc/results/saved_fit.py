@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pamc.config import FitConfig
 from pamc.data.preparation import Preparation
 from pamc.errors import ConfigError, ModelFileError
 from pamc.models.layers import MLP
+from pamc.models.method import METHODS
 from pamc.results.model_file import read_model, write_model
 from pamc.runtime import generator, resolve_dtype
 from pamc.training.fit import Fit
 
 __all__ = ["SavedFit", "load_fit", "save_fit"]
 
-_PLAIN = ("seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
-_ENCODER, _PREPARATION = "encoder.", "preparation."
+_PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
+_ENCODER, _NETWORK, _PREPARATION = "encoder.", "network.", "preparation."
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +56,14 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "labels": torch.from_numpy(fit.labels),
         "confidence": torch.from_numpy(fit.confidence),
         **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preparation.arrays.items()},
-        **{_ENCODER + name: tensor for name, tensor in fit.encoder.state_dict().items()},
+        **_weights(fit),
     }
     description = {
         "config": fit.config.to_dict(),
         "preparation": fit.preparation.kind,
         "n_features": saved.n_features,
         "feature_names": saved.feature_names,
-        "sizes": None if saved.own_encoder else fit.encoder.sizes,
+        "sizes": getattr(fit.encoder, "sizes", None) if not saved.own_encoder else None,
         **{name: getattr(fit, name) for name in _PLAIN},
     }
     write_model(path, tensors, description)
@@ -72,11 +72,14 @@ def save_fit(path: Path, saved: SavedFit) -> None:
 def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
     """Return the fit of a file; a fit with an encoder of the user's needs such a module to put its weights into."""
     tensors, about = read_model(path)
-    config = FitConfig.from_dict(about["config"])
-    own_encoder = about["sizes"] is None
+    method = METHODS[about["method"]]
+    config = method.config.from_dict(about["config"])
+    own_encoder = method.inductive and about["sizes"] is None
+    dtype, weights = resolve_dtype(config.precision), _under(_ENCODER, tensors)
     fit = Fit(
         config=config,
-        encoder=_restored(path, about["sizes"], encoder, _under(_ENCODER, tensors), resolve_dtype(config.precision)),
+        encoder=_restored(path, about["sizes"], encoder, weights, dtype) if method.inductive else None,
+        network=None,
         preparation=Preparation(about["preparation"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}),
         centers=tensors["centers"],
         meta_nodes=tensors["meta_nodes"],
@@ -87,6 +90,15 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
     )
     names = about["feature_names"]
     return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder)
+
+
+def _weights(fit: Fit) -> dict[str, Tensor]:
+    """Return the weights of the encoder, or, where new rows cannot be encoded without the graph, of the whole network.
+
+    Those of a network are kept for the record; to label other rows, it is fitted again.
+    """
+    network, prefix = (fit.network, _NETWORK) if fit.encoder is None else (fit.encoder, _ENCODER)
+    return {} if network is None else {prefix + name: tensor for name, tensor in network.state_dict().items()}
 
 
 def _restored(

@@ -5,17 +5,21 @@ chunk, and is the same:
 
 1. encode the rows chunk by chunk without a tape: z (N, n_dims);
 2. all terms and dL/dz, dL/dcenters from z alone;
-3. encode each chunk again with a tape and back-propagate its rows of dL/dz.
+3. encode each chunk again with a tape and back-propagate its rows of dL/dz, and with them the terms of single rows that
+   need the features (reconstruction).
 
 When all rows fit in one chunk, step 3 uses the tape of step 1: one forward pass per epoch, nothing computed twice.
+Networks that mix rows along the graph are one chunk always.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
-from pamc.models.base import LossTerms, Model
+from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows, SparseRows
 
 __all__ = ["accumulate_gradient", "encode_rows"]
@@ -27,23 +31,47 @@ def encode_rows(encoder: nn.Module, rows: FeatureRows, *, chunk_size: int | None
     return torch.cat([_encode(encoder, chunk, block) for chunk, block in rows.chunks(chunk_size)])
 
 
-def accumulate_gradient(model: Model, rows: FeatureRows, *, chunk_size: int | None = None) -> LossTerms:
+def accumulate_gradient(model: Model | GraphModel, rows: FeatureRows, *, chunk_size: int | None = None) -> LossTerms:
     """Return the loss of all rows and add its full-batch gradient to the parameters' `grad`.
 
     O(N) encoder time (twice that in several chunks); the activations of one chunk are held at a time.
     """
+    if isinstance(model, GraphModel):
+        terms = model.loss(rows.whole())
+        torch.autograd.backward(terms.total)
+        return terms
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
-        terms = model.objective(_encode(model.encoder, chunk, block))
+        z = _encode(model.encoder, chunk, block)
+        terms = _with_row_loss(model, model.objective(z), model.row_loss(z, block), len(rows))
         torch.autograd.backward(terms.total)
         return terms
     z = encode_rows(model.encoder, rows, chunk_size=chunk_size).requires_grad_()
     terms = model.objective(z)
     torch.autograd.backward(terms.total)
     gradient = torch.zeros_like(z) if z.grad is None else z.grad
+    row_losses = []
     for chunk, block in rows.chunks(chunk_size):
-        torch.autograd.backward(_encode(model.encoder, chunk, block), gradient[chunk])
-    return terms
+        again = _encode(model.encoder, chunk, block)
+        row_loss = model.row_loss(again, block)
+        if row_loss is None:
+            torch.autograd.backward(again, gradient[chunk])
+        else:
+            weighted = row_loss * (model.row_weight / len(rows))
+            torch.autograd.backward((again, weighted), (gradient[chunk], torch.ones_like(weighted)))
+            row_losses.append(row_loss.detach())
+    total = torch.stack(row_losses).sum() if row_losses else None
+    return _with_row_loss(model, terms, total, len(rows))
+
+
+def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_nodes: int) -> LossTerms:
+    """Return the terms with the weighted mean of a row-wise one added, where there is one."""
+    if row_loss is None:
+        return terms
+    mean = row_loss / n_nodes
+    return dataclasses.replace(
+        terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, "reconstruction": mean}
+    )
 
 
 def _encode(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -> Tensor:

@@ -1,41 +1,48 @@
-"""A whole fit: features and edges in, a trained model out."""
+"""A whole fit of any method: features and edges in, a trained model out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pamc.config import FitConfig
+from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preparation import Preparation, fit_preparation
-from pamc.errors import ConfigError, DataError, TrainingError
-from pamc.graph.adjacency import build_adjacency
+from pamc.errors import ConfigError, DataError, DataWarning
+from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.knn import knn_edges
+from pamc.graph.pairs import PositivePairs
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.base import Model
+from pamc.models.method import METHODS, AnyModel, BuildInput, Method
 from pamc.models.rows import FeatureRows
 from pamc.ops.scores import modularity, silhouette
 from pamc.runtime import resolve_dtype
+from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
 from pamc.training.engine import encode_rows
-from pamc.training.initialize import STARTS, StartInput, align_clusters, load_sdcn_encoder, starting_centers
+from pamc.training.initialize import STARTS, StartInput, align_clusters, load_sdcn_weights, starting_centers
 from pamc.training.progress import Progress, SilentProgress
 from pamc.training.trainer import EpochRecord, train
 
-__all__ = ["Fit", "assign_rows", "fit_pamcgc"]
+__all__ = ["Fit", "OnEpoch", "assign_rows", "fit_method"]
 
-# Values beside the progress bar.
-_SHOWN = ("loss", "positive", "proxy", "kl", "changed")
+# Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
+OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
+
+# Values beside the progress bar, at most this many.
+_N_SHOWN = 5
 
 # Rows that are labeled at a time: bounded memory, the encoder's full speed.
 _LABELED_AT_A_TIME = 16384
@@ -50,10 +57,14 @@ class Fit:
 
     Parameters
     ----------
-    config, seed, device
+    method, config, seed, device
         How it was fitted.
-    encoder, centers, meta_nodes, preparation, sparse_input
-        The model: what new rows need.
+    encoder
+        Row-wise network that embeds new rows; None for methods that need the graph.
+    network
+        The whole trained model; None for a fit that was loaded.
+    centers, meta_nodes, preparation, sparse_input
+        What new rows need beside it.
     z, labels, confidence
         (N, n_dims), (N,), (N,): the rows it was fitted on.
     history
@@ -61,17 +72,19 @@ class Fit:
     seconds
         Wall-clock time by phase.
     scores
-        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding.
+        Label-free scores: `modularity` of the labels on the graph, where there is one, `silhouette` of the embedding.
     facts
         What was found or decided on the way, in plain values.
     warnings
         What the user was warned of.
     """
 
-    config: FitConfig
+    method: str
+    config: MethodConfig
     seed: int
     device: str
-    encoder: nn.Module
+    encoder: nn.Module | None
+    network: nn.Module | None
     centers: Tensor
     meta_nodes: Tensor
     preparation: Preparation
@@ -105,9 +118,10 @@ class _Clock:
             yield
 
 
-def fit_pamcgc(
+def fit_method(
+    name: str,
     graph: AttributedGraph,
-    config: FitConfig,
+    config: Any,
     *,
     seed: int,
     device: torch.device,
@@ -115,86 +129,86 @@ def fit_pamcgc(
     pretrained: str | None = None,
     known_labels: NDArray[np.int64] | None = None,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Fit:
-    """Return PamCGC fitted to the rows: prepare, find positives, pre-train, place centers, train on Eq 12.
+    """Return a method fitted to the rows: prepare, build the graph, start, place centers, train, label.
 
     Parameters
     ----------
+    name
+        Of the method.
     graph
-        Rows, and edges or none: without edges a kNN graph of the prepared rows is built. Its labels are not read.
+        Rows, and edges or none: without edges a kNN graph of the prepared rows is built for methods that need one. Its
+        labels are not read.
     config, seed, device
-        Settings; all randomness comes from `seed`.
+        Settings of the method; all randomness comes from `seed`.
     encoder
         A row-wise module of the user's in place of the MLP. It is trained in place from the weights it has.
     pretrained
         File of pre-trained weights in SDCN's layout, in place of pre-training.
     known_labels
         (N,) known cluster of some rows, −1 for the others.
+    on_epoch
+        Watches training; nothing it does reaches the fit.
     """
+    method = METHODS[name]
     clock = _Clock(progress or SilentProgress())
     dtype = resolve_dtype(config.precision)
-    _check_enough_rows(graph.features, config.n_clusters)
+    check_enough_rows(graph.features, config.n_clusters)
     if known_labels is not None:
-        _check_known_labels(known_labels, graph.n_nodes, config.n_clusters)
-    if config.n_clusters > 1:
+        check_known_labels(known_labels, graph.n_nodes, config.n_clusters)
+    if config.n_clusters > 1 and "proxy" in config.names():
         warn_unless_bound_holds(graph.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
 
     with clock.phase("preparation"):
         preparation = fit_preparation(graph.features, config.preparation)
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
-        edges, weight = graph.edges, graph.edge_weight
-        if edges is None:
-            edges = knn_edges(features, config.n_neighbors, metric=config.metric)
-        own_list = graph.edges is None or graph.edges_are_neighbours
-        adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
-        if adjacency.nnz == 0 and graph.n_nodes > 1:
-            raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
-        pairs, influence = positive_pairs(
-            adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype
-        )
-        pairs = pairs.to(device=device)
+        adjacency = _adjacency(method, graph, features, config)
+        pairs, kept_influence = _positives(adjacency, config, device, dtype)
 
     rows = FeatureRows(features, device=device, dtype=dtype, sparse=False if encoder is not None else None)
+    given = BuildInput(
+        n_nodes=graph.n_nodes,
+        n_features=graph.n_features,
+        config=config,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        adjacency=adjacency,
+        pairs=pairs,
+        known_labels=None if known_labels is None else torch.from_numpy(known_labels).to(device),
+    )
     with clock.timed("start"):
-        if encoder is None and pretrained is not None:
-            encoder = load_sdcn_encoder(pretrained, rows, config)
-        elif encoder is None:
-            encoder = STARTS[config.start](StartInput(rows, features, adjacency, config, seed, clock.progress))
-        else:
-            encoder = encoder.to(device=device, dtype=dtype)
+        given, kept = _started(method, given, rows, features, clock.progress, own=encoder, pretrained=pretrained)
     with clock.phase("centers"):
-        z = encode_rows(encoder, rows, chunk_size=config.chunk_size)
-        _check_embedding(z, graph.n_nodes, "before the first epoch", "A smaller pretrain_lr, or preparation='auto',")
-        centers, labels = starting_centers(z, config, seed=seed)
-        if known_labels is not None:
-            centers = align_clusters(centers, labels, known_labels)
+        given = _with_centers(method, given, rows, known_labels)
+        model = method.build(given)
 
-    known = None if known_labels is None else torch.from_numpy(known_labels).to(device)
-    model = PamCGCModel(encoder, centers, pairs, config, known_labels=known)
     history: list[EpochRecord] = []
-    with clock.timed("training"), clock.progress.phase("training", config.n_epochs) as phase:
-        for record in train(
-            model, rows, n_epochs=config.n_epochs, lr=config.lr, tol=config.tol, chunk_size=config.chunk_size
-        ):
+    n_epochs = getattr(config, "n_epochs", 0)
+    with clock.timed("training"), clock.progress.phase("training", n_epochs) as phase:
+        for record in _train(model, rows, config, n_epochs=n_epochs, lr=getattr(config, "lr", 0.0), seed=seed):
             history.append(record)
-            phase.advance(**{name: record.values[name] for name in _SHOWN})
+            phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
+            if on_epoch is not None:
+                on_epoch(record.epoch, _labels_of(record, model, rows, config, seed))
 
     with clock.phase("labels"):
-        z, q = assign_rows(encoder, model.centers, rows, eta=config.eta, chunk_size=config.chunk_size)
-        _check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
+        z, q, centers = _read(model, rows, config, seed=seed)
+        check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
         confidence, final = q.max(dim=1)
         labels = final.cpu().numpy()
-        scores = {
-            "modularity": modularity(adjacency, labels),
-            "silhouette": silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed),
-        }
+        scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
+        scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
     return Fit(
+        method=name,
         config=config,
         seed=seed,
         device=str(device),
-        encoder=encoder.eval(),
-        centers=model.centers.detach(),
+        encoder=model.encoder.eval() if isinstance(model, Model) else None,
+        network=model.eval(),
+        centers=centers.detach(),
         meta_nodes=meta_nodes(z, final, n_clusters=config.n_clusters),
         preparation=preparation,
         sparse_input=rows.sparse,
@@ -206,10 +220,11 @@ def fit_pamcgc(
         scores=scores,
         facts={
             "preparation": preparation.kind,
-            "graph": "given" if graph.edges is not None else "knn",
-            "n_edges": int(adjacency.nnz // 2),
-            "n_positive_pairs": pairs.n_pairs,
-            "kept_influence": influence.kept_mass,
+            "graph": _kind_of_graph(method, graph),
+            "n_edges": 0 if adjacency is None else int(adjacency.nnz // 2),
+            "n_positive_pairs": 0 if pairs is None else pairs.n_pairs,
+            "kept_influence": kept_influence,
+            "start_kept": kept,
         },
     )
 
@@ -223,49 +238,140 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
+def _kind_of_graph(method: Method, graph: AttributedGraph) -> str:
+    if not method.uses_graph:
+        return "not used"
+    return "given" if graph.edges is not None else "knn"
+
+
+def _adjacency(method: Method, graph: AttributedGraph, features: Features, config: Any) -> Adjacency | None:
+    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given."""
+    edges, weight = graph.edges, graph.edge_weight
+    if not method.uses_graph:
+        if edges is None:
+            return None
+        warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
+    elif not method.uses_features:
+        warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
+    if edges is None:
+        edges = knn_edges(features, config.n_neighbors, metric=config.metric)
+    own_list = graph.edges is None or graph.edges_are_neighbours
+    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
+    if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
+        raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
+    return adjacency
+
+
+def _positives(
+    adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
+) -> tuple[PositivePairs | None, float]:
+    """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
+    if adjacency is None or "n_hops" not in config.names():
+        return None, 1.0
+    if getattr(config, "positives", "influence") == "neighbors":
+        return PositivePairs.from_matrix(adjacency, dtype=dtype).to(device=device), 1.0
+    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
+    return pairs.to(device=device), report.kept_mass
+
+
+def _started(
+    method: Method,
+    given: BuildInput,
+    rows: FeatureRows,
+    features: Features,
+    progress: Progress,
+    *,
+    own: nn.Module | None,
+    pretrained: str | None,
+) -> tuple[BuildInput, bool]:
+    """Return the input with the encoder of the start, or with the model of the method's own pre-training.
+
+    And whether the start was kept from an earlier fit.
+    """
+    config, start = given.config, method.start_of(given.config)
+    if own is not None:
+        return replace(given, encoder=own.to(device=given.device, dtype=given.dtype)), False
+    if pretrained is not None:
+        if start is None:
+            raise ConfigError(f"{method.title} has no autoencoder: pretrained must be None")
+        started = load_sdcn_weights(pretrained, rows, config)
+        return replace(given, encoder=started.encoder, decoder=started.decoder), False
+    if start is not None:
+        started = STARTS[start](StartInput(rows, features, given.adjacency, config, given.seed, progress))
+        return replace(given, encoder=started.encoder, decoder=started.decoder), started.kept
+    if method.pretrain is not None:
+        model = method.pretrain(given)
+        with progress.phase("pre-training", config.pretrain_epochs) as phase:
+            for record in _train(
+                model, rows, config, n_epochs=config.pretrain_epochs, lr=config.pretrain_lr, seed=given.seed
+            ):
+                phase.advance(loss=record.values["loss"])
+        return replace(given, pretrained=model), False
+    return given, False
+
+
+def _with_centers(
+    method: Method, given: BuildInput, rows: FeatureRows, known_labels: NDArray[np.int64] | None
+) -> BuildInput:
+    """Return the input with K-means centers of the embedding so far, where there is one and training starts from it."""
+    config = given.config
+    if "n_epochs" not in config.names():
+        return given
+    if given.encoder is not None:
+        z = encode_rows(given.encoder, rows, chunk_size=config.chunk_size)
+    elif isinstance(given.pretrained, Model):
+        z = encode_rows(given.pretrained.encoder, rows, chunk_size=config.chunk_size)
+    elif given.pretrained is not None:
+        with torch.no_grad():
+            z = given.pretrained.read(rows.whole()).z
+    else:
+        return given
+    check_embedding(z, given.n_nodes, "before the first epoch", "A smaller pretrain_lr, or preparation='auto',")
+    centers, labels = starting_centers(z, config, seed=given.seed)
+    if known_labels is not None:
+        centers = align_clusters(centers, labels, known_labels)
+    return replace(given, centers=centers)
+
+
+def _train(
+    model: AnyModel, rows: FeatureRows, config: Any, *, n_epochs: int, lr: float, seed: int
+) -> Iterator[EpochRecord]:
+    tol, chunk_size = getattr(config, "tol", 0.0), getattr(config, "chunk_size", None)
+    return train(model, rows, n_epochs=n_epochs, lr=lr, tol=tol, chunk_size=chunk_size, seed=seed)
+
+
+@torch.no_grad()
+def _read(model: AnyModel, rows: FeatureRows, config: Any, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (N, n_dims), q (N, C) and centers (C, n_dims) of a model as it stands; K-means gives missing centers."""
+    chunk_size = getattr(config, "chunk_size", None)
+    if isinstance(model, Model):
+        z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or _LABELED_AT_A_TIME), None
+    else:
+        reading = model.read(rows.whole())
+        z, q = reading.z, reading.q
+    centers = model.centers
+    if centers is None:
+        centers, _ = starting_centers(z, config, seed=seed)
+    if q is None:
+        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
+    return z, q, centers
+
+
+def _labels_of(
+    record: EpochRecord, model: AnyModel, rows: FeatureRows, config: Any, seed: int
+) -> Callable[[], NDArray[np.int64]]:
+    """Return a function that returns the labels of an epoch: its assignment, or K-means of the embedding after it."""
+
+    def labels() -> NDArray[np.int64]:
+        of_epoch = record.labels
+        if of_epoch is None:
+            of_epoch = _read(model, rows, config, seed=seed)[1].argmax(dim=1)
+        result: NDArray[np.int64] = of_epoch.cpu().numpy()
+        return result
+
+    return labels
+
+
 def _by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
     names = history[0].values if history else {}
     return {name: [record.values[name] for record in history] for name in names}
-
-
-def _check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> None:
-    if values.ndim != 2 or len(values) != n_nodes:
-        raise ConfigError(
-            f"encoder must map (n, d) rows to (n, n_dims): for {n_nodes} rows it returned shape {tuple(values.shape)}"
-        )
-    if not torch.isfinite(values).all():
-        raise TrainingError(f"{when}: the embedding is not finite. {help_with} may help")
-
-
-def _check_enough_rows(features: Features, n_clusters: int) -> None:
-    n_nodes = features.shape[0]
-    if n_clusters > n_nodes:
-        raise ConfigError(
-            f"n_clusters={n_clusters} is more than the number of rows, n_samples={n_nodes}: ask for fewer clusters"
-        )
-    n_distinct = _count_distinct(features, at_most=n_clusters)
-    if n_distinct < n_clusters:
-        raise DataError(
-            f"n_clusters={n_clusters} is more than the number of distinct rows, {n_distinct} (compared as "
-            f"{features.dtype}): ask for fewer clusters, or add columns that tell the rows apart"
-        )
-
-
-def _count_distinct(features: Features, *, at_most: int) -> int:
-    """Return the number of distinct rows, counting no further than `at_most`."""
-    seen: set[bytes] = set()
-    for row in range(features.shape[0]):
-        if len(seen) >= at_most:
-            break
-        values = features[row].toarray() if sp.issparse(features) else features[row]
-        seen.add((np.asarray(values) + 0.0).tobytes())
-    return len(seen)
-
-
-def _check_known_labels(known_labels: NDArray[np.int64], n_nodes: int, n_clusters: int) -> None:
-    if known_labels.shape != (n_nodes,) or known_labels.dtype.kind not in "iu":
-        raise DataError(
-            f"known_labels must be {n_nodes} integers, got {known_labels.dtype} of shape {known_labels.shape}"
-        )
-    if known_labels.min() < -1 or known_labels.max() >= n_clusters:
-        raise DataError(f"known_labels must lie between -1 (unknown) and n_clusters - 1 = {n_clusters - 1}")

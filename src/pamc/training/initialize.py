@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from pamc.config import FitConfig
+from pamc.config import MethodConfig
 from pamc.data.attributed_graph import Features
 from pamc.errors import CollapseWarning, ModelFileError
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
@@ -22,20 +22,23 @@ from pamc.models.layers import MLP, Autoencoder
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
 from pamc.runtime import generator, resolve_dtype, seed_for
+from pamc.training.kept_starts import keep_start, kept_start
 from pamc.training.progress import Progress
 
 __all__ = [
     "STARTS",
     "StartInput",
+    "Started",
     "align_clusters",
     "fit_propagated_svd",
-    "load_sdcn_encoder",
+    "load_sdcn_weights",
     "pretrain_autoencoder",
     "starting_centers",
 ]
 
-# The encoder's layers by their names in the state dicts of SDCN (Bo et al. 2020), which the paper starts from.
-_SDCN_LAYERS = ("enc_1", "enc_2", "enc_3", "z_layer")
+# The layers by their names in the state dicts of SDCN (Bo et al. 2020), which the paper starts from.
+_SDCN_ENCODER = ("enc_1", "enc_2", "enc_3", "z_layer")
+_SDCN_DECODER = ("dec_1", "dec_2", "dec_3", "x_bar_layer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,26 +52,34 @@ class StartInput:
     features
         The same, whole.
     adjacency
-        (N, N) symmetric weights.
+        (N, N) symmetric weights; None for a method without a graph.
     config, seed, progress
         Settings, the source of randomness, and where to show how it goes.
     """
 
     rows: FeatureRows
     features: Features
-    adjacency: Adjacency
-    config: FitConfig
+    adjacency: Adjacency | None
+    config: Any
     seed: int
     progress: Progress
 
 
-Start: TypeAlias = Callable[[StartInput], MLP]
+class Started(NamedTuple):
+    """What a start leaves: encoder, decoder where it is an autoencoder, and whether both are of an earlier fit."""
+
+    encoder: MLP
+    decoder: MLP | None = None
+    kept: bool = False
+
+
+Start: TypeAlias = Callable[[StartInput], Started]
 STARTS: Registry[Start] = Registry("start")
 
 
 @STARTS.register("autoencoder")
-def pretrain_autoencoder(given: StartInput) -> MLP:
-    """Return the encoder of an autoencoder trained to reconstruct the rows.
+def pretrain_autoencoder(given: StartInput) -> Started:
+    """Return encoder and decoder of an autoencoder trained to reconstruct the rows.
 
     As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; the sizes, the rate
     and the number of epochs are settings.
@@ -81,17 +92,22 @@ def pretrain_autoencoder(given: StartInput) -> MLP:
         generator=generator(given.seed, "weights"),
         dtype=resolve_dtype(config.precision),
     ).to(rows.device)
+    path, weights = kept_start(given.features, config, seed=given.seed, device=rows.device)
+    if weights is not None:
+        autoencoder.load_state_dict(weights)
+        return Started(autoencoder.encoder, autoencoder.decoder, kept=True)
 
     def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
         x = rows.dense_batch(batch)
         return _mean_squared(autoencoder(x)[0] - x)
 
     _fit_batches(autoencoder, reconstruction_error, given)
-    return autoencoder.encoder
+    keep_start(path, autoencoder.state_dict())
+    return Started(autoencoder.encoder, autoencoder.decoder)
 
 
 @STARTS.register("propagated_svd")
-def fit_propagated_svd(given: StartInput) -> MLP:
+def fit_propagated_svd(given: StartInput) -> Started:
     """Return an encoder fitted to a truncated SVD of the features propagated twice over the graph.
 
     The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
@@ -113,7 +129,7 @@ def fit_propagated_svd(given: StartInput) -> MLP:
         last: Any = encoder.layers[-1]
         last.weight *= config.embedding_scale
         last.bias *= config.embedding_scale
-    return encoder
+    return Started(encoder)
 
 
 def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
@@ -125,7 +141,8 @@ def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
     from sklearn.decomposition import TruncatedSVD
     from threadpoolctl import threadpool_limits
 
-    smoothing = symmetric_normalize(with_self_loops(given.adjacency))
+    adjacency: Any = given.adjacency
+    smoothing = symmetric_normalize(with_self_loops(adjacency))
     propagated = smoothing @ (smoothing @ given.features)
     n_nodes, n_features = propagated.shape
     n_dims = given.config.n_dims
@@ -160,18 +177,19 @@ def _fit_batches(module: nn.Module, error: Callable[[NDArray[np.int64]], Tensor]
                 optimizer.step()
                 losses.append(loss.detach())
             phase.advance(error=float(torch.stack(losses).mean()))
+    given.rows.release_batches()
 
 
 def _mean_squared(difference: Tensor) -> Tensor:
     return difference.square().mean(dim=1).mean()
 
 
-def load_sdcn_encoder(path: str | Path, rows: FeatureRows, config: FitConfig) -> MLP:
-    """Return an encoder with the weights of a state dict in SDCN's layout (enc_1, enc_2, enc_3, z_layer).
+def load_sdcn_weights(path: str | Path, rows: FeatureRows, config: Any) -> Started:
+    """Return an encoder with the weights of a state dict in SDCN's layout, and the decoder where the file has one.
 
-    The file is read weights-only: no code in it is run. Its sizes must be those of the settings.
+    The encoder's layers are enc_1, enc_2, enc_3, z_layer, the decoder's dec_1, dec_2, dec_3, x_bar_layer. The file is
+    read weights-only: no code in it is run. Its sizes must be those of the settings.
     """
-    dtype = resolve_dtype(config.precision)
     try:
         state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -179,29 +197,35 @@ def load_sdcn_encoder(path: str | Path, rows: FeatureRows, config: FitConfig) ->
     except Exception as error:
         raise ModelFileError(f"{path} is not a file of weights: {_first_line(error)}") from None
     sizes = (rows.n_features, *config.hidden, config.n_dims)
-    encoder = MLP(sizes, generator=generator(0, "weights"), dtype=dtype)
-    if len(encoder.layers) != len(_SDCN_LAYERS):
-        raise ModelFileError(
-            f"{path} has {len(_SDCN_LAYERS)} encoder layers, the settings ask for {len(encoder.layers)}"
-        )
+    dtype = resolve_dtype(config.precision)
+    encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), dtype=dtype))
+    decoder = None
+    if f"{_SDCN_DECODER[0]}.weight" in state:
+        mirror = MLP(sizes[::-1], generator=generator(0, "weights"), dtype=dtype)
+        decoder = _filled(path, state, _SDCN_DECODER, mirror).to(rows.device)
+    return Started(encoder.to(rows.device), decoder)
+
+
+def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> MLP:
+    """Return the network with the weights of the named layers."""
+    if len(network.layers) != len(names):
+        raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings ask for {len(network.layers)}")
     with torch.no_grad():
-        for layer, name in zip(encoder.layers, _SDCN_LAYERS, strict=True):
+        for layer, name in zip(network.layers, names, strict=True):
             for kind in ("weight", "bias"):
                 parameter: Any = getattr(layer, kind)
                 value = state.get(f"{name}.{kind}")
                 if value is None:
-                    raise ModelFileError(
-                        f"{path} has no {name}.{kind}; expected are SDCN's layers {', '.join(_SDCN_LAYERS)}"
-                    )
+                    raise ModelFileError(f"{path} has no {name}.{kind}; expected are SDCN's layers {', '.join(names)}")
                 if value.shape != parameter.shape:
                     raise ModelFileError(
                         f"{path}: {name}.{kind} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
                     )
                 parameter.copy_(value)
-    return encoder.to(rows.device)
+    return network
 
 
-def starting_centers(z: Tensor, config: FitConfig, *, seed: int) -> tuple[Tensor, NDArray[np.int64]]:
+def starting_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tensor, NDArray[np.int64]]:
     """Return centers (C, n_dims) and labels (N,) of the best of `n_init` K-means runs on z (N, n_dims).
 
     As in the paper (20 starts). One thread, so that sums are taken in one order and the result is the same bits on any

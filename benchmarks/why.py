@@ -1,0 +1,97 @@
+"""Sentences that say why a figure of ours differs from the paper's, made of measured rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pamc.experiments.experiment import Row
+from pamc.experiments.paper.differences import DEFAULTS
+from pamc.experiments.published import paper_figure, paper_methods, paper_title
+from pamc.models.method import METHODS
+from pamc.results.table import Table, mean_std
+
+__all__ = ["LARGE", "differences", "reason"]
+
+# Points of ACC from which a difference is explained.
+LARGE = 3.0
+_SETS = ("dblp", "acm", "cite", "usps", "hhar")
+
+
+def _acc(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> float | None:
+    """Return the mean ACC in percent of a system on a set, None without rows."""
+    values = [
+        row["values"][epoch]["acc"]
+        for row in rows
+        if (row["method"], row["data_set"], row["options"].get("variant")) == (method, data_set, variant)
+    ]
+    return 100 * mean_std(values).mean if values else None
+
+
+def differences(tables: Sequence[Row], others: Sequence[Row]) -> str:
+    """Return the section that lists every difference of ACC, with a reason for each of more than three points."""
+    body = []
+    for method in paper_methods():
+        for data_set in _SETS:
+            paper = paper_figure(data_set, method, "acc")
+            last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
+            if paper is None or last is None or oracle is None:
+                continue
+            gaps = [last - paper.mean, oracle - paper.mean]
+            why = reason(tables, others, method, data_set) if max(map(abs, gaps)) > LARGE else ""
+            texts = [f"{value:.1f}" for value in (paper.mean, last, oracle)]
+            body.append([paper_title(method), data_set.upper(), *texts, *(f"{gap:+.1f}" for gap in gaps), why])
+    columns = ["method", "data set", "paper", "last", "oracle", "last − paper", "oracle − paper", "why"]
+    table = Table(columns, body, "llrrrrrl")
+    note = (
+        f"ACC in percent, means over the seeds. A reason is given where a difference exceeds {LARGE:g} points; it is "
+        "made of the rows of `differences`, in which one setting was changed at a time."
+    )
+    return f"### Differences to the paper\n\n{note}\n\n{table.markdown()}"
+
+
+def reason(tables: Sequence[Row], others: Sequence[Row], method: str, data_set: str) -> str:
+    """Return one or two sentences on what the difference of a system on a set is due to, as far as it was measured."""
+    figure = paper_figure(data_set, method, "acc")
+    last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
+    if figure is None or last is None or oracle is None:
+        return ""
+    paper, parts = figure.mean, []
+    if abs(oracle - paper) <= LARGE:
+        parts.append(f"The epoch: {oracle:.1f} at the oracle epoch.")
+    tried = _variants(others, method, data_set)
+    closest = min(tried, key=lambda name: abs(tried[name] - paper), default=None)
+    if closest is not None and abs(oracle - paper) > LARGE:
+        gap, left = abs(oracle - paper), abs(tried[closest] - paper)
+        if left < gap / 2:
+            parts.append(f"The settings: with {closest} it is {tried[closest]:.1f} at the oracle epoch.")
+        else:
+            span = f"{min(tried.values()):.1f} to {max(tried.values()):.1f}"
+            parts.append(f"Not the settings tried ({'; '.join(tried)}): they give {span} at the oracle epoch.")
+    if abs(oracle - paper) > LARGE and METHODS[method].start_of(METHODS[method].config()) is not None:
+        parts += _about_the_start(tables, method, data_set)
+    if abs(oracle - paper) > LARGE and not parts:
+        parts.append(_spread(tables, method, data_set))
+    return " ".join(parts)
+
+
+def _variants(others: Sequence[Row], method: str, data_set: str) -> dict[str, float]:
+    names = dict.fromkeys(
+        row["options"]["variant"] for row in others if row["method"] == method and row["data_set"] == data_set
+    )
+    found = {name: _acc(others, method, data_set, "oracle", name) for name in names if name != DEFAULTS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _about_the_start(tables: Sequence[Row], method: str, data_set: str) -> list[str]:
+    """Return how the autoencoder that a system starts from compares with the paper's, which is private."""
+    paper, ours = paper_figure(data_set, "ae", "acc"), _acc(tables, "ae", data_set, "last")
+    if method == "ae" or paper is None or ours is None:
+        return []
+    return [f"The start: K-means on its autoencoder is {ours:.1f}, on the paper's, which is private, {paper.mean:.1f}."]
+
+
+def _spread(tables: Sequence[Row], method: str, data_set: str) -> str:
+    values = [
+        100 * row["values"]["oracle"]["acc"] for row in tables if (row["method"], row["data_set"]) == (method, data_set)
+    ]
+    return f"The seeds: {min(values):.1f} to {max(values):.1f} over {len(values)} of them."

@@ -1,0 +1,263 @@
+"""`pamc reproduce`."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pamc.cli.show import note, print_json, print_text
+from pamc.errors import ConfigError, DataError, PamcError
+from pamc.experiments.data import check_name, why_missing
+from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment, Row, Scope
+from pamc.experiments.rows import read_rows, usable
+from pamc.experiments.sweep import finished_keys, run_cells
+from pamc.models.method import METHODS
+from pamc.runtime import resolve_device
+from pamc.training.progress import Phase, Progress, SilentProgress
+
+__all__ = ["reproduce"]
+
+_INTERRUPTED = 130
+
+
+@dataclass
+class _Outcome:
+    """What came of one experiment."""
+
+    name: str
+    artefacts: list[Path] = field(default_factory=list)
+    n_run: int = 0
+    n_reused: int = 0
+    n_failed: int = 0
+    exit_code: int = 0
+
+
+def reproduce(
+    what: list[str] | None = typer.Argument(None, help="Experiments by name, or all; see --list."),
+    out: Path | None = typer.Option(None, "--out", help="Folder of rows and artefacts; pamc-reproduce without."),
+    seeds: int | None = typer.Option(
+        None, "--seeds", min=1, help="Seeds of each method; as the experiment says without."
+    ),
+    datasets: list[str] | None = typer.Option(None, "--datasets", help="Only these data sets (comma-separated)."),
+    methods: list[str] | None = typer.Option(None, "--methods", help="Only these methods (comma-separated)."),
+    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
+    jobs: int = typer.Option(1, "--jobs", min=1, help="Cells that run at the same time, each in a process of its own."),
+    quick: bool = typer.Option(False, "--quick", help="Tiny settings on small data: shows that all of it runs."),
+    render_only: bool = typer.Option(False, "--render-only", help="Run nothing: draw from the rows that are there."),
+    list_them: bool = typer.Option(False, "--list", help="List the experiments."),
+    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Run the paper's experiments and write their tables and figures.
+
+    Every finished cell is a row in OUT/rows: the same command goes on where it was stopped, and runs nothing twice.
+
+    Examples:  pamc reproduce table2 --methods kmeans,pamcgc --seeds 3
+               pamc reproduce all --quick
+    """
+    if list_them:
+        _list(as_json=as_json)
+        return
+    experiments = _experiments(what)
+    names = {"datasets": _names(datasets), "methods": _names(methods)}
+    _check_names(**names)
+    resolve_device(device)
+    scope = Scope(seeds=seeds, device=device, quick=quick, **names)
+    folder = out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce")
+    outcomes: list[_Outcome] = []
+    try:
+        if render_only:
+            outcomes += [_render(experiment, folder, quick=quick) for experiment in experiments]
+        else:
+            progress = SilentProgress() if quiet else CellProgress()
+            for experiment, cells in _runnable(experiments, scope):
+                outcomes.append(_run(experiment, cells, folder, scope, jobs=jobs, progress=progress))
+    except KeyboardInterrupt:
+        note(f"interrupted: finished cells are in {folder / 'rows'}; the same command goes on from there")
+        raise typer.Exit(_INTERRUPTED) from None
+    # Kept until here for a command that is stopped and goes on; a finished one needs them no more.
+    shutil.rmtree(folder / "starts", ignore_errors=True)
+    _summarize(outcomes, as_json=as_json)
+    code = _exit_code(outcomes, render_only=render_only)
+    if code:
+        raise typer.Exit(code)
+
+
+class CellProgress:
+    """A bar on standard error over the cells of an experiment, with the time left at the pace of the cells that ran.
+
+    Where the terminal cannot redraw, an experiment is one line at its end.
+    """
+
+    @contextmanager
+    def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
+        """Yield a phase whose values `reused` and `failed` count cells."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+        shown = TextColumn("{task.fields[times]}  {task.fields[counts]}")
+        with Bar(*columns, shown, console=console, disable=not console.is_terminal) as bar:
+            phase = _Cells(bar, bar.add_task(name, total=total, times="", counts=""), total or 0)
+            yield phase
+        if not console.is_terminal:
+            note(f"{name}: {total} cells, {phase.counts or 'none reused, none failed'}, {_clock(phase.elapsed)}")
+
+
+class _Cells:
+    def __init__(self, bar: Any, task: Any, total: int) -> None:
+        self._bar, self._task, self._total = bar, task, total
+        self._started = time.monotonic()
+        self._done = 0
+        self.counts = ""
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def advance(self, **values: float) -> None:
+        """Count one cell."""
+        self._done += 1
+        ran = self._done - int(values.get("reused", 0))
+        left = self.elapsed / ran * (self._total - self._done) if ran > 0 else None
+        times = f"{_clock(self.elapsed)} elapsed, {'?' if left is None else _clock(left)} left"
+        self.counts = ", ".join(f"{value:.0f} {name}" for name, value in values.items())
+        self._bar.update(self._task, advance=1, times=times, counts=self.counts)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _experiments(what: list[str] | None) -> list[Experiment]:
+    if not what:
+        raise ConfigError(f"name one or more experiments, or all: {', '.join(EXPERIMENTS)}")
+    names = list(EXPERIMENTS) if "all" in what else list(dict.fromkeys(what))
+    return [EXPERIMENTS[name] for name in names]
+
+
+def _names(values: list[str] | None) -> tuple[str, ...] | None:
+    """Return the names in repeated, comma-separated options; None where there were none."""
+    names = [name.strip() for value in values or [] for name in value.split(",")]
+    return tuple(name for name in names if name) or None
+
+
+def _check_names(datasets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
+    for name in datasets or ():
+        check_name(name)
+    for name in methods or ():
+        METHODS[name]
+
+
+def _runnable(experiments: Sequence[Experiment], scope: Scope) -> list[tuple[Experiment, list[Cell]]]:
+    """Return the experiments with the cells whose data are here, and say which data are not."""
+    runnable, missing = [], {}
+    for experiment in experiments:
+        cells = experiment.cells(scope)
+        if not cells and _of_formulas(experiment):
+            runnable.append((experiment, cells))
+        elif not cells:
+            note(f"note: {experiment.name} has nothing to run for these data sets and methods")
+        for name in dict.fromkeys(cell.data_set for cell in cells):
+            if name not in missing:
+                missing[name] = why_missing(name)
+        present = [cell for cell in cells if missing[cell.data_set] is None]
+        if present:
+            runnable.append((experiment, present))
+    reasons = "; ".join(reason for reason in missing.values() if reason is not None)
+    hint = "Set $PAMC_DATA to the folder that has them"
+    if not runnable and reasons:
+        raise DataError(f"nothing can run: {reasons}. {hint}")
+    if not runnable:
+        raise DataError("no experiment has these data sets and methods")
+    if reasons:
+        note(f"skipped: {reasons}. {hint}")
+    return runnable
+
+
+def _run(
+    experiment: Experiment, cells: Sequence[Cell], folder: Path, scope: Scope, *, jobs: int, progress: Progress
+) -> _Outcome:
+    path = _rows_file(experiment, folder)
+    _check_kind(path, quick=scope.quick)
+    reused = finished_keys(path) & {cell.key for cell in cells}
+    starts = folder / "starts"
+    rows = run_cells(cells, path, device=scope.device, jobs=jobs, progress=progress, starts=starts)
+    failed = [row for row in rows if row["error"] is not None]
+    for row in failed:
+        note(f"failed: {experiment.name}, {row['method']} on {row['data_set']}, seed {row['seed']}: {row['error']}")
+    outcome = _render(experiment, folder, quick=scope.quick)
+    outcome.n_run, outcome.n_reused, outcome.n_failed = len(rows) - len(reused), len(reused), len(failed)
+    return outcome
+
+
+def _render(experiment: Experiment, folder: Path, *, quick: bool) -> _Outcome:
+    """Draw an experiment from its rows; what cannot be drawn is said, and the other experiments go on."""
+    outcome = _Outcome(experiment.name)
+    path = _rows_file(experiment, folder)
+    rows: list[Row] = usable(read_rows(path), quick=quick)
+    if not rows and not _of_formulas(experiment):
+        note(f"{experiment.name} is not drawn: {path} has no {'quick ' if quick else ''}row without an error")
+        return outcome
+    try:
+        outcome.artefacts = experiment.render(rows, folder)
+    except PamcError as error:
+        note(f"{experiment.name} is not drawn, its rows are kept: {error}")
+        outcome.exit_code = error.exit_code
+    return outcome
+
+
+def _of_formulas(experiment: Experiment) -> bool:
+    """Return whether an experiment has nothing to run at all, and is drawn from formulas."""
+    return not experiment.cells(Scope(device="cpu"))
+
+
+def _rows_file(experiment: Experiment, folder: Path) -> Path:
+    return folder / "rows" / f"{experiment.name}.jsonl"
+
+
+def _check_kind(path: Path, *, quick: bool) -> None:
+    """Refuse to put quick rows beside full ones: the artefacts of one kind would replace those of the other."""
+    if any(row["quick"] is not quick for row in read_rows(path)):
+        kinds = ("full", "quick") if quick else ("quick", "full")
+        raise ConfigError(f"{path} holds rows of {kinds[0]} runs; name another --out for {kinds[1]} ones")
+
+
+def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:
+    """Return 1 where cells failed, else the code of what could not be drawn; 3 where there was nothing to draw."""
+    if any(outcome.n_failed for outcome in outcomes):
+        return 1
+    code = max(outcome.exit_code for outcome in outcomes)
+    nothing = render_only and not any(outcome.artefacts for outcome in outcomes)
+    return DataError.exit_code if nothing and not code else code
+
+
+def _list(*, as_json: bool) -> None:
+    found = [EXPERIMENTS[name] for name in EXPERIMENTS]
+    if as_json:
+        print_json([{"name": each.name, "summary": each.summary} for each in found])
+        return
+    width = max(len(each.name) for each in found)
+    for each in found:
+        print_text(f"{each.name:<{width}}  {each.summary}")
+
+
+def _summarize(outcomes: Sequence[_Outcome], *, as_json: bool) -> None:
+    counts = {name: sum(getattr(o, f"n_{name}") for o in outcomes) for name in ("run", "reused", "failed")}
+    paths = [str(path) for outcome in outcomes for path in outcome.artefacts]
+    if as_json:
+        print_json({"artefacts": paths, **{f"n_{name}": count for name, count in counts.items()}})
+        return
+    for path in paths:
+        print_text(path)
+    print_text("cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()))

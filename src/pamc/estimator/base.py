@@ -1,0 +1,331 @@
+"""What all estimators share: fitting, records, run folders; and what those with a row-wise encoder add."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.utils import ClassifierTags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from pamc.config import MethodConfig
+from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
+from pamc.data.attributed_graph import AttributedGraph, check_features
+from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning, ModelFileError
+from pamc.models.method import METHODS
+from pamc.models.rows import FeatureRows
+from pamc.results.record import RunRecord
+from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
+from pamc.results.saved_fit import SavedFit, load_fit, save_fit
+from pamc.runtime import resolve_device, resolve_dtype, seed_of
+from pamc.training.fit import Fit, OnEpoch, assign_rows, fit_method
+from pamc.training.progress import Progress, RichProgress, SilentProgress
+
+__all__ = ["Clusterer", "RowClusterer"]
+
+# Warning filters and the threads of the linear algebra belong to the whole process: fits in several threads take turns.
+_TURNS = threading.RLock()
+
+
+class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator of one method: its settings are the fields of the method's config.
+
+    Learnt attributes: `labels_`, `confidence_`, `embedding_`, `cluster_centers_`, `meta_nodes_`, `history_`, `scores_`,
+    `n_iter_`, and `assigns_every_epoch_`: whether the method assigns rows in every epoch or once, by K-means, at the
+    end.
+    """
+
+    method_name: ClassVar[str]
+    n_clusters: int
+    random_state: Any
+    device: str
+    verbose: bool
+    encoder: nn.Module | None = None
+    pretrained: str | None = None
+
+    @classmethod
+    def config_class(cls) -> type[MethodConfig]:
+        """Return the class of the method's settings."""
+        return METHODS[cls.method_name].config
+
+    @classmethod
+    def from_config(cls, config: MethodConfig, **others: Any) -> Self:
+        """Return an estimator with the settings of a config (see :func:`pamc.config.preset`)."""
+        return cls(**{name: getattr(config, name) for name in config.names()}, **others)
+
+    @property
+    def config(self) -> Any:
+        """The settings as one checked, frozen record."""
+        config_class = self.config_class()
+        return config_class(**{name: getattr(self, name) for name in config_class.names()})
+
+    def fit(self, X: Any, y: Any = None, *, adjacency: Any = None, known_labels: Any = None) -> Self:
+        """Cluster the rows of X.
+
+        Parameters
+        ----------
+        X
+            (N, d) array, scipy sparse matrix, pandas DataFrame or torch tensor.
+        y
+            Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
+        adjacency
+            The graph: scipy sparse, dense (N, N), (E, 2) or (2, E) array of row indices, torch sparse, or networkx
+            with nodes named as the index of a data frame X, or by row number.
+            Without it a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
+        known_labels
+            (N,) cluster of the rows whose cluster is known, −1 for the others. Known rows count for their cluster's
+            meta-node.
+        """
+        array = self._validated(X, reset=True)
+        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
+        edges, weight = None, None
+        if adjacency is not None:
+            edges, weight = as_edges(adjacency, array.shape[0], row_names=row_names)
+        names = getattr(self, "feature_names_in_", None)
+        return self._fit(
+            AttributedGraph(array, edges, weight, feature_names=None if names is None else tuple(names)),
+            known_labels=known_labels,
+            progress=RichProgress() if self.verbose else SilentProgress(),
+        )
+
+    def fit_graph(
+        self,
+        graph: Any,
+        *,
+        known_labels: Any = None,
+        progress: Progress | None = None,
+        on_epoch: OnEpoch | None = None,
+    ) -> Self:
+        """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
+
+        A torch_geometric Data or an AnnData will do as well. Labels are not read. `on_epoch` watches training: it is
+        called after each epoch with its number and a function that returns the labels of that epoch.
+        """
+        graph = from_object(graph)
+        self._validated(graph.features, reset=True)
+        if graph.feature_names is not None:
+            self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
+        return self._fit(
+            graph.without_labels(), known_labels=known_labels, progress=progress or SilentProgress(), on_epoch=on_epoch
+        )
+
+    def _fit(
+        self, graph: AttributedGraph, *, known_labels: Any, progress: Progress, on_epoch: OnEpoch | None = None
+    ) -> Self:
+        device = resolve_device(self.device)
+        if not isinstance(self.encoder, nn.Module | None):
+            raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
+        with _TURNS, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = fit_method(
+                self.method_name,
+                graph,
+                self.config,
+                seed=seed_of(self.random_state),
+                device=device,
+                encoder=copy.deepcopy(self.encoder),
+                pretrained=self.pretrained,
+                known_labels=None if known_labels is None else np.asarray(known_labels),
+                progress=progress,
+                on_epoch=on_epoch,
+            )
+        said = _once_each(caught)
+        for warning in said:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning.message) for warning in said)))
+
+    def _adopt(self, fit: Fit) -> Self:
+        self._fit_result = fit
+        self.labels_ = fit.labels
+        self.confidence_ = fit.confidence
+        self.embedding_ = fit.z.cpu().numpy()
+        self.cluster_centers_ = fit.centers.cpu().numpy()
+        self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
+        self.history_ = fit.history
+        self.scores_ = fit.scores
+        self.n_iter_ = len(fit.history.get("loss", []))
+        self.assigns_every_epoch_ = "changed" in fit.history
+        return self
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Return X as scikit-learn checks it, NaN and inf apart: those are reported with their row and column."""
+        X = as_table(X)
+        try:
+            return validate_data(
+                self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
+            )
+        except ValueError as error:
+            raise why_not_a_table(X, error) from error
+        except TypeError as error:
+            if hasattr(X, "columns"):
+                raise why_not_a_table(X, error) from error
+            raise
+
+    def record(
+        self,
+        *,
+        data: dict[str, Any] | None = None,
+        metrics: dict[str, float] | None = None,
+        command: str | None = None,
+    ) -> RunRecord:
+        """Return the record of the fit, with what the caller knows of the data, the true classes and the command."""
+        check_is_fitted(self)
+        facts = {"n_nodes": len(self.labels_), "n_features": self.n_features_in_, **(data or {})}
+        return RunRecord.of(self._fit_result, data=facts, metrics=metrics, command=command)
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        ids: Any = None,
+        labels_format: str = "csv",
+        record: RunRecord | None = None,
+    ) -> None:
+        """Write a run folder: model, labels, embedding and record; whole or not at all, and no pickle.
+
+        Parameters
+        ----------
+        folder
+            A folder that does not exist yet.
+        overwrite
+            Replace a run that stands there.
+        ids
+            (N,) names of the rows in `labels.csv`; 0 … N−1 without.
+        labels_format
+            "csv" or "parquet".
+        record
+            What to write to `run.json`; :meth:`record` without.
+        """
+        check_is_fitted(self)
+        with new_run_folder(Path(folder), overwrite=overwrite) as partial:
+            self.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+
+    def write_run(
+        self, folder: Path, *, ids: Any = None, labels_format: str = "csv", record: RunRecord | None = None
+    ) -> None:
+        """Write the files of a run into a folder that exists."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(str(name) for name in names)
+        saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder=self.encoder is not None)
+        save_fit(folder / MODEL_FILE, saved)
+        row_ids = np.arange(len(self.labels_)) if ids is None else np.asarray(ids)
+        write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
+        np.save(folder / "embedding.npy", self.embedding_)
+        (folder / RECORD_FILE).write_text((record or self.record()).to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
+        """Return the model of a run folder, ready to predict.
+
+        Parameters
+        ----------
+        folder
+            What :meth:`save` or `pamc fit` wrote.
+        encoder
+            A module of the same class and sizes, when the model was fitted with one of your own; its weights are
+            replaced by the saved ones.
+        device
+            Where to predict.
+        """
+        saved = load_fit(Path(folder) / MODEL_FILE, encoder=encoder)
+        if saved.fit.method != cls.method_name:
+            raise ModelFileError(f"{folder} holds a model of method {saved.fit.method!r}, not {cls.method_name!r}")
+        model = cls.from_config(saved.fit.config, random_state=saved.fit.seed, device=device)
+        if saved.own_encoder:
+            model.encoder = encoder
+        model.n_features_in_ = saved.n_features
+        if saved.feature_names is not None:
+            model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        return model._adopt(saved.fit)
+
+    def check_feature_names(self, names: tuple[str, ...] | None) -> None:
+        """Refuse columns that are missing, unknown or in another order than those the model was fitted on."""
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None or names is None or tuple(fitted) == tuple(names):
+            return
+        missing = [name for name in fitted if name not in names]
+        unknown = [name for name in names if name not in fitted]
+        problems = [f"missing: {', '.join(missing[:5])}"] if missing else []
+        problems += [f"not seen in training: {', '.join(unknown[:5])}"] if unknown else []
+        raise DataError(
+            "the feature columns are not those the model was fitted on; "
+            + (
+                "; ".join(problems)
+                or "they are the same but in another order: put them in the order of the training file"
+            )
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
+    """A clusterer whose encoder treats each row alone: new rows need no graph."""
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the cluster (n,) of each row; no graph is needed."""
+        labels: NDArray[np.int64] = self._assign(X)[1].argmax(dim=1).cpu().numpy()
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Return the probability (n, C) of each cluster for each row (Eq 9)."""
+        probabilities: NDArray[np.floating] = self._assign(X)[1].cpu().numpy()
+        return probabilities
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Return the embedding z (n, n_dims) of each row."""
+        z: NDArray[np.floating] = self._assign(X)[0].cpu().numpy()
+        return z
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the mean squared distance between each row's z and the center of its cluster."""
+        z, q = self._assign(X)
+        centers = torch.from_numpy(self.cluster_centers_).to(z)
+        return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
+
+    def _assign(self, X: Any) -> tuple[Tensor, Tensor]:
+        check_is_fitted(self)
+        fit = self._fit_result
+        features = fit.preparation.apply(check_features(self._validated(X, reset=False)))
+        device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
+        rows = FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
+        network: Any = fit.encoder
+        encoder, centers = network.to(device), fit.centers.to(device)
+        chunk_size = getattr(fit.config, "chunk_size", None)
+        z, q = assign_rows(encoder, centers, rows, eta=getattr(fit.config, "eta", 1.0), chunk_size=chunk_size)
+        lost = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
+        if lost:
+            raise DataError(
+                f"row {lost[0]} is too far from the rows of the fit for {fit.config.precision} (of {len(q)} rows, "
+                f"{len(lost)} are): look at its units, or leave it out"
+            )
+        return z, q
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = [self.precision]
+        # scikit-learn asks these of whatever has `predict_proba`.
+        tags.classifier_tags = ClassifierTags()
+        return tags
+
+
+def _once_each(caught: list[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
+    """Return each warning once; of those about lost clusters, which come every epoch with other numbers, the first."""
+    lost = (EmptyClusterWarning, CollapseWarning)
+    first: dict[object, warnings.WarningMessage] = {}
+    for warning in caught:
+        first.setdefault(warning.category if issubclass(warning.category, lost) else str(warning.message), warning)
+    return list(first.values())

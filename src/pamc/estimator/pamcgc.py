@@ -1,0 +1,185 @@
+"""PamCGC for scikit-learn users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from pamc.estimator.base import RowClusterer
+
+__all__ = ["PamCGC"]
+
+
+class PamCGC(RowClusterer):
+    """Clusters rows by their features and, where there is one, their graph.
+
+    An MLP encoder and cluster centers trained on Eq 12 of the paper (Kulatilleke et al. 2022): a contrastive loss that
+    counts every negative pair through C × C cluster meta-nodes, and a self-supervised clustering loss. Time and memory
+    are linear in rows and edges. New rows need no graph.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        C, the number of clusters.
+    alpha, beta : float, default=1.0
+        Weights of the contrastive and of the clustering term.
+    tau : float, default=1.0
+        Multiplies the cosine (other libraries divide by a temperature).
+    eta : float, default=1.0
+        Degrees of freedom of the Student-t kernel.
+    proxy : {"eq2", "eq6"}, default="eq2"
+        Form of the proxy of the negatives.
+    meta_assignment : {"hard", "soft", "soft_detached"}, default="hard"
+        What the meta-nodes sum over.
+    self_edges : {"drop", "keep"}, default="drop"
+        Whether a row counts among its own positives.
+    kl_reduction : {"mean", "sum"}, default="mean"
+        Whether the clustering term is divided by the number of rows.
+    n_neighbors : int, default=10
+        Neighbors per row in the kNN graph that is built when no graph is given.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        Of the kNN graph.
+    n_hops : int, default=2
+        Order of the cumulative influence that makes the positives.
+    max_positives : int, default=None
+        Keep this many of the strongest positives per row; None keeps all.
+    preparation : {"auto", "none", "scale", "standardize", "unit", "rms", "tfidf"}, default="auto"
+        How features are prepared; "auto" decides from the data.
+    hidden : tuple of int, default=(500, 500, 2000)
+        Sizes of the encoder's hidden layers.
+    n_dims : int, default=10
+        Size of the embedding.
+    start : {"propagated_svd", "autoencoder"}, default="propagated_svd"
+        How the encoder gets its first weights: fitted to a truncated SVD of the features propagated over the graph, or
+        trained to reconstruct the features, as in the paper.
+    embedding_scale : float, default=8.0
+        Length of a row of z after a "propagated_svd" start: how sharp the first assignment is.
+    pretrain_epochs, pretrain_lr, batch_size : int, float, int, default=60, 1e-3, 256
+        Of the start.
+    n_init : int, default=20
+        K-means starts for the centers.
+    n_epochs, lr : int, float, default=200, 1e-4
+        Of the training.
+    tol : float, default=0.0
+        Stop when the share of labels that changed in an epoch is at most this; 0 runs all epochs.
+    chunk_size : int, default=None
+        Rows encoded at a time; None for all at once. The gradient is the same.
+    precision : {"float32", "float64"}, default="float32"
+        Number type of the model and of all results.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness.
+    device : str, default="auto"
+        "cpu", "cuda", "cuda:1" …; "auto" takes a GPU where there is one.
+    encoder : torch.nn.Module, default=None
+        A module of your own that maps (n, d) to (n, n_dims), each row alone, in place of the MLP. It is copied, and
+        trained from the weights it has.
+    pretrained : str, default=None
+        File of pre-trained encoder weights in SDCN's layout, in place of pre-training.
+    verbose : bool, default=False
+        Show progress on standard error.
+
+    Attributes
+    ----------
+    labels_ : (N,) int
+        Cluster of each row: `predict(X)` at the end of training.
+    confidence_ : (N,) float
+        Probability of that cluster.
+    embedding_ : (N, n_dims) float
+        z of each row.
+    cluster_centers_ : (C, n_dims) float
+        Learnt centers μ.
+    meta_nodes_ : (C, n_dims) float
+        Meta-nodes μ̂ of the final labels.
+    history_ : dict of list
+        Per epoch: `loss`, its parts `positive`, `proxy` and `kl`, `alignment`, `uniformity`, `center_distance`,
+        `n_nonempty`, `changed`.
+    n_iter_ : int
+        Epochs run.
+    scores_ : dict
+        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> from pamc import PamCGC, evaluate
+    >>> from sklearn.datasets import make_blobs
+    >>> X, y = make_blobs(200, centers=3, random_state=0, cluster_std=0.5)
+    >>> model = PamCGC(3, hidden=(32,), n_epochs=20, random_state=0).fit(X)
+    >>> round(evaluate(y, model.labels_)["acc"], 1)
+    1.0
+    >>> model.predict(X[:5]).tolist() == model.labels_[:5].tolist()
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        tau: float = 1.0,
+        eta: float = 1.0,
+        proxy: str = "eq2",
+        meta_assignment: str = "hard",
+        self_edges: str = "drop",
+        kl_reduction: str = "mean",
+        n_neighbors: int = 10,
+        metric: str = "euclidean",
+        n_hops: int = 2,
+        max_positives: int | None = None,
+        preparation: str = "auto",
+        hidden: tuple[int, ...] = (500, 500, 2000),
+        n_dims: int = 10,
+        start: str = "propagated_svd",
+        embedding_scale: float = 8.0,
+        pretrain_epochs: int = 60,
+        pretrain_lr: float = 1e-3,
+        batch_size: int = 256,
+        n_init: int = 20,
+        n_epochs: int = 200,
+        lr: float = 1e-4,
+        tol: float = 0.0,
+        chunk_size: int | None = None,
+        precision: str = "float32",
+        random_state: Any = None,
+        device: str = "auto",
+        encoder: nn.Module | None = None,
+        pretrained: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.alpha = alpha
+        self.beta = beta
+        self.tau = tau
+        self.eta = eta
+        self.proxy = proxy
+        self.meta_assignment = meta_assignment
+        self.self_edges = self_edges
+        self.kl_reduction = kl_reduction
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.n_hops = n_hops
+        self.max_positives = max_positives
+        self.preparation = preparation
+        self.hidden = hidden
+        self.n_dims = n_dims
+        self.start = start
+        self.embedding_scale = embedding_scale
+        self.pretrain_epochs = pretrain_epochs
+        self.pretrain_lr = pretrain_lr
+        self.batch_size = batch_size
+        self.n_init = n_init
+        self.n_epochs = n_epochs
+        self.lr = lr
+        self.tol = tol
+        self.chunk_size = chunk_size
+        self.precision = precision
+        self.random_state = random_state
+        self.device = device
+        self.encoder = encoder
+        self.pretrained = pretrained
+        self.verbose = verbose
+
+    method_name = "pamcgc"

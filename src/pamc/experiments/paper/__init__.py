@@ -1,0 +1,1 @@
+"""The experiments of the paper, one module per family; each registers itself by name."""

@@ -1,0 +1,75 @@
+"""Contrast and clustering on one embedding: what PamCGC and SCGC share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+from pamc.graph.pairs import PositivePairs
+from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
+from pamc.losses.reconstruction import feature_reconstruction
+from pamc.models.base import LossTerms, Model
+from pamc.models.layers import MLP
+from pamc.models.rows import SparseRows
+
+__all__ = ["BlockContrastModel"]
+
+
+class BlockContrastModel(Model):
+    r"""An encoder, centers, and the sum of a contrastive and a clustering term.
+
+    .. math:: L = \alpha\,\ell_{contrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
+              \; [{} + w\,\tfrac{1}{N}\textstyle\sum_i \|x_i - \hat x_i\|^2/d]
+
+    In each epoch q (Eq 9) is computed from z once; p (Eq 10) and the hard labels (argmax of q) are constants of that
+    epoch. The term in brackets exists where a decoder is given.
+
+    Parameters
+    ----------
+    encoder
+        Maps rows (n, d) to z (n, n_dims), each row alone.
+    centers
+        (C, n_dims) starting centers μ.
+    pairs
+        Positive pairs γ over the N rows.
+    config
+        Weights and options: `alpha`, `beta`, `eta`, `kl_reduction` and those of the contrast.
+    decoder
+        Maps z back to rows; None leaves reconstruction out.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, centers: Tensor, pairs: PositivePairs, config: Any, *, decoder: MLP | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.centers: nn.Parameter = nn.Parameter(centers.detach().clone())
+        self.pairs = pairs
+        self.config = config
+        self.decoder = decoder
+        self.row_weight = 0.0 if decoder is None else config.reconstruction_weight
+
+    @abstractmethod
+    def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
+        """Return the contrastive term of z (N, n_dims), given log q (N, C) and its argmax (N,)."""
+
+    def objective(self, z: Tensor) -> LossTerms:
+        """Return α·contrast + β·KL for z (N, n_dims)."""
+        config = self.config
+        log_q = log_soft_assignment(z, self.centers, eta=config.eta)
+        log_p = log_target_distribution(log_q.detach())
+        labels = log_q.detach().argmax(dim=1)
+        contrast = self.contrast(z, log_q, labels)
+        kl = kl_loss(log_p, log_q, reduction=config.kl_reduction)
+        return LossTerms(
+            total=config.alpha * contrast.total + config.beta * kl,
+            parts={**contrast.parts, "kl": kl},
+            labels=labels,
+            monitors=contrast.monitors,
+        )
+
+    def row_loss(self, z: Tensor, block: Tensor | SparseRows) -> Tensor | None:
+        """Return the squared error of the reconstruction, where there is a decoder."""
+        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
