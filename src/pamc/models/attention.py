@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import elu
 
 from pamc.config import TrainedConfig
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
@@ -121,17 +121,20 @@ def walk_sums(step: Adjacency, pattern: Adjacency, *, n_steps: int) -> Adjacency
            [0., 2., 0.],
            [0., 0., 1.]])
     """
+    mask, taken = (sp.csr_matrix((np.ones(m.nnz), m.indices, m.indptr), shape=m.shape) for m in (pattern, step))
     n_nodes = step.shape[0]
-    mask = sp.csr_matrix((np.ones_like(pattern.data), pattern.indices, pattern.indptr), shape=pattern.shape)
-    longest = int(np.diff(step.indptr).max(initial=1))
-    size = max(1, _BLOCK_ENTRIES // min(n_nodes, max(1, longest) ** n_steps))
+    n_walks, n_entries = np.ones(n_nodes), np.zeros(n_nodes)
+    for _ in range(n_steps):
+        n_walks = np.minimum(taken @ n_walks, n_nodes)
+        n_entries += n_walks
+    _, starts = np.unique(np.cumsum(n_entries) // _BLOCK_ENTRIES, return_index=True)
     blocks = []
-    for start in range(0, n_nodes, size):
-        power = total = step[start : start + size]
+    for start, stop in pairwise([*starts.tolist(), n_nodes]):
+        power = total = step[start:stop]
         for _ in range(n_steps - 1):
             power = power @ step
             total = total + power
-        blocks.append(total.multiply(mask[start : start + size]))
+        blocks.append(total.multiply(mask[start:stop]))
     return sp.csr_matrix(sp.vstack(blocks, format="csr"))
 
 
@@ -222,7 +225,9 @@ class AttentionLayer(nn.Module):
         h = self.linear(x)
         # Columns: a_s for the node itself, a_n for its neighbors.
         own, other = row_product(h, self.attention).unbind(dim=1)
-        return elu(_Attention.apply(h, own, other, near))  # type: ignore[no-untyped-call]
+        mean: Tensor = _Attention.apply(h, own, other, near)  # type: ignore[no-untyped-call]
+        # elu, put together: the slope of torch's own is rounded by the number of threads.
+        return torch.where(mean > 0, mean, mean.clamp(max=0).expm1())
 
 
 class AttentionPretraining(GraphModel):

@@ -43,16 +43,16 @@ _MAX_LOG_STD = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class GAEConfig(TrainedConfig):
-    """Settings of GAE.
+    """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
     Parameters
     ----------
     n_hidden, n_dims
         Sizes of the first convolution and of the embedding z.
     preparation
-        "unit": rows of length 1, because a long row is learnt before the others and then drives the reconstruction.
+        "unit": rows of length 1. Raw rows gave worse clusters on these sets.
     n_epochs
-        Few: edges are reconstructed better and better, and clusters are lost in it.
+        Few: with more, the reconstruction still improved on these sets while the clusters became worse.
     """
 
     preparation: str = "unit"
@@ -64,7 +64,7 @@ class GAEConfig(TrainedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VGAEConfig(GAEConfig):
-    """Settings of VGAE: those of GAE, and a higher rate, because z starts as noise that the means must outgrow."""
+    """Settings of VGAE: those of GAE with a higher rate, without which it takes many more epochs."""
 
     n_epochs: int = 90
     lr: float = 3e-3
