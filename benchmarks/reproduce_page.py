@@ -89,9 +89,14 @@ def render(folder: Path) -> None:
 
 
 def _section(path: Path) -> str:
-    """Return a Markdown artefact without its title, its headings two levels lower."""
+    """Return a Markdown artefact without its title, its headings one level lower.
+
+    Of the tests, which stand below the table they belong to, the notes are left out too.
+    """
     text = path.read_text(encoding="utf-8").split("\n", 1)[1].strip()
-    return re.sub(r"^(#+) ", r"##\1 ", text, flags=re.MULTILINE) + "\n"
+    if path.stem.endswith("-tests"):
+        text = text[text.index("## ") :]
+    return re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE) + "\n"
 
 
 def main() -> None:

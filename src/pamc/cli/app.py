@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from pamc.cli import data_commands, demo_command, fit_command, reproduce_command
-from pamc.cli.show import note
+from pamc.cli.show import Interrupted, note
 from pamc.errors import OutputError, PamcError, PamcWarning
 
 __all__ = ["app", "run"]
@@ -61,7 +61,9 @@ def run(arguments: Sequence[str]) -> int:
             code = int(app(ordered, standalone_mode=False) or 0)
         except (KeyboardInterrupt, typer.Abort):
             code = _INTERRUPTED
-            note("interrupted: nothing was written")
+        except Interrupted as stop:
+            note(f"interrupted: {stop}")
+            return _INTERRUPTED
         except BrokenPipeError:
             sys.stderr.close()
             return 0
@@ -69,6 +71,8 @@ def run(arguments: Sequence[str]) -> int:
             if debug:
                 traceback.print_exc()
             code = _report(error)
+    if code == _INTERRUPTED:
+        note("interrupted: nothing was written")
     return code
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli.show import note, print_json, print_text
+from pamc.cli.show import Interrupted, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, PamcError
 from pamc.experiments.data import check_name, why_missing
 from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment, Row, Scope
@@ -24,8 +24,6 @@ from pamc.runtime import resolve_device
 from pamc.training.progress import Phase, Progress, SilentProgress
 
 __all__ = ["reproduce"]
-
-_INTERRUPTED = 130
 
 
 @dataclass
@@ -81,8 +79,8 @@ def reproduce(
             for experiment, cells in _runnable(experiments, scope):
                 outcomes.append(_run(experiment, cells, folder, scope, jobs=jobs, progress=progress))
     except KeyboardInterrupt:
-        note(f"interrupted: finished cells are in {folder / 'rows'}; the same command goes on from there")
-        raise typer.Exit(_INTERRUPTED) from None
+        kept = f"finished cells are in {folder / 'rows'}; the same command goes on from there"
+        raise Interrupted(kept) from None
     # Kept until here for a command that is stopped and goes on; a finished one needs them no more.
     shutil.rmtree(folder / "starts", ignore_errors=True)
     _summarize(outcomes, as_json=as_json)

@@ -12,7 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-__all__ = ["download_bar", "note", "print_json", "print_table", "print_text"]
+__all__ = ["Interrupted", "download_bar", "note", "print_json", "print_table", "print_text"]
+
+
+class Interrupted(Exception):  # noqa: N818
+    """The user stopped a command that keeps what it has done; the message says what there is and how to go on."""
 
 
 def note(text: str) -> None:

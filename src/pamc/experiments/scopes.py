@@ -53,7 +53,9 @@ def seeds_of(scope: Scope, own: int) -> range:
     return range(1 if scope.quick else own)
 
 
-def run_settings(scope: Scope, method: str, data_set: str, **changes: Any) -> dict[str, Any]:
+def run_settings(
+    scope: Scope, method: str, data_set: str, *, like_pamcgc: bool = False, **changes: Any
+) -> dict[str, Any]:
     """Return the settings of a method on a data set, some of them changed; tiny ones for a quick run.
 
     The number of epochs is not changed in a quick run.
@@ -65,4 +67,4 @@ def run_settings(scope: Scope, method: str, data_set: str, **changes: Any) -> di
     """
     tiny = quick_settings(method) if scope.quick else {}
     kept = {name: value for name, value in changes.items() if not (scope.quick and name == "n_epochs")}
-    return {**settings_of(method, data_set), **tiny, **kept}
+    return {**settings_of(method, data_set, like_pamcgc=like_pamcgc), **tiny, **kept}

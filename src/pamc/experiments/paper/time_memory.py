@@ -62,7 +62,7 @@ def cells(scope: Scope) -> list[Cell]:
             method,
             data_set,
             seed,
-            run_settings(scope, method, data_set, n_epochs=N_EPOCHS, **_SHORT_START),
+            run_settings(scope, method, data_set, like_pamcgc=True, n_epochs=N_EPOCHS, **_SHORT_START),
             options,
             scope.quick,
         )
