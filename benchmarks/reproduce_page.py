@@ -45,7 +45,13 @@ SECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "differences": ("The same systems under other settings", ("differences.md",)),
     "time-memory": (
         "Time and memory",
-        ("time-memory-cuda.png", "time-memory-cuda.md", "time-memory-cpu.png", "time-memory-cpu.md"),
+        (
+            "time-memory-cuda.png",
+            "time-memory-cuda-ratios.md",
+            "time-memory-cuda.md",
+            "time-memory-cpu-ratios.md",
+            "time-memory-cpu.md",
+        ),
     ),
     "embeddings": ("Embeddings", ("embeddings.png",)),
     "ablation": ("PamC in SDCN and AGCN", ("ablation-cuda.png", "ablation-cuda.md")),

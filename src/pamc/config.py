@@ -87,7 +87,7 @@ class MethodConfig:
                 raise UnknownNameError(name, value, CHOICES[name])
         elif isinstance(default, tuple):
             if isinstance(value, str) or not isinstance(value, Iterable):
-                raise ConfigError(f"{name} must list sizes, such as [500, 500, 2000], got {value!r}")
+                raise ConfigError(f"{name} must list the sizes of the layers, such as [500, 500, 2000], got {value!r}")
             object.__setattr__(self, name, tuple(value))
             for size in getattr(self, name):
                 _check_count(name, size, minimum=1)

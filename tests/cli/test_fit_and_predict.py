@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -192,13 +193,19 @@ def test_ctrl_c_leaves_no_folder_and_exits_130(tmp_path, moment):
     if moment == "training":
         settings += ["--set", "pretrain_epochs=1", "--set", "hidden=[16]", "--set", "n_init=1"]
     command = [sys.executable, "-m", "pamc", "fit", str(rows), "-k", "3", "--out", str(tmp_path / "run"), *settings]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run.partial").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(4)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    # A background job of a shell ignores Ctrl-C, and so would its children.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, preexec_fn=listen, **pipes) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "run.partial").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert "interrupted" in err
     assert out == ""

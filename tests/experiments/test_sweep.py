@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,9 @@ def start_slow_sweep(tmp_path, jobs):
     script.write_text(SLOW_SWEEP)
     environment = {**os.environ, "TEST_SECONDS": "0.2", "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, str(script), str(tmp_path / "fake.jsonl"), str(tmp_path / "log"), str(jobs)]
-    process = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
+    # A background job of a shell ignores Ctrl-C, and so would its children.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     wait_until(lambda: (tmp_path / "fake.jsonl").exists() and len(read_rows(tmp_path / "fake.jsonl")) >= 3)
     return process
 

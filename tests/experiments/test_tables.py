@@ -185,13 +185,15 @@ def test_quick_cells_are_small_and_say_so(sixteen):
 
 def test_settings_are_table_1_for_pamcgc_and_scgc_star_and_the_programs_for_others():
     for method in ("pamcgc", "scgc*"):
-        settings = settings_of(method, "dblp")
+        settings = settings_of(method, "dblp", like_pamcgc=True)
         assert [settings[name] for name in ("alpha", "beta", "n_hops", "tau", "lr")] == [2.0, 2.5, 3, 0.5, 1e-3]
         assert settings["preparation"] == "rms"
         assert settings_of(method, "usps")["preparation"] == "none"
     assert settings_of("pamcgc", "cite")["start"] == "autoencoder"
     assert settings_of("pamcgc", "news4") == settings_of("pamcgc", "reut")
     assert (settings_of("kmeans", "acm")["preparation"], settings_of("dec", "acm")["preparation"]) == ("none", "rms")
+    own = settings_of("scgc*", "usps")
+    assert [own[name] for name in ("alpha", "beta", "n_hops", "tau", "lr")] == [4.0, 0.1, 4, 0.25, 1e-3]
     assert settings_of("scgc", "hhar")["tau"] == 2.25
     assert (settings_of("sdcn", "cite")["lr"], settings_of("sdcn", "acm")["lr"]) == (1e-4, 1e-3)
     assert settings_of("agcn", "usps")["kl_weight"] == 1000.0

@@ -190,6 +190,18 @@ def test_more_clusters_than_rows_are_refused(name):
         clusterer(name, 5, **tiny(name)).fit(np.eye(3))
 
 
+@QUIET
+@pytest.mark.parametrize("name", METHODS)
+def test_known_labels_are_used_or_refused(name, graph):
+    known = np.where(np.arange(N_NODES) < 30, graph.labels, -1)
+    model = clusterer(name, N_CLUSTERS, random_state=0, **tiny(name, n_epochs=2, pretrain_epochs=1))
+    if METHODS[name].uses_known_labels:
+        assert model.fit_graph(graph, known_labels=known).n_iter_ == 2
+    else:
+        with pytest.raises(PamcError, match="has no use for known_labels; the methods that do are pamcgc"):
+            model.fit_graph(graph, known_labels=known)
+
+
 def test_a_parameter_that_a_method_does_not_have_is_refused_with_those_it_has():
     with pytest.raises(TypeError, match=r"kmeans has no parameter 'hidden'.*n_init"):
         clusterer("kmeans", 3, hidden=(10,))

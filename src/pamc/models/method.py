@@ -94,6 +94,8 @@ class Method:
         How its encoder gets its first weights, unless its settings have a `start`; None for no start.
     pretrain
         Returns a model that is trained first, for `pretrain_epochs` epochs at `pretrain_lr`.
+    uses_known_labels
+        Whether clusters that are known of some rows have a part in its loss.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Method:
     inductive: bool
     start: str | None
     pretrain: Build | None
+    uses_known_labels: bool
 
     def start_of(self, config: MethodConfig) -> str | None:
         """Return the name of the start that the settings ask for."""
@@ -127,6 +130,7 @@ def register_method(
     inductive: bool = False,
     start: str | None = None,
     pretrain: Build | None = None,
+    uses_known_labels: bool = False,
 ) -> Callable[[Build], Build]:
     """Return a decorator that files a method under a name; what it decorates builds the method's model."""
 
@@ -143,6 +147,7 @@ def register_method(
                 inductive=inductive,
                 start=start,
                 pretrain=pretrain,
+                uses_known_labels=uses_known_labels,
             )
         )
         return build

@@ -137,8 +137,17 @@ class PamCGCAutoencoderConfig(FitConfig):
     config=PamCGCAutoencoderConfig,
     uses_graph=True,
     inductive=True,
+    uses_known_labels=True,
 )
-@register_method("pamcgc", title="PamCGC", reference=_REFERENCE, config=FitConfig, uses_graph=True, inductive=True)
+@register_method(
+    "pamcgc",
+    title="PamCGC",
+    reference=_REFERENCE,
+    config=FitConfig,
+    uses_graph=True,
+    inductive=True,
+    uses_known_labels=True,
+)
 def build_pamcgc(given: BuildInput) -> PamCGCModel:
     """Return PamCGC from its start; its second name keeps the decoder."""
     keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)

@@ -156,6 +156,9 @@ def fit_method(
     dtype = resolve_dtype(config.precision)
     check_enough_rows(graph.features, config.n_clusters)
     if known_labels is not None:
+        if not method.uses_known_labels:
+            users = ", ".join(each for each in METHODS if METHODS[each].uses_known_labels)
+            raise ConfigError(f"{method.title} has no use for known_labels; the methods that do are {users}")
         check_known_labels(known_labels, graph.n_nodes, config.n_clusters)
     if config.n_clusters > 1 and "proxy" in config.names():
         warn_unless_bound_holds(graph.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
