@@ -1,7 +1,9 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pamc import PamCGC
+from pamc import PamCGC, clusterer
+from pamc.models.method import METHODS
+from tests.methods.tiny import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")
 
@@ -11,6 +13,16 @@ SMALL = {"hidden": (16,), "n_dims": 5, "n_epochs": 10, "pretrain_epochs": 10, "n
 # Four clusters, because two checks take whatever has `predict_proba` for a classifier of their four classes.
 @parametrize_with_checks([PamCGC(4, **SMALL), PamCGC(4, start="autoencoder", **SMALL)])
 def test_every_check_of_scikit_learn_passes(estimator, check):
+    check(estimator)
+
+
+# Enough epochs for the check that wants the clusters of three blobs found.
+LONGER = {"n_epochs": 60, "pretrain_epochs": 60, "n_init": 3, "lr": 3e-3}
+
+
+@pytest.mark.slow
+@parametrize_with_checks([clusterer(name, 4, **tiny(name, **LONGER)) for name in METHODS if name != "pamcgc"])
+def test_every_other_method_passes_every_check_too(estimator, check):
     check(estimator)
 
 

@@ -1,6 +1,7 @@
 """What every method promises, checked for every name in the registry."""
 
 import inspect
+import pickle
 import warnings
 
 import numpy as np
@@ -159,6 +160,15 @@ def test_parameters_are_the_settings_and_survive_cloning(name):
     assert copy.config == model.config
     assert METHODS[name].config.from_toml(model.config.to_toml()) == model.config
     assert repr(model).startswith(type(model).__name__ + "(")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_estimator_can_be_pickled_before_and_after_its_fit(name, fitted):
+    unfitted = clusterer(name, 4, random_state=1, **tiny(name))
+    assert pickle.loads(pickle.dumps(unfitted)).get_params() == unfitted.get_params()  # noqa: S301
+    copy = pickle.loads(pickle.dumps(fitted(name)))  # noqa: S301
+    assert np.array_equal(copy.labels_, fitted(name).labels_)
+    assert type(copy) is estimator_class(name)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -45,7 +45,15 @@ def estimator_class(name: str) -> Any:
         "__module__": __name__,
         "method_name": name,
     }
-    return type(f"{_identifier(method.title)}Clusterer", (base,), members)
+    return type(_class_name(method), (base,), members)
+
+
+def __getattr__(attribute: str) -> Any:
+    """Return the estimator class of that name: pickle looks for it here."""
+    for name in METHODS:
+        if attribute == _class_name(METHODS[name]):
+            return estimator_class(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
 
 
 def _initializer(method: Method) -> Any:
@@ -75,7 +83,7 @@ def _initializer(method: Method) -> Any:
     return initialize
 
 
-def _identifier(title: str) -> str:
-    """Return a title as part of a class name: "K-means" gives "KMeans", "SCGC*" "SCGCStar"."""
-    words = title.replace("*", " Star").replace("-", " ").replace("+", " ").split()
-    return "".join(word[0].upper() + word[1:] for word in words)
+def _class_name(method: Method) -> str:
+    """Return the name of an estimator class: "K-means" gives "KMeansClusterer", "SCGC*" "SCGCStarClusterer"."""
+    words = method.title.replace("*", " Star").replace("-", " ").replace("+", " ").split()
+    return "".join(word[0].upper() + word[1:] for word in words) + "Clusterer"
