@@ -13,7 +13,17 @@ from typing import Any, Self
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.runtime import PRECISIONS
 
-__all__ = ["CHOICES", "PAPER_TABLE_1", "PRESETS", "FitConfig", "MethodConfig", "TrainedConfig", "preset"]
+__all__ = [
+    "CHOICES",
+    "PAPER_TABLE_1",
+    "PRESETS",
+    "AssigningConfig",
+    "FitConfig",
+    "GraphConfig",
+    "MethodConfig",
+    "TrainedConfig",
+    "preset",
+]
 
 CHOICES = MappingProxyType(
     {
@@ -24,7 +34,6 @@ CHOICES = MappingProxyType(
         "meta_assignment": ("hard", "soft", "soft_detached"),
         "self_edges": ("drop", "keep"),
         "kl_reduction": ("mean", "sum"),
-        "positives": ("influence", "neighbors"),
         "precision": tuple(PRECISIONS),
     }
 )
@@ -60,8 +69,6 @@ class MethodConfig:
     ----------
     n_clusters
         C, the number of clusters.
-    n_neighbors, metric
-        Of the kNN graph that is built when a method needs a graph and none is given.
     preparation
         How features are prepared; "auto" decides from the data.
     n_init
@@ -71,8 +78,6 @@ class MethodConfig:
     """
 
     n_clusters: int = 8
-    n_neighbors: int = 10
-    metric: str = "euclidean"
     preparation: str = "auto"
     n_init: int = 20
     precision: str = "float32"
@@ -147,6 +152,20 @@ class MethodConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GraphConfig(MethodConfig):
+    """Settings of the methods that need a graph.
+
+    Parameters
+    ----------
+    n_neighbors, metric
+        Of the kNN graph that is built when no graph is given.
+    """
+
+    n_neighbors: int = 10
+    metric: str = "euclidean"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainedConfig(MethodConfig):
     """Settings of the methods that are trained.
 
@@ -154,17 +173,27 @@ class TrainedConfig(MethodConfig):
     ----------
     n_epochs, lr
         Of the training.
-    tol
-        Stop when the share of labels that changed in an epoch is at most this, 0 to run all epochs.
     """
 
     n_epochs: int = 200
     lr: float = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssigningConfig(TrainedConfig):
+    """Settings of the methods that assign rows in every epoch.
+
+    Parameters
+    ----------
+    tol
+        Stop when the share of labels that changed in an epoch is at most this, 0 to run all epochs.
+    """
+
     tol: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig(TrainedConfig):
+class FitConfig(GraphConfig, AssigningConfig):
     """Everything that decides a fit of PamCGC, apart from the data, the seed and the device.
 
     The names are the paper's symbols as pamc spells them; the estimator takes each as a parameter of the same name.

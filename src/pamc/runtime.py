@@ -149,11 +149,9 @@ def _commit() -> str | None:
 
     A copy of the tree without its history may be told the commit by ``$PAMC_COMMIT``.
     """
-    if told := os.environ.get("PAMC_COMMIT"):
-        return told
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return None
+        return os.environ.get("PAMC_COMMIT")
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

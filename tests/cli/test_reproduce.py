@@ -71,6 +71,53 @@ class TestReproduce:
         assert result.err == ""
         assert len(read_rows(Path("here/rows/squares.jsonl"))) == 3
 
+    def test_files_of_the_users_stay(self, pamc):
+        Path("here/starts").mkdir(parents=True)
+        Path("here/starts/thesis.txt").write_text("mine")
+        Path("here/.pamc-starts").mkdir()
+        Path("here/.pamc-starts/kept.pt").write_text("an autoencoder")
+        pamc("reproduce", "squares", "--out", "here")
+        assert Path("here/starts/thesis.txt").read_text() == "mine"
+        assert not Path("here/.pamc-starts").exists()
+
+    def test_rendering_alone_removes_nothing(self, pamc):
+        pamc("reproduce", "squares", "--out", "here")
+        Path("here/.pamc-starts").mkdir()
+        Path("here/.pamc-starts/kept.pt").write_text("an autoencoder")
+        assert pamc("reproduce", "squares", "--out", "here", "--render-only").code == 0
+        assert Path("here/.pamc-starts/kept.pt").exists()
+
+    @pytest.mark.parametrize("option", ["--methods", "--datasets"])
+    def test_an_option_that_names_nothing_is_refused(self, pamc, option):
+        result = pamc("reproduce", "squares", option, " , ")
+        assert result.code == 2
+        assert f"{option} names nothing" in result.err
+
+    def test_a_name_that_no_experiment_has_is_said(self, pamc):
+        result = pamc("reproduce", "squares", "--datasets", "blocks,usps", "--quick")
+        assert result.code == 0, result.err
+        assert "note: usps: in none of these experiments (a quick run has digits and blocks alone)" in result.err
+
+    def test_a_misspelt_experiment_is_refused_beside_all(self, pamc):
+        result = pamc("reproduce", "all", "squars")
+        assert result.code == 2
+        assert "did you mean 'squares'" in result.err
+
+    def test_a_file_in_the_place_of_the_folder_is_refused(self, pamc):
+        Path("here").write_text("a file")
+        for extra in ([], ["--render-only"]):
+            result = pamc("reproduce", "squares", "--out", "here", *extra)
+            assert result.code == 3
+            assert "here is a file; name a folder" in result.err
+
+    def test_a_row_that_lacks_fields_is_named_by_its_line(self, pamc):
+        pamc("reproduce", "squares", "--out", "here")
+        path = Path("here/rows/squares.jsonl")
+        path.write_text('{"key": "x", "error": null, "quick": false}\n' + path.read_text())
+        result = pamc("reproduce", "squares", "--out", "here")
+        assert result.code == 3
+        assert "line 1, is no row of results" in result.err
+
     def test_render_only_draws_from_the_rows_alone(self, pamc):
         pamc("reproduce", "squares")
         Path("pamc-reproduce/squares.md").unlink()
@@ -199,6 +246,6 @@ def test_everything_killed_half_way_loses_no_finished_cell_and_ends_with_every_a
     for name in EXPERIMENTS:
         assert any(stem.startswith(name) for stem in stems), name
     assert all(Path(artefact).stat().st_size > 0 for artefact in summary["artefacts"])
-    assert not (out / "starts").exists()
+    assert not (out / ".pamc-starts").exists()
     for path in out.glob("*.md"):
         assert path.stem == "bound" or QUICK_NOTE in path.read_text(encoding="utf-8"), path.name

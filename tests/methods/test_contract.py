@@ -1,5 +1,6 @@
 """What every method promises, checked for every name in the registry."""
 
+import copy
 import inspect
 import pickle
 import warnings
@@ -12,7 +13,7 @@ from sklearn.base import clone
 
 from pamc import clusterer, evaluate
 from pamc.data.synthetic import block_model
-from pamc.errors import DataWarning, PamcError
+from pamc.errors import DataWarning, EmptyClusterWarning, PamcError
 from pamc.estimator import estimator_class
 from pamc.models.base import GraphModel, Model
 from pamc.models.method import METHODS
@@ -155,9 +156,9 @@ def test_parameters_are_the_settings_and_survive_cloning(name):
     model = clusterer(name, 4, random_state=1, **tiny(name))
     parameters = model.get_params()
     assert set(METHODS[name].config.names()) | {"random_state", "device", "verbose"} <= set(parameters)
-    copy = clone(model)
-    assert copy.get_params() == parameters
-    assert copy.config == model.config
+    cloned = clone(model)
+    assert cloned.get_params() == parameters
+    assert cloned.config == model.config
     assert METHODS[name].config.from_toml(model.config.to_toml()) == model.config
     assert repr(model).startswith(type(model).__name__ + "(")
 
@@ -166,9 +167,9 @@ def test_parameters_are_the_settings_and_survive_cloning(name):
 def test_an_estimator_can_be_pickled_before_and_after_its_fit(name, fitted):
     unfitted = clusterer(name, 4, random_state=1, **tiny(name))
     assert pickle.loads(pickle.dumps(unfitted)).get_params() == unfitted.get_params()  # noqa: S301
-    copy = pickle.loads(pickle.dumps(fitted(name)))  # noqa: S301
-    assert np.array_equal(copy.labels_, fitted(name).labels_)
-    assert type(copy) is estimator_class(name)
+    loaded = pickle.loads(pickle.dumps(fitted(name)))  # noqa: S301
+    assert np.array_equal(loaded.labels_, fitted(name).labels_)
+    assert type(loaded) is estimator_class(name)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -210,6 +211,35 @@ def test_known_labels_are_used_or_refused(name, graph):
     else:
         with pytest.raises(PamcError, match="has no use for known_labels; the methods that do are pamcgc"):
             model.fit_graph(graph, known_labels=known)
+
+
+@QUIET
+@pytest.mark.parametrize("name", METHODS)
+def test_a_fitted_estimator_can_be_copied(name, fitted):
+    copied = copy.deepcopy(fitted(name))
+    assert np.array_equal(copied.labels_, fitted(name).labels_)
+    assert copied.record().method == name
+
+
+def test_clusters_without_a_row_are_said_by_methods_that_do_not_watch_them():
+    rng = np.random.default_rng(0)
+    with pytest.warns(EmptyClusterWarning, match="of 6 clusters have no row at the end"):
+        clusterer("sdcn", 6, random_state=0, **tiny("sdcn", n_epochs=5, pretrain_epochs=2)).fit(rng.random((90, 3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("kmeans", "metric"), ("dec", "n_neighbors"), ("scgc", "n_hops"), ("gae", "tol"), ("dgi", "tol"), ("svd", "lr")],
+)
+def test_a_setting_that_would_do_nothing_is_no_setting(name, setting):
+    assert setting not in METHODS[name].config.names()
+
+
+def test_svd_needs_no_features_where_there_is_a_graph(graph):
+    nothing = np.zeros((N_NODES, 1))
+    with pytest.warns(DataWarning, match="the features are not used"):
+        model = clusterer("svd", N_CLUSTERS, random_state=0).fit(nothing, adjacency=graph.edges)
+    assert model.labels_.shape == (N_NODES,)
 
 
 def test_a_parameter_that_a_method_does_not_have_is_refused_with_those_it_has():

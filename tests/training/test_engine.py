@@ -178,6 +178,7 @@ def test_reconstruction_is_added_chunk_by_chunk_to_the_same_gradient(name, chunk
         seed=0,
         device=CPU,
         dtype=torch.float64,
+        adjacency=build_adjacency(block_model(N_NODES, N_CLUSTERS, n_features=12).edges, n_nodes=N_NODES),
         pairs=base.pairs,
         encoder=base.encoder,
         decoder=MLP((6, 20, 12), generator=generator(1, "weights"), dtype=torch.float64),

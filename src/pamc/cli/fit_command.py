@@ -15,7 +15,7 @@ import typer
 from pamc.cli.show import download_bar, note, print_json, print_table, print_text
 from pamc.config import MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.catalog import load_dataset
+from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.tables import TABLE_KINDS, open_table
@@ -144,6 +144,8 @@ def _config(method: str, preset_name: str, dataset: str | None, changes: dict[st
     if preset_name == "default":
         return METHODS[method].config().with_(**changes)
     if preset_name == "paper" and dataset is not None:
+        if dataset not in CATALOG:
+            raise UnknownNameError("data set", dataset, CATALOG)
         return METHODS[method].config().with_(**{**settings_of(method, dataset), **changes})
     raise ConfigError(f"method {method!r} has the preset 'default', and 'paper' for a --dataset; got {preset_name!r}")
 

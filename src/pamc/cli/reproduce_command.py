@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +13,18 @@ from typing import Any
 import typer
 
 from pamc.cli.show import Interrupted, note, print_json, print_text
-from pamc.errors import ConfigError, DataError, PamcError
+from pamc.errors import ConfigError, DataError, OutputError, PamcError
 from pamc.experiments.data import check_name, why_missing
 from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment, Row, Scope
-from pamc.experiments.rows import read_rows, usable
+from pamc.experiments.rows import current, read_rows, usable
 from pamc.experiments.sweep import finished_keys, run_cells
 from pamc.models.method import METHODS
 from pamc.runtime import resolve_device
 from pamc.training.progress import Phase, Progress, SilentProgress
 
 __all__ = ["reproduce"]
+
+_STARTS = ".pamc-starts"
 
 
 @dataclass
@@ -65,11 +66,13 @@ def reproduce(
         _list(as_json=as_json)
         return
     experiments = _experiments(what)
-    names = {"datasets": _names(datasets), "methods": _names(methods)}
+    names = {"datasets": _names("--datasets", datasets), "methods": _names("--methods", methods)}
     _check_names(**names)
     resolve_device(device)
     scope = Scope(seeds=seeds, device=device, quick=quick, **names)
     folder = out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce")
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder")
     outcomes: list[_Outcome] = []
     try:
         if render_only:
@@ -81,8 +84,8 @@ def reproduce(
     except KeyboardInterrupt:
         kept = f"finished cells are in {folder / 'rows'}; the same command goes on from there"
         raise Interrupted(kept) from None
-    # Kept until here for a command that is stopped and goes on; a finished one needs them no more.
-    shutil.rmtree(folder / "starts", ignore_errors=True)
+    if not render_only:
+        _forget_starts(folder)
     _summarize(outcomes, as_json=as_json)
     code = _exit_code(outcomes, render_only=render_only)
     if code:
@@ -140,14 +143,18 @@ def _clock(seconds: float) -> str:
 def _experiments(what: list[str] | None) -> list[Experiment]:
     if not what:
         raise ConfigError(f"name one or more experiments, or all: {', '.join(EXPERIMENTS)}")
-    names = list(EXPERIMENTS) if "all" in what else list(dict.fromkeys(what))
-    return [EXPERIMENTS[name] for name in names]
+    named = [EXPERIMENTS[name] for name in dict.fromkeys(what) if name != "all"]
+    return [EXPERIMENTS[name] for name in EXPERIMENTS] if "all" in what else named
 
 
-def _names(values: list[str] | None) -> tuple[str, ...] | None:
-    """Return the names in repeated, comma-separated options; None where there were none."""
-    names = [name.strip() for value in values or [] for name in value.split(",")]
-    return tuple(name for name in names if name) or None
+def _names(option: str, values: list[str] | None) -> tuple[str, ...] | None:
+    """Return the names in repeated, comma-separated options; None where the option was not given."""
+    if not values:
+        return None
+    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    if not names:
+        raise ConfigError(f"{option} names nothing: give names, or leave it out for all")
+    return names
 
 
 def _check_names(datasets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
@@ -160,8 +167,10 @@ def _check_names(datasets: tuple[str, ...] | None, methods: tuple[str, ...] | No
 def _runnable(experiments: Sequence[Experiment], scope: Scope) -> list[tuple[Experiment, list[Cell]]]:
     """Return the experiments with the cells whose data are here, and say which data are not."""
     runnable, missing = [], {}
+    unused = {*(scope.datasets or ()), *(scope.methods or ())}
     for experiment in experiments:
         cells = experiment.cells(scope)
+        unused -= {name for cell in cells for name in (cell.data_set, cell.method)}
         if not cells and _of_formulas(experiment):
             runnable.append((experiment, cells))
         elif not cells:
@@ -172,6 +181,9 @@ def _runnable(experiments: Sequence[Experiment], scope: Scope) -> list[tuple[Exp
         present = [cell for cell in cells if missing[cell.data_set] is None]
         if present:
             runnable.append((experiment, present))
+    if unused:
+        only = " (a quick run has digits and blocks alone)" if scope.quick else ""
+        note(f"note: {', '.join(sorted(unused))}: in none of these experiments{only}")
     reasons = "; ".join(reason for reason in missing.values() if reason is not None)
     hint = "Set $PAMC_DATA to the folder that has them"
     if not runnable and reasons:
@@ -189,7 +201,7 @@ def _run(
     path = _rows_file(experiment, folder)
     _check_kind(path, quick=scope.quick)
     reused = finished_keys(path) & {cell.key for cell in cells}
-    starts = folder / "starts"
+    starts = folder / _STARTS
     rows = run_cells(cells, path, device=scope.device, jobs=jobs, progress=progress, starts=starts)
     failed = [row for row in rows if row["error"] is not None]
     for row in failed:
@@ -203,7 +215,7 @@ def _render(experiment: Experiment, folder: Path, *, quick: bool) -> _Outcome:
     """Draw an experiment from its rows; what cannot be drawn is said, and the other experiments go on."""
     outcome = _Outcome(experiment.name)
     path = _rows_file(experiment, folder)
-    rows: list[Row] = usable(read_rows(path), quick=quick)
+    rows: list[Row] = current(usable(read_rows(path), quick=quick), experiment.cells)
     if not rows and not _of_formulas(experiment):
         note(f"{experiment.name} is not drawn: {path} has no {'quick ' if quick else ''}row without an error")
         return outcome
@@ -213,6 +225,15 @@ def _render(experiment: Experiment, folder: Path, *, quick: bool) -> _Outcome:
         note(f"{experiment.name} is not drawn, its rows are kept: {error}")
         outcome.exit_code = error.exit_code
     return outcome
+
+
+def _forget_starts(folder: Path) -> None:
+    """Remove the autoencoders kept for a command that is stopped and goes on: a finished one needs them no more."""
+    starts = folder / _STARTS
+    for path in starts.glob("*.pt"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        starts.rmdir()
 
 
 def _of_formulas(experiment: Experiment) -> bool:

@@ -35,6 +35,9 @@ __all__ = ["Clusterer", "RowClusterer"]
 # Warning filters and the threads of the linear algebra belong to the whole process: fits in several threads take turns.
 _TURNS = threading.RLock()
 
+# What losing clusters is called.
+_LOST = (EmptyClusterWarning, CollapseWarning)
+
 
 class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator of one method: its settings are the fields of the method's config.
@@ -138,6 +141,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 on_epoch=on_epoch,
             )
+            if not any(issubclass(warning.category, _LOST) for warning in caught):
+                _warn_of_empty_clusters(fit)
         said = _once_each(caught)
         for warning in said:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
@@ -322,10 +327,17 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         return tags
 
 
+def _warn_of_empty_clusters(fit: Fit) -> None:
+    """Warn of clusters without a row at the end, where training had nothing to say of them."""
+    n_clusters = fit.config.n_clusters
+    n_empty = n_clusters - len(np.unique(fit.labels))
+    if n_empty:
+        warnings.warn(f"{n_empty} of {n_clusters} clusters have no row at the end", EmptyClusterWarning, stacklevel=4)
+
+
 def _once_each(caught: list[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
     """Return each warning once; of those about lost clusters, which come every epoch with other numbers, the first."""
-    lost = (EmptyClusterWarning, CollapseWarning)
     first: dict[object, warnings.WarningMessage] = {}
     for warning in caught:
-        first.setdefault(warning.category if issubclass(warning.category, lost) else str(warning.message), warning)
+        first.setdefault(warning.category if issubclass(warning.category, _LOST) else str(warning.message), warning)
     return list(first.values())

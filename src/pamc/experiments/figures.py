@@ -169,13 +169,15 @@ def by(rows: Sequence[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
 
 
 def percent(values: Sequence[float], *, decimals: int = 1) -> str:
-    """Return mean ± standard deviation of shares in percent, "–" for none.
+    """Return mean ± standard deviation of shares in percent; one value has no spread, and none is "–".
 
     Examples
     --------
-    >>> percent([0.79, 0.81]), percent([])
-    ('80.0 ± 1.4', '–')
+    >>> percent([0.79, 0.81]), percent([0.79]), percent([])
+    ('80.0 ± 1.4', '79.0', '–')
     """
+    if len(values) == 1:
+        return f"{100 * values[0]:.{decimals}f}"
     return mean_std(values).percent(decimals=decimals) if len(values) else "–"
 
 

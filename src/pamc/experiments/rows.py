@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from pamc.errors import DataError
-from pamc.experiments.experiment import Cell, Row
+from pamc.experiments.experiment import Cell, Row, Scope
 from pamc.runtime import environment
 
 __all__ = [
     "QUICK_NOTE",
     "RowFile",
+    "current",
     "is_quick",
     "machine_of",
     "make_row",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 QUICK_NOTE = "quick settings: not a result"
+
+_FIELDS = {"key", "experiment", "method", "data_set", "seed", "settings", "options", "quick", "date", "device"}
+_FIELDS |= {"values", "error", "environment"}
 
 
 def stamp(device: str) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def _is_row(line: bytes) -> bool:
         row = json.loads(line)
     except ValueError:
         return False
-    return isinstance(row, dict) and {"key", "error", "quick"} <= row.keys()
+    return isinstance(row, dict) and row.keys() >= _FIELDS
 
 
 class RowFile:
@@ -138,6 +142,27 @@ def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
 def published(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may stand in a published table: no quick ones, no errors, the newest of each cell."""
     return usable(rows, quick=False)
+
+
+def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
+    """Return the rows of cells that an experiment still has: none with settings that it has left.
+
+    Parameters
+    ----------
+    rows
+        Of one experiment, all quick or none.
+    cells
+        Returns the cells of a scope.
+    """
+    if not rows:
+        return []
+    n_seeds = 1 + max(row["seed"] for row in rows)
+    names = tuple(dict.fromkeys(row["data_set"] for row in rows))
+    keys: set[str] = set()
+    for device in dict.fromkeys(str(row["device"]).split(":")[0] for row in rows):
+        scope = Scope(seeds=n_seeds, datasets=names, device=device, quick=is_quick(rows))
+        keys |= {cell.key for cell in cells(scope)}
+    return [row for row in rows if row["key"] in keys]
 
 
 def is_quick(rows: Sequence[Row]) -> bool:

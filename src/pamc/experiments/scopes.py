@@ -7,8 +7,9 @@ from typing import Any
 
 from pamc.experiments.experiment import Scope
 from pamc.experiments.settings import quick_settings, settings_of
+from pamc.runtime import resolve_device
 
-__all__ = ["ALL_SETS", "QUICK_SETS", "data_sets_of", "methods_of", "run_settings", "seeds_of"]
+__all__ = ["ALL_SETS", "QUICK_SETS", "data_sets_of", "kind_of_device", "methods_of", "run_settings", "seeds_of"]
 
 # The paper's sets, with the two that stand for Reuters, whose features are not public.
 ALL_SETS = ("dblp", "acm", "cite", "usps", "hhar", "news4", "reut21578_4")
@@ -53,8 +54,19 @@ def seeds_of(scope: Scope, own: int) -> range:
     return range(1 if scope.quick else own)
 
 
+def kind_of_device(device: str) -> str:
+    """Return "cuda" or "cpu" for the name of a device; a GPU need not be there to be named.
+
+    Examples
+    --------
+    >>> kind_of_device("cuda:1")
+    'cuda'
+    """
+    return resolve_device(device).type if device == "auto" else device.split(":")[0]
+
+
 def run_settings(
-    scope: Scope, method: str, data_set: str, *, like_pamcgc: bool = False, **changes: Any
+    scope: Scope, method: str, data_set: str, *, own_program: bool = False, **changes: Any
 ) -> dict[str, Any]:
     """Return the settings of a method on a data set, some of them changed; tiny ones for a quick run.
 
@@ -67,4 +79,4 @@ def run_settings(
     """
     tiny = quick_settings(method) if scope.quick else {}
     kept = {name: value for name, value in changes.items() if not (scope.quick and name == "n_epochs")}
-    return {**settings_of(method, data_set, like_pamcgc=like_pamcgc), **tiny, **kept}
+    return {**settings_of(method, data_set, own_program=own_program), **tiny, **kept}

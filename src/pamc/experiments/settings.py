@@ -25,7 +25,7 @@ _ROW_OF = {
 # What preset "paper" decides beside Table 1: spelled out, so that no later default changes a reproduction.
 _OF_THE_PAPER = ("start", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
 
-_TABLE_1_METHODS = ("pamcgc", "pamcgc+ae")
+_TABLE_1_METHODS = ("pamcgc", "pamcgc+ae", "scgc*")
 
 # The README of SCGC's program (gayanku/SCGC) for SCGC*: alpha, beta, n_hops, tau, lr.
 _SCGC_STAR = {
@@ -75,15 +75,15 @@ def table_1_row(data_set: str) -> str:
     return _ROW_OF[data_set]
 
 
-def settings_of(method: str, data_set: str, *, like_pamcgc: bool = False) -> dict[str, Any]:
+def settings_of(method: str, data_set: str, *, own_program: bool = False) -> dict[str, Any]:
     """Return the settings of a method on a data set; what is not named keeps the method's default.
 
-    Features are taken as they are (`preparation="none"`). PamCGC has Table 1 and preset "paper"; the rates of
-    SDCN and AGCN, and the settings of SCGC, SCGC* and AGCN, are those of their programs. Methods that start from an
+    Features are taken as they are (`preparation="none"`). PamCGC has Table 1 and preset "paper", and so has SCGC*,
+    which differs from it in the loss alone; `own_program` gives SCGC* the settings of its own program. The rates of
+    SDCN and AGCN, and the settings of SCGC and AGCN, are those of their programs. Methods that start from an
     autoencoder all start from the same one. On graphs, whose features are binary words, its rows have root mean square
     1: of the preparations tried, K-means of its embedding then comes closest to what the paper has for SDCN's
-    autoencoders, which are private, on two of the three graphs. `like_pamcgc` gives SCGC*, which differs from PamCGC in
-    the loss alone, PamCGC's settings.
+    autoencoders, which are private, on two of the three graphs.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def settings_of(method: str, data_set: str, *, like_pamcgc: bool = False) -> dic
         if _has_words(data_set):
             values |= {"preparation": "rms", "pretrain_lr": 1e-3}
     base, _, added = method.partition("+")
-    if method in _TABLE_1_METHODS or (method == "scgc*" and like_pamcgc):
+    if method in _TABLE_1_METHODS and not (method == "scgc*" and own_program):
         values |= {name: getattr(paper, name) for name in (*PAPER_TABLE_1[row], *_OF_THE_PAPER)}
         if _has_words(data_set):
             values |= {"preparation": "rms", "pretrain_lr": 1e-3}

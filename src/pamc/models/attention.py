@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pamc.config import TrainedConfig
+from pamc.config import AssigningConfig, GraphConfig
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import edge_reconstruction_loss
@@ -47,7 +47,7 @@ _BLOCK_ENTRIES = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEGCConfig(TrainedConfig):
+class DAEGCConfig(GraphConfig, AssigningConfig):
     """Settings of DAEGC.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pamc.config import MethodConfig, TrainedConfig
+from pamc.config import AssigningConfig, MethodConfig
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
@@ -44,7 +44,7 @@ class AEConfig(MethodConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoencoderConfig(AEConfig, TrainedConfig):
+class AutoencoderConfig(AEConfig, AssigningConfig):
     """Settings of a method that goes on from a pre-trained autoencoder."""
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from pamc.config import TrainedConfig
+from pamc.config import GraphConfig, TrainedConfig
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from pamc.models.attention import walk_sums
@@ -25,7 +25,7 @@ __all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CGCConfig(TrainedConfig):
+class CGCConfig(GraphConfig, TrainedConfig):
     """Settings of CGC.
 
     Parameters
@@ -81,10 +81,12 @@ class Neighbors(nn.Module):
         weight = row_normalize(walk_sums(binary, binary, n_steps=2)).tocoo()
         loops = with_self_loops(binary).tocoo()
         self.n_nodes = adjacency.shape[0]
-        self.register_buffer("edges", torch.from_numpy(np.stack([weight.row, weight.col]).astype(np.int64)))
-        self.register_buffer("weight", torch.from_numpy(weight.data).to(dtype))
+        self.register_buffer(
+            "edges", torch.from_numpy(np.stack([weight.row, weight.col]).astype(np.int64)), persistent=False
+        )
+        self.register_buffer("weight", torch.from_numpy(weight.data).to(dtype), persistent=False)
         taken = np.sort(loops.row.astype(np.int64) * self.n_nodes + loops.col)
-        self.register_buffer("taken", torch.from_numpy(taken))
+        self.register_buffer("taken", torch.from_numpy(taken), persistent=False)
 
     def draw_negatives(self, n_negatives: int) -> tuple[Tensor, Tensor]:
         """Return (N, K) random nodes for each node, and (N, K) whether they are neither the node nor its neighbors.

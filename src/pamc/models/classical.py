@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pamc.config import MethodConfig
+from pamc.config import GraphConfig, MethodConfig
 from pamc.models.autoencoders import StartOnly
 from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.layers import MLP
@@ -33,7 +33,7 @@ def build_kmeans(given: BuildInput) -> StartOnly:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SVDConfig(MethodConfig):
+class SVDConfig(GraphConfig):
     """Settings of the SVD of the adjacency.
 
     Parameters
@@ -81,5 +81,6 @@ def build_svd(given: BuildInput) -> GraphModel:
     if given.n_nodes > 1:
         svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
         with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
-            z[:, :rank] = svd.fit_transform(given.adjacency)
+            # K-means does not see a common scale; weights of any size can be squared once the largest is 1.
+            z[:, :rank] = svd.fit_transform(given.adjacency / (given.adjacency.max() or 1.0))
     return _Fixed(torch.from_numpy(z).to(device=given.device, dtype=given.dtype))

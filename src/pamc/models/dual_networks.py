@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from pamc.config import GraphConfig
 from pamc.errors import ConfigError
 from pamc.graph.pairs import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
@@ -30,7 +31,7 @@ __all__ = ["ContrastSettings", "DualConfig", "DualNetwork", "PamCSettings", "gra
 
 
 @dataclass(frozen=True, kw_only=True)
-class DualConfig(AutoencoderConfig):
+class DualConfig(GraphConfig, AutoencoderConfig):
     """Settings of SDCN and AGCN. `chunk_size` serves the start alone: the network takes all rows at once.
 
     Parameters

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from pamc.config import TrainedConfig
+from pamc.config import GraphConfig, TrainedConfig
 from pamc.errors import BackendError
 from pamc.losses.reconstruction import edge_reconstruction_loss, sampled_edge_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
@@ -42,7 +42,7 @@ _MAX_LOG_STD = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GAEConfig(TrainedConfig):
+class GAEConfig(GraphConfig, TrainedConfig):
     """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
     Parameters

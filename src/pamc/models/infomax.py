@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pamc.config import TrainedConfig
+from pamc.config import GraphConfig, TrainedConfig
 from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.graph_autoencoders import geometric_models
 from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, propagate
@@ -24,7 +24,7 @@ _SLOPE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class DGIConfig(TrainedConfig):
+class DGIConfig(GraphConfig, TrainedConfig):
     """Settings of DGI.
 
     Parameters

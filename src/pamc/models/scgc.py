@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pamc.config import GraphConfig
+from pamc.graph.pairs import PositivePairs
 from pamc.losses.contrastive import contrastive_loss
 from pamc.models.autoencoders import AutoencoderConfig
 from pamc.models.base import LossTerms
@@ -18,7 +20,18 @@ _REFERENCE = "Kulatilleke, Portmann and Chandra (2022), SCGC: Self-supervised co
 
 
 @dataclass(frozen=True, kw_only=True)
-class SCGCStarConfig(AutoencoderConfig):
+class _ContrastConfig(GraphConfig, AutoencoderConfig):
+    """Settings that SCGC and SCGC* share."""
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    tau: float = 1.0
+    self_edges: str = "drop"
+    kl_reduction: str = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SCGCStarConfig(_ContrastConfig):
     """Settings of SCGC*.
 
     Parameters
@@ -29,27 +42,19 @@ class SCGCStarConfig(AutoencoderConfig):
         Multiplies the cosine.
     n_hops, max_positives
         Order of the influence that makes the positives, and how many of them to keep per row.
-    positives
-        "influence" (γ = Σ_r Ā^r) or "neighbors" (the edges, each with its weight).
     self_edges
         "drop", or "keep" as in the released program.
     kl_reduction
         "mean" or "sum".
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    tau: float = 1.0
     n_hops: int = 2
     max_positives: int | None = None
-    positives: str = "influence"
-    self_edges: str = "drop"
-    kl_reduction: str = "mean"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SCGCConfig(SCGCStarConfig):
-    """Settings of SCGC: the positives are the neighbors, and reconstruction is kept.
+class SCGCConfig(_ContrastConfig):
+    """Settings of SCGC: those of SCGC*, but the positives are the neighbors, and reconstruction is kept.
 
     Parameters
     ----------
@@ -57,7 +62,6 @@ class SCGCConfig(SCGCStarConfig):
         Weight of the mean squared error of the reconstruction.
     """
 
-    positives: str = "neighbors"
     reconstruction_weight: float = 1.0
 
 
@@ -93,7 +97,8 @@ class SCGCModel(BlockContrastModel):
     start="autoencoder",
 )
 def build_scgc(given: BuildInput) -> SCGCModel:
-    """Return SCGC*, or SCGC with its decoder, from an autoencoder's weights."""
-    keeps_decoder = isinstance(given.config, SCGCConfig)
-    decoder = given.required_decoder() if keeps_decoder else None
-    return SCGCModel(given.encoder, given.centers, given.pairs, given.config, decoder=decoder)
+    """Return SCGC*, or SCGC with its decoder and neighbors as positives, from an autoencoder's weights."""
+    if isinstance(given.config, SCGCStarConfig):
+        return SCGCModel(given.encoder, given.centers, given.pairs, given.config)
+    neighbors = PositivePairs.from_matrix(given.adjacency, dtype=given.dtype).to(device=given.device)
+    return SCGCModel(given.encoder, given.centers, neighbors, given.config, decoder=given.required_decoder())

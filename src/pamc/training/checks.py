@@ -24,13 +24,15 @@ def check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> 
         raise TrainingError(f"{when}: the embedding is not finite. {help_with} may help")
 
 
-def check_enough_rows(features: Features, n_clusters: int) -> None:
-    """Refuse more clusters than there are distinct rows."""
+def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = True) -> None:
+    """Refuse more clusters than there are rows, or than there are distinct ones where a method tells them by these."""
     n_nodes = features.shape[0]
     if n_clusters > n_nodes:
         raise ConfigError(
             f"n_clusters={n_clusters} is more than the number of rows, n_samples={n_nodes}: ask for fewer clusters"
         )
+    if not distinct:
+        return
     n_distinct = _count_distinct(features, at_most=n_clusters)
     if n_distinct < n_clusters:
         raise DataError(

@@ -98,6 +98,10 @@ class Fit:
     facts: dict[str, object]
     warnings: tuple[str, ...] = ()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
+        """Return the fit itself: nothing in it is ever changed, and torch cannot copy the graph's sparse tensors."""
+        return self
+
 
 class _Clock:
     """Shows and times the phases of a fit."""
@@ -154,7 +158,7 @@ def fit_method(
     method = METHODS[name]
     clock = _Clock(progress or SilentProgress())
     dtype = resolve_dtype(config.precision)
-    check_enough_rows(graph.features, config.n_clusters)
+    check_enough_rows(graph.features, config.n_clusters, distinct=method.uses_features or graph.edges is None)
     if known_labels is not None:
         if not method.uses_known_labels:
             users = ", ".join(each for each in METHODS if METHODS[each].uses_known_labels)
@@ -225,7 +229,7 @@ def fit_method(
             "preparation": preparation.kind,
             "graph": _kind_of_graph(method, graph),
             "n_edges": 0 if adjacency is None else int(adjacency.nnz // 2),
-            "n_positive_pairs": 0 if pairs is None else pairs.n_pairs,
+            "n_positive_pairs": 0 if (used := getattr(model, "pairs", None)) is None else used.n_pairs,
             "kept_influence": kept_influence,
             "start_kept": kept,
         },
@@ -254,7 +258,7 @@ def _adjacency(method: Method, graph: AttributedGraph, features: Features, confi
         if edges is None:
             return None
         warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
-    elif not method.uses_features:
+    elif not method.uses_features and edges is not None:
         warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
     if edges is None:
         edges = knn_edges(features, config.n_neighbors, metric=config.metric)
@@ -271,8 +275,6 @@ def _positives(
     """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
     if adjacency is None or "n_hops" not in config.names():
         return None, 1.0
-    if getattr(config, "positives", "influence") == "neighbors":
-        return PositivePairs.from_matrix(adjacency, dtype=dtype).to(device=device), 1.0
     pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
     return pairs.to(device=device), report.kept_mass
 

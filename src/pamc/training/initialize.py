@@ -239,9 +239,9 @@ def starting_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Ten
     with threadpool_limits(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         kmeans.fit(z.detach().double().cpu().numpy())
-    if caught:
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         warnings.warn(
-            f"the starting embedding has fewer distinct points than the {config.n_clusters} clusters asked for",
+            f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for",
             CollapseWarning,
             stacklevel=2,
         )

@@ -8,9 +8,8 @@ from pathlib import Path
 from pamc.experiments.experiment import Cell, Row, Scope, register_experiment
 from pamc.experiments.figures import bar_groups, by, drawing, percent, save_figure, title_of, write_table
 from pamc.experiments.rows import machine_of
-from pamc.experiments.scopes import ALL_SETS, data_sets_of, methods_of, run_settings, seeds_of
+from pamc.experiments.scopes import ALL_SETS, data_sets_of, kind_of_device, methods_of, run_settings, seeds_of
 from pamc.results.table import Table, mean_std
-from pamc.runtime import resolve_device
 
 __all__ = ["cells", "render"]
 
@@ -32,7 +31,7 @@ _COLORS = {
 
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set, method and seed; those of seed 0 run alone on their device: their times count."""
-    options = {"device": resolve_device(scope.device).type, "evaluation": False, "n_inferences": 0}
+    options = {"device": kind_of_device(scope.device), "evaluation": False, "n_inferences": 0}
     return [
         Cell(
             "ablation",

@@ -13,7 +13,7 @@ from pamc.experiments.settings import quick_settings
 from pamc.models.method import METHODS
 from pamc.results.table import Table
 
-__all__ = ["DEFAULTS", "LIKE_PAMCGC", "VARIANTS", "cells", "render", "variants_of"]
+__all__ = ["DEFAULTS", "OWN_PROGRAM", "VARIANTS", "cells", "render", "variants_of"]
 
 DATA_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 _N_SEEDS = 2
@@ -31,8 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "2 dimensions": {"n_dims": 2},
     "100 dimensions": {"n_dims": 100},
 }
-# SCGC* with Table 1, so that it differs from PamCGC in the loss alone.
-LIKE_PAMCGC = "PamCGC's settings"
+# The tables give SCGC* the settings of PamCGC, from which it differs in the loss alone.
+OWN_PROGRAM = "the settings of its own program"
 # Not one cause but all of them: what a user gets who sets nothing.
 DEFAULTS = "pamc's defaults, one configuration for all data"
 _OF_A_START = tuple(VARIANTS)[:4]
@@ -70,8 +70,8 @@ def cells(scope: Scope) -> list[Cell]:
         for method in methods_of(scope, METHODS_TRIED):
             base = run_settings(scope, method, data_set)
             if method == "scgc*":
-                same = run_settings(scope, method, data_set, like_pamcgc=True)
-                found += _cells(scope, method, data_set, same, {"variant": LIKE_PAMCGC})
+                own = run_settings(scope, method, data_set, own_program=True)
+                found += _cells(scope, method, data_set, own, {"variant": OWN_PROGRAM})
             if method == "pamcgc":
                 tiny = quick_settings(method) if scope.quick else {}
                 found += _cells(scope, method, data_set, tiny, {"variant": DEFAULTS, "own_graph": True})

@@ -63,7 +63,7 @@ def cells(scope: Scope) -> list[Cell]:
             method,
             data_set,
             seed,
-            run_settings(scope, method, data_set, like_pamcgc=True, **point),
+            run_settings(scope, method, data_set, **point),
             quick=scope.quick,
         )
         for data_set in data_sets_of(scope, DATA_SETS)

@@ -17,7 +17,7 @@ from pamc.experiments.data import load, n_classes
 from pamc.experiments.experiment import Cell, Row, Scope, register_experiment
 from pamc.experiments.figures import bar_groups, by, drawing, method_color, save_figure, title_of, write_table
 from pamc.experiments.rows import machine_of
-from pamc.experiments.scopes import ALL_SETS, data_sets_of, methods_of, run_settings, seeds_of
+from pamc.experiments.scopes import ALL_SETS, data_sets_of, kind_of_device, methods_of, run_settings, seeds_of
 from pamc.experiments.tasks import TASKS, EpochWatch
 from pamc.experiments.timing import TrainingProbe, fit_cell, inference_s, release, warm_up
 from pamc.results.metrics import evaluate
@@ -33,7 +33,7 @@ _QUICK_INFERENCES = 3
 _MIB = 1 << 20
 
 # The start is not timed, and what training costs does not depend on it.
-_SHORT_START = {"pretrain_epochs": 1, "n_init": 1}
+_SHORT_START: dict[str, Any] = {"pretrain_epochs": 1, "n_init": 1}
 
 # Methods that assign once, by K-means at the end, are evaluated this often.
 _RARELY = 20
@@ -49,7 +49,7 @@ SUMS = {
 
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set, method and repeat; each must run alone on its device."""
-    device = resolve_device(scope.device).type
+    device = kind_of_device(scope.device)
     n_repeats = N_REPEATS[device]
     options = {
         "alone": True,
@@ -64,7 +64,7 @@ def cells(scope: Scope) -> list[Cell]:
             method,
             data_set,
             seed,
-            run_settings(scope, method, data_set, like_pamcgc=True, n_epochs=n_repeats, **_SHORT_START),
+            run_settings(scope, method, data_set, n_epochs=n_repeats, **_SHORT_START),
             options,
             scope.quick,
         )
@@ -197,7 +197,7 @@ def _text(values: Sequence[float], decimals: int) -> str:
     if not values:
         return "–"
     mean, std = mean_std(values)
-    return f"{mean:.{decimals}f} ± {std:.{decimals}f}"
+    return f"{mean:.{decimals}f} ± {std:.{decimals}f}" if len(values) > 1 else f"{mean:.{decimals}f}"
 
 
 def _ratios(

@@ -1,0 +1,31 @@
+"""Rows whose settings an experiment has left are not drawn."""
+
+import copy
+import json
+
+from pamc.experiments.experiment import EXPERIMENTS, Scope
+from pamc.experiments.rows import current, make_row
+
+ORIGIN = {"date": "2024-05-01T10:00:00Z", "device": "cuda:0", "environment": {}}
+
+
+def rows_of(name, **scope):
+    return [make_row(cell, ORIGIN) for cell in EXPERIMENTS[name].cells(Scope(device="cuda", **scope))]
+
+
+def test_rows_of_the_cells_as_they_are_stay():
+    for name in ("table2", "time-memory", "ablation", "edge-drop"):
+        rows = rows_of(name, seeds=2, datasets=("acm",))
+        assert current(rows, EXPERIMENTS[name].cells) == rows
+        assert {row["seed"] for row in rows} == {0, 1}
+
+
+def test_a_row_with_other_settings_goes():
+    rows = rows_of("table2", seeds=1, datasets=("acm",), methods=("pamcgc",))
+    other = copy.deepcopy(rows[0])
+    other["settings"]["tau"] = 9.0
+    key = json.loads(other["key"])
+    key[5]["tau"] = 9.0
+    other["key"] = json.dumps(key, sort_keys=True)
+    assert current([other, *rows], EXPERIMENTS["table2"].cells) == rows
+    assert current([], EXPERIMENTS["table2"].cells) == []
