@@ -100,9 +100,11 @@ def render(folder: Path) -> None:
 def _section(path: Path) -> str:
     """Return a Markdown artefact without its title, its headings one level lower.
 
-    Of the tests, which stand below the table they belong to, the notes are left out too.
+    Of the tests, which stand below the table they belong to, the notes are left out too; where there are several tables
+    of one experiment, their titles stay.
     """
-    text = path.read_text(encoding="utf-8").split("\n", 1)[1].strip()
+    title, text = path.read_text(encoding="utf-8").split("\n", 1)
+    text = f"##{title.removeprefix('#')}\n\n{text.strip()}" if path.stem.startswith("time-memory") else text.strip()
     if path.stem.endswith("-tests"):
         text = text[text.index("## ") :]
     return re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE) + "\n"
