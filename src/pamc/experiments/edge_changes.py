@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from pamc.config import GraphConfig
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preparation import fit_preparation
 from pamc.errors import ConfigError, UnknownNameError
@@ -61,7 +62,10 @@ def undirected(graph: AttributedGraph, config: Any) -> UndirectedGraph:
     features = fit_preparation(graph.features, config.preparation).apply(graph.features)
     edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbours
     if edges is None:
-        edges, own_list = knn_edges(features, config.n_neighbors, metric=config.metric), True
+        # A method without a graph gets the one that the others build.
+        graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
+        edges = knn_edges(features, graph_settings.n_neighbors, metric=graph_settings.metric)
+        own_list = True
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))
