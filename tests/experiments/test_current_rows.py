@@ -1,4 +1,4 @@
-"""Rows whose settings an experiment has left are not drawn."""
+"""Which rows of an experiment are drawn, and in which order."""
 
 import copy
 import json
@@ -29,3 +29,9 @@ def test_a_row_with_other_settings_goes():
     other["key"] = json.dumps(key, sort_keys=True)
     assert current([other, *rows], EXPERIMENTS["table2"].cells) == rows
     assert current([], EXPERIMENTS["table2"].cells) == []
+
+
+def test_rows_come_in_the_order_of_the_experiment_whatever_finished_first():
+    for name in ("edge-noise", "embeddings", "time-memory"):
+        rows = rows_of(name, seeds=2)
+        assert current(rows[::-1], EXPERIMENTS[name].cells) == rows

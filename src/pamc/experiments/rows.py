@@ -145,7 +145,7 @@ def published(rows: Sequence[Row]) -> list[Row]:
 
 
 def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
-    """Return the rows of cells that an experiment still has: none with settings that it has left.
+    """Return the rows of cells that an experiment still has, in its order: none with settings that it has left.
 
     Parameters
     ----------
@@ -156,13 +156,16 @@ def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[R
     """
     if not rows:
         return []
-    n_seeds = 1 + max(row["seed"] for row in rows)
-    names = tuple(dict.fromkeys(row["data_set"] for row in rows))
-    keys: set[str] = set()
-    for device in dict.fromkeys(str(row["device"]).split(":")[0] for row in rows):
-        scope = Scope(seeds=n_seeds, datasets=names, device=device, quick=is_quick(rows))
-        keys |= {cell.key for cell in cells(scope)}
-    return [row for row in rows if row["key"] in keys]
+    n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
+    present = dict.fromkeys(row["data_set"] for row in rows)
+    usual = dict.fromkeys(cell.data_set for cell in cells(Scope(quick=quick)))
+    names = (*(name for name in usual if name in present), *(name for name in present if name not in usual))
+    found = {row["key"]: row for row in rows}
+    keys: dict[str, None] = {}
+    for device in sorted({str(row["device"]).split(":")[0] for row in rows}):
+        scope = Scope(seeds=n_seeds, datasets=names, device=device, quick=quick)
+        keys |= dict.fromkeys(cell.key for cell in cells(scope))
+    return [found[key] for key in keys if key in found]
 
 
 def is_quick(rows: Sequence[Row]) -> bool:
