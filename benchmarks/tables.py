@@ -9,9 +9,6 @@ from typing import Any
 from benchmarks.reproduce_page import rows_of
 from benchmarks.rows import latest
 from pamc.experiments.comparison import MISSING, Comparison
-from pamc.experiments.experiment import Row
-from pamc.experiments.figures import percent
-from pamc.experiments.paper.differences import DEFAULTS
 from pamc.experiments.published import paper_figure, paper_title
 from pamc.results.table import Table, mean_std
 
@@ -62,10 +59,6 @@ def kmeans() -> str:
     return Table(["K-means, raw features", "ACC here", "ACC in the paper"], rows).markdown()
 
 
-def _default_figure(rows: list[Row], data_set: str) -> str:
-    return percent([row["values"]["last"]["acc"] for row in rows if row["data_set"] == data_set])
-
-
 def reproduce() -> str:
     """Return ACC of some systems: the paper's figure and ours at the last epoch, from the rows of both tables."""
     rows = [*rows_of("table2"), *rows_of("table3")]
@@ -78,8 +71,6 @@ def reproduce() -> str:
             printed = MISSING if paper is None else f"{paper.mean:.1f}"
             line.append(f"{printed} → {MISSING if ours is None else ours.percent()}")
         body.append(line)
-    defaults = [row for row in rows_of("differences") if row["options"]["variant"] == DEFAULTS]
-    body.append([f"PamCGC, {DEFAULTS}", *(_default_figure(defaults, data_set) for data_set in _SHOWN_SETS)])
     return Table(["ACC: paper → here", *(name.upper() for name in _SHOWN_SETS)], body).markdown()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pamc.experiments.experiment import Row
-from pamc.experiments.paper.differences import DEFAULTS
 from pamc.experiments.published import paper_figure, paper_methods, paper_title
 from pamc.models.method import METHODS
 from pamc.results.table import Table, mean_std
@@ -72,7 +71,7 @@ def _variants(others: Sequence[Row], method: str, data_set: str) -> dict[str, fl
     names = dict.fromkeys(
         row["options"]["variant"] for row in others if row["method"] == method and row["data_set"] == data_set
     )
-    found = {name: _acc(others, method, data_set, "oracle", name) for name in names if name != DEFAULTS}
+    found = {name: _acc(others, method, data_set, "oracle", name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -28,8 +28,9 @@ __all__ = [
 CHOICES = MappingProxyType(
     {
         "preparation": ("auto", "none", "scale", "standardize", "unit", "rms", "tfidf"),
-        "metric": ("euclidean", "cosine"),
-        "start": ("propagated_svd", "autoencoder"),
+        "metric": ("auto", "euclidean", "cosine"),
+        "graph_trust": ("auto", "always"),
+        "start": ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"),
         "proxy": ("eq2", "eq6"),
         "meta_assignment": ("hard", "soft", "soft_detached"),
         "self_edges": ("drop", "keep"),
@@ -54,7 +55,7 @@ def _check_number(name: str, value: object, *, positive: bool) -> None:
 
 
 # Settings that may be None, and numbers that must be above 0; every other number may be 0.
-_OPTIONAL = ("max_positives", "chunk_size")
+_OPTIONAL = ("max_positives", "chunk_size", "n_dims")
 _POSITIVE = ("tau", "eta", "lr", "pretrain_lr", "embedding_scale")
 
 
@@ -158,7 +159,8 @@ class GraphConfig(MethodConfig):
     Parameters
     ----------
     n_neighbors, metric
-        Of the kNN graph that is built when no graph is given.
+        Of the kNN graph that is built when no graph is given. "auto" is the angle in the 50 leading directions of the
+        features; "euclidean" and "cosine" compare the features themselves.
     """
 
     n_neighbors: int = 10
@@ -217,7 +219,11 @@ class FitConfig(GraphConfig, AssigningConfig):
     kl_reduction
         "mean" (divided by N) or "sum" (Eq 11 to the letter).
     n_neighbors, metric
-        Of the kNN graph that is built when no graph is given.
+        Of the kNN graph that is built when no graph is given. "auto" is the angle in the 50 leading directions of the
+        features; "euclidean" and "cosine" compare the features themselves.
+    graph_trust
+        With start "consensus": "auto" leaves out the graph or the features where the two have nothing to do with each
+        other, "always" uses both.
     n_hops
         Order of the cumulative influence γ = Σ_r Ā^r.
     max_positives
@@ -225,13 +231,17 @@ class FitConfig(GraphConfig, AssigningConfig):
     preparation
         How features are prepared; "auto" decides from the data.
     hidden, n_dims
-        Sizes of the encoder's hidden layers and of the embedding z.
+        Sizes of the encoder's hidden layers and of the embedding z. None is 10 for start "autoencoder", as in the
+        paper, and else two dimensions per cluster, at most 32.
     start
-        How the encoder gets its first weights: "propagated_svd" fits it to a truncated SVD of the features propagated
-        over the graph; "autoencoder" trains it to reconstruct the features, as in the paper.
+        How the encoder gets its first weights, and the clusters their first centers. "consensus" fits it to the
+        features smoothed over the graph and takes the clusters that many quick clusterings agree on; "propagated_svd"
+        fits it to a truncated SVD of Ã²X; "propagated_autoencoder" trains it to reconstruct Ã²X; "spectral" trains it
+        to bring neighbors together and to keep the directions of z apart; "autoencoder" trains it to reconstruct the
+        features, as in the paper.
     embedding_scale
-        Length of a row of z after a "propagated_svd" start. The kernel of Eq 9 has width 1, so this decides how sharp
-        the first assignment is.
+        Length of a row of z after a start other than "autoencoder". The kernel of Eq 9 has width 1, so this decides how
+        sharp the first assignment is.
     pretrain_epochs, pretrain_lr, batch_size
         Of the start.
     n_init
@@ -248,23 +258,24 @@ class FitConfig(GraphConfig, AssigningConfig):
 
     n_clusters: int = 8
     alpha: float = 1.0
-    beta: float = 1.0
-    tau: float = 1.0
+    beta: float = 5.0
+    tau: float = 0.5
     eta: float = 1.0
     proxy: str = "eq2"
     meta_assignment: str = "hard"
     self_edges: str = "drop"
     kl_reduction: str = "mean"
     n_neighbors: int = 10
-    metric: str = "euclidean"
+    metric: str = "auto"
+    graph_trust: str = "auto"
     n_hops: int = 2
     max_positives: int | None = None
     preparation: str = "auto"
     hidden: tuple[int, ...] = (500, 500, 2000)
-    n_dims: int = 10
-    start: str = "propagated_svd"
+    n_dims: int | None = None
+    start: str = "consensus"
     embedding_scale: float = 8.0
-    pretrain_epochs: int = 60
+    pretrain_epochs: int = 30
     pretrain_lr: float = 1e-3
     batch_size: int = 256
     n_init: int = 20
@@ -297,6 +308,9 @@ _RATES = ("lr", "pretrain_lr")
 
 _PAPER = FitConfig(
     preparation="none",
+    metric="euclidean",
+    graph_trust="always",
+    n_dims=10,
     start="autoencoder",
     pretrain_epochs=30,
     lr=1e-3,

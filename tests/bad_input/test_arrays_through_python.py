@@ -179,7 +179,13 @@ def test_raw_features_beyond_single_precision_stop_before_the_first_epoch():
 
 def test_a_rate_far_too_large_collapses_with_a_warning():
     with pytest.warns(CollapseWarning, match="1 of 3 clusters have members"):
-        model(lr=1e6).fit(X)
+        model(lr=1e6, start="autoencoder").fit(X)
+
+
+def test_a_start_that_found_clusters_keeps_them_at_any_rate():
+    with pytest.warns(CollapseWarning, match="the clusters of the start are returned"):
+        kept = model(lr=1e6).fit(X)
+    assert set(kept.labels_) == {0, 1, 2}
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,8 @@ def test_unit_rows_have_length_one_and_zero_rows_stay_zero(make):
         (sp.csr_matrix((4, 4)), "tfidf"),
         (sp.csr_matrix(-np.eye(4)), "unit"),
         (np.zeros((4, 4)), "standardize"),
-        (np.eye(4) - 0.5, "standardize"),
+        (np.eye(4) - 0.5, "scale"),
+        (np.array([[20.0, -3e4], [40.0, 5e4]]), "standardize"),
         (np.eye(4), "scale"),
     ],
 )

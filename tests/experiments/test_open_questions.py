@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from pamc import PamCGC
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
@@ -67,9 +68,16 @@ def test_each_pair_is_kept_once_and_the_graph_stays_the_same(weighted, both_dire
 
 def test_without_edges_the_graph_is_the_one_that_a_fit_would_build():
     graph = graph_of().without_edges()
-    once = undirected(graph, CONFIG)
+    once = undirected(graph, CONFIG.with_(metric="euclidean"))
     edges = knn_edges(graph.features, 4)
     assert abs(once.adjacency - build_adjacency(edges, n_nodes=120, expect_directed=True)).nnz == 0
+
+
+def test_without_edges_and_settings_it_is_the_graph_of_the_default():
+    graph = graph_of().without_edges()
+    model = PamCGC(4, n_neighbors=CONFIG.n_neighbors, n_epochs=0, pretrain_epochs=1, hidden=(4,), random_state=5)
+    n_edges = model.fit(graph.features)._fit_result.facts["n_edges"]
+    assert undirected(graph, CONFIG, seed=5).pairs.shape[1] == n_edges
 
 
 @pytest.mark.parametrize("rule", RULES)

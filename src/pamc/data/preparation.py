@@ -60,17 +60,16 @@ class Preparation:
 def decide_preparation(features: Features) -> str:
     """Return the kind of preparation that fits the data.
 
-    Sparse and nowhere negative: counts or a bag of words, "tfidf". Dense, nowhere negative and with columns of one
-    order of magnitude: pixels or shares, "scale". Anything else is taken for columns in units of their own:
-    "standardize".
+    Sparse and nowhere negative: counts or a bag of words, "tfidf". Dense, with columns of one order of magnitude:
+    pixels, shares, or columns that somebody has scaled already, "scale", which leaves their proportions alone. Anything
+    else is taken for columns in units of their own: "standardize".
     """
     if not isinstance(features, np.ndarray):
         return "tfidf" if features.nnz == 0 or features.data.min() >= 0 else "unit"
-    if features.min() < 0:
-        return "standardize"
-    largest = features.max(axis=0)
+    largest = np.abs(features).max(axis=0)
     largest = largest[largest > 0]
-    one_unit = len(largest) > 0 and float(largest.max()) <= _SAME_UNIT * float(np.median(largest))
+    # Not the least: a pixel in the corner may be dark in all images but one.
+    one_unit = len(largest) > 0 and largest.max() <= _SAME_UNIT * np.quantile(largest, 0.25, method="lower")
     return "scale" if one_unit else "standardize"
 
 
@@ -79,7 +78,7 @@ def fit_preparation(features: Features, kind: str = "auto") -> Preparation:
 
     Examples
     --------
-    >>> rows = np.array([[1.0, -10.0], [3.0, 10.0]])
+    >>> rows = np.array([[1.0, -1000.0], [3.0, 1000.0]])
     >>> preparation = fit_preparation(rows)
     >>> preparation.kind, preparation.apply(rows).tolist()
     ('standardize', [[-1.0, -1.0], [1.0, 1.0]])

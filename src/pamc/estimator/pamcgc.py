@@ -38,8 +38,10 @@ class PamCGC(RowClusterer):
         Whether the clustering term is divided by the number of rows.
     n_neighbors : int, default=10
         Neighbors per row in the kNN graph that is built when no graph is given.
-    metric : {"euclidean", "cosine"}, default="euclidean"
-        Of the kNN graph.
+    metric : {"auto", "euclidean", "cosine"}, default="auto"
+        Of the kNN graph; "auto" is the angle in the 50 leading directions of the features.
+    graph_trust : {"auto", "always"}, default="auto"
+        "auto" leaves out the graph or the features where the two have nothing to do with each other.
     n_hops : int, default=2
         Order of the cumulative influence that makes the positives.
     max_positives : int, default=None
@@ -48,14 +50,15 @@ class PamCGC(RowClusterer):
         How features are prepared; "auto" decides from the data.
     hidden : tuple of int, default=(500, 500, 2000)
         Sizes of the encoder's hidden layers.
-    n_dims : int, default=10
-        Size of the embedding.
-    start : {"propagated_svd", "autoencoder"}, default="propagated_svd"
-        How the encoder gets its first weights: fitted to a truncated SVD of the features propagated over the graph, or
-        trained to reconstruct the features, as in the paper.
+    n_dims : int, default=None
+        Size of the embedding; None is two per cluster, at most 32.
+    start : {"consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"}, default="consensus"
+        How the encoder gets its first weights and the clusters their first centers: from the clusters that many quick
+        clusterings of the smoothed features agree on, from a truncated SVD of the propagated features, from
+        reconstructing those, from a spectral contrast, or from reconstructing the features, as in the paper.
     embedding_scale : float, default=8.0
-        Length of a row of z after a "propagated_svd" start: how sharp the first assignment is.
-    pretrain_epochs, pretrain_lr, batch_size : int, float, int, default=60, 1e-3, 256
+        Length of a row of z after a start other than "autoencoder": how sharp the first assignment is.
+    pretrain_epochs, pretrain_lr, batch_size : int, float, int, default=30, 1e-3, 256
         Of the start.
     n_init : int, default=20
         K-means starts for the centers.
@@ -97,7 +100,8 @@ class PamCGC(RowClusterer):
     n_iter_ : int
         Epochs run.
     scores_ : dict
-        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding.
+        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding, `objective`, the
+        loss of the last epoch, comparable between fits that lost different numbers of clusters.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
@@ -118,23 +122,24 @@ class PamCGC(RowClusterer):
         n_clusters: int = 8,
         *,
         alpha: float = 1.0,
-        beta: float = 1.0,
-        tau: float = 1.0,
+        beta: float = 5.0,
+        tau: float = 0.5,
         eta: float = 1.0,
         proxy: str = "eq2",
         meta_assignment: str = "hard",
         self_edges: str = "drop",
         kl_reduction: str = "mean",
         n_neighbors: int = 10,
-        metric: str = "euclidean",
+        metric: str = "auto",
+        graph_trust: str = "auto",
         n_hops: int = 2,
         max_positives: int | None = None,
         preparation: str = "auto",
         hidden: tuple[int, ...] = (500, 500, 2000),
-        n_dims: int = 10,
-        start: str = "propagated_svd",
+        n_dims: int | None = None,
+        start: str = "consensus",
         embedding_scale: float = 8.0,
-        pretrain_epochs: int = 60,
+        pretrain_epochs: int = 30,
         pretrain_lr: float = 1e-3,
         batch_size: int = 256,
         n_init: int = 20,
@@ -160,6 +165,7 @@ class PamCGC(RowClusterer):
         self.kl_reduction = kl_reduction
         self.n_neighbors = n_neighbors
         self.metric = metric
+        self.graph_trust = graph_trust
         self.n_hops = n_hops
         self.max_positives = max_positives
         self.preparation = preparation

@@ -16,8 +16,8 @@ from pamc.data.preparation import fit_preparation
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import influence
-from pamc.graph.knn import knn_edges
 from pamc.runtime import seed_for
+from pamc.training.graphs import neighbor_edges
 
 __all__ = ["RULES", "UndirectedGraph", "drop_edges", "drop_order", "rewire_edges", "undirected"]
 
@@ -57,15 +57,14 @@ class UndirectedGraph(NamedTuple):
         return np.asarray(edges)
 
 
-def undirected(graph: AttributedGraph, config: Any) -> UndirectedGraph:
+def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> UndirectedGraph:
     """Return a graph with each pair of neighbors once; without edges, with the kNN graph that a fit would build."""
     features = fit_preparation(graph.features, config.preparation).apply(graph.features)
     edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbours
     if edges is None:
         # A method without a graph gets the one that the others build.
         graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
-        edges = knn_edges(features, graph_settings.n_neighbors, metric=graph_settings.metric)
-        own_list = True
+        edges, own_list = neighbor_edges(features, graph_settings, seed=seed), True
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))

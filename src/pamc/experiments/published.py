@@ -1,4 +1,4 @@
-"""What the paper prints in its Tables 2 and 3, read from `paper_tables.toml`."""
+"""What the paper prints in its Tables 2 and 3, and what other programs reach: `paper_tables.toml`, `rivals.toml`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["METRICS", "PaperFigure", "paper_decimals", "paper_figure", "paper_methods", "paper_sets", "paper_title"]
+__all__ = [
+    "METRICS",
+    "PaperFigure",
+    "paper_decimals",
+    "paper_figure",
+    "paper_methods",
+    "paper_sets",
+    "paper_title",
+    "rival_figure",
+]
 
 METRICS = ("acc", "nmi", "ari", "f1")
 _TABLES = ("table2", "table3")
@@ -37,9 +46,9 @@ class PaperFigure:
         return f"{self.mean:.{self.decimals}f} ± {self.std:.{self.decimals}f}" + ("†" if self.hidden else "")
 
 
-@lru_cache(maxsize=1)
-def _document() -> dict[str, Any]:
-    text = resources.files("pamc.experiments").joinpath("paper_tables.toml").read_text(encoding="utf-8")
+@lru_cache(maxsize=2)
+def _document(name: str = "paper_tables") -> dict[str, Any]:
+    text = resources.files("pamc.experiments").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
@@ -95,3 +104,15 @@ def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
             mean, std = row[metric]
             return PaperFigure(mean, std, paper_decimals(table), bool(row.get("hidden", False)))
     return None
+
+
+def rival_figure(data_set: str, metric: str) -> str:
+    """Return the best label-free figure of another program, in percent, with its name; "–" where none is known.
+
+    Examples
+    --------
+    >>> rival_figure("acm", "acc"), rival_figure("digits", "acc")
+    ('93.6 (MS2CAG)', '–')
+    """
+    found = _document("rivals").get(data_set, {}).get(metric)
+    return "–" if found is None else f"{found[0]:.1f} ({found[1]})"

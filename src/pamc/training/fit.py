@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,25 +17,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pamc.config import MethodConfig
-from pamc.data.attributed_graph import AttributedGraph, Features
+from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
-from pamc.errors import ConfigError, DataError, DataWarning
-from pamc.graph.adjacency import Adjacency, build_adjacency
-from pamc.graph.influence import positive_pairs
-from pamc.graph.knn import knn_edges
-from pamc.graph.pairs import PositivePairs
+from pamc.errors import CollapseWarning, ConfigError
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
 from pamc.models.base import Model
 from pamc.models.method import METHODS, AnyModel, BuildInput, Method
 from pamc.models.rows import FeatureRows
-from pamc.ops.scores import modularity, silhouette
+from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.runtime import resolve_dtype
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
 from pamc.training.engine import encode_rows
-from pamc.training.initialize import STARTS, StartInput, align_clusters, load_sdcn_weights, starting_centers
+from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
+from pamc.training.initialize import (
+    Started,
+    StartInput,
+    align_clusters,
+    load_sdcn_weights,
+    mean_centers,
+    starting_centers,
+)
 from pamc.training.progress import Progress, SilentProgress
+from pamc.training.starts import STARTS
 from pamc.training.trainer import EpochRecord, train
 
 __all__ = ["Fit", "OnEpoch", "assign_rows", "fit_method"]
@@ -46,6 +53,9 @@ _N_SHOWN = 5
 
 # Rows that are labeled at a time: bounded memory, the encoder's full speed.
 _LABELED_AT_A_TIME = 16384
+
+# The size of the embedding where none is asked for.
+_DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
 
 # The silhouette compares all pairs of rows: it is taken over a sample of this many.
 _SILHOUETTE_ROWS = 2000
@@ -72,7 +82,8 @@ class Fit:
     seconds
         Wall-clock time by phase.
     scores
-        Label-free scores: `modularity` of the labels on the graph, where there is one, `silhouette` of the embedding.
+        Label-free scores: `modularity` of the labels on the graph, where there is one, `silhouette` of the embedding,
+        `objective`: the loss of the last epoch, comparable between fits that lost different numbers of clusters.
     facts
         What was found or decided on the way, in plain values.
     warnings
@@ -156,6 +167,7 @@ def fit_method(
         Watches training; nothing it does reaches the fit.
     """
     method = METHODS[name]
+    config = _with_dims(config)
     clock = _Clock(progress or SilentProgress())
     dtype = resolve_dtype(config.precision)
     check_enough_rows(graph.features, config.n_clusters, distinct=method.uses_features or graph.edges is None)
@@ -171,8 +183,8 @@ def fit_method(
         preparation = fit_preparation(graph.features, config.preparation)
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
-        adjacency = _adjacency(method, graph, features, config)
-        pairs, kept_influence = _positives(adjacency, config, device, dtype)
+        adjacency, evidence = graph_and_evidence(method, graph, features, config, seed=seed)
+        pairs, kept_influence = positives(adjacency, config, device, dtype)
 
     rows = FeatureRows(features, device=device, dtype=dtype, sparse=False if encoder is not None else None)
     given = BuildInput(
@@ -187,19 +199,14 @@ def fit_method(
         known_labels=None if known_labels is None else torch.from_numpy(known_labels).to(device),
     )
     with clock.timed("start"):
-        given, kept = _started(method, given, rows, features, clock.progress, own=encoder, pretrained=pretrained)
+        start = StartInput(rows, features, adjacency, evidence, config, seed, clock.progress)
+        given, started = _started(method, given, start, own=encoder, pretrained=pretrained)
     with clock.phase("centers"):
-        given = _with_centers(method, given, rows, known_labels)
+        given = _with_centers(given, rows, known_labels, started)
         model = method.build(given)
 
-    history: list[EpochRecord] = []
-    n_epochs = getattr(config, "n_epochs", 0)
-    with clock.timed("training"), clock.progress.phase("training", n_epochs) as phase:
-        for record in _train(model, rows, config, n_epochs=n_epochs, lr=getattr(config, "lr", 0.0), seed=seed):
-            history.append(record)
-            phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
-            if on_epoch is not None:
-                on_epoch(record.epoch, _labels_of(record, model, rows, config, seed))
+    with clock.timed("training"):
+        history, remedy = _trained(model, rows, config, started, clock.progress, seed=seed, on_epoch=on_epoch)
 
     with clock.phase("labels"):
         z, q, centers = _read(model, rows, config, seed=seed)
@@ -208,6 +215,7 @@ def fit_method(
         labels = final.cpu().numpy()
         scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
+        scores |= _objective(history, config)
     return Fit(
         method=name,
         config=config,
@@ -227,11 +235,13 @@ def fit_method(
         scores=scores,
         facts={
             "preparation": preparation.kind,
-            "graph": _kind_of_graph(method, graph),
+            "graph": kind_of_graph(method, graph),
             "n_edges": 0 if adjacency is None else int(adjacency.nnz // 2),
             "n_positive_pairs": 0 if (used := getattr(model, "pairs", None)) is None else used.n_pairs,
             "kept_influence": kept_influence,
-            "start_kept": kept,
+            "start_kept": started is not None and started.kept,
+            **({} if started is None else started.facts),
+            "remedy": remedy,
         },
     )
 
@@ -245,80 +255,55 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
-def _kind_of_graph(method: Method, graph: AttributedGraph) -> str:
-    if not method.uses_graph:
-        return "not used"
-    return "given" if graph.edges is not None else "knn"
-
-
-def _adjacency(method: Method, graph: AttributedGraph, features: Features, config: Any) -> Adjacency | None:
-    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given."""
-    edges, weight = graph.edges, graph.edge_weight
-    if not method.uses_graph:
-        if edges is None:
-            return None
-        warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
-    elif not method.uses_features and edges is not None:
-        warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
-    if edges is None:
-        edges = knn_edges(features, config.n_neighbors, metric=config.metric)
-    own_list = graph.edges is None or graph.edges_are_neighbours
-    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
-    if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
-        raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
-    return adjacency
-
-
-def _positives(
-    adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
-) -> tuple[PositivePairs | None, float]:
-    """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
-    if adjacency is None or "n_hops" not in config.names():
-        return None, 1.0
-    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
-    return pairs.to(device=device), report.kept_mass
+def _with_dims(config: Any) -> Any:
+    """Return the settings with a size of the embedding: where none is asked for, it follows from start and clusters."""
+    if "n_dims" not in config.names() or config.n_dims is not None:
+        return config
+    follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
+    return config.with_(n_dims=_PAPER_DIMS if config.start == "autoencoder" else follows)
 
 
 def _started(
-    method: Method,
-    given: BuildInput,
-    rows: FeatureRows,
-    features: Features,
-    progress: Progress,
-    *,
-    own: nn.Module | None,
-    pretrained: str | None,
-) -> tuple[BuildInput, bool]:
+    method: Method, given: BuildInput, start_input: StartInput, *, own: nn.Module | None, pretrained: str | None
+) -> tuple[BuildInput, Started | None]:
     """Return the input with the encoder of the start, or with the model of the method's own pre-training.
 
-    And whether the start was kept from an earlier fit.
+    And what the start left, where there was one.
     """
     config, start = given.config, method.start_of(given.config)
     if own is not None:
-        return replace(given, encoder=own.to(device=given.device, dtype=given.dtype)), False
-    if pretrained is not None:
+        return replace(given, encoder=own.to(device=given.device, dtype=given.dtype)), None
+    if start is not None or pretrained is not None:
         if start is None:
             raise ConfigError(f"{method.title} has no autoencoder: pretrained must be None")
-        started = load_sdcn_weights(pretrained, rows, config)
-        return replace(given, encoder=started.encoder, decoder=started.decoder), False
-    if start is not None:
-        started = STARTS[start](StartInput(rows, features, given.adjacency, config, given.seed, progress))
-        return replace(given, encoder=started.encoder, decoder=started.decoder), started.kept
+        if pretrained is not None:
+            started = load_sdcn_weights(pretrained, start_input.rows, config)
+        else:
+            started = STARTS[start](start_input)
+        return replace(given, encoder=started.encoder, decoder=started.decoder), started
     if method.pretrain is not None:
         model = method.pretrain(given)
-        with progress.phase("pre-training", config.pretrain_epochs) as phase:
+        with start_input.progress.phase("pre-training", config.pretrain_epochs) as phase:
             for record in _train(
-                model, rows, config, n_epochs=config.pretrain_epochs, lr=config.pretrain_lr, seed=given.seed
+                model,
+                start_input.rows,
+                config,
+                n_epochs=config.pretrain_epochs,
+                lr=config.pretrain_lr,
+                seed=given.seed,
             ):
                 phase.advance(loss=record.values["loss"])
-        return replace(given, pretrained=model), False
-    return given, False
+        return replace(given, pretrained=model), None
+    return given, None
 
 
 def _with_centers(
-    method: Method, given: BuildInput, rows: FeatureRows, known_labels: NDArray[np.int64] | None
+    given: BuildInput, rows: FeatureRows, known_labels: NDArray[np.int64] | None, started: Started | None
 ) -> BuildInput:
-    """Return the input with K-means centers of the embedding so far, where there is one and training starts from it."""
+    """Return the input with centers in the embedding so far, where there is one and training starts from it.
+
+    They are the means of the clusters that the start found, or of K-means.
+    """
     config = given.config
     if "n_epochs" not in config.names():
         return given
@@ -332,10 +317,66 @@ def _with_centers(
     else:
         return given
     check_embedding(z, given.n_nodes, "before the first epoch", "A smaller pretrain_lr, or preparation='auto',")
-    centers, labels = starting_centers(z, config, seed=given.seed)
+    if started is not None and started.labels is not None:
+        labels = started.labels
+        centers = mean_centers(z, labels, config.n_clusters)
+    if started is None or started.labels is None or _leaves_empty(z, centers):
+        centers, labels = starting_centers(z, config, seed=given.seed)
     if known_labels is not None:
         centers = align_clusters(centers, labels, known_labels)
     return replace(given, centers=centers)
+
+
+def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
+    """Return whether some center is the nearest of no row: the encoder could not learn where the start put it."""
+    return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
+
+
+def _trained(
+    model: AnyModel,
+    rows: FeatureRows,
+    config: Any,
+    started: Started | None,
+    progress: Progress,
+    *,
+    seed: int,
+    on_epoch: OnEpoch | None,
+) -> tuple[list[EpochRecord], str | None]:
+    """Train the model; return the records of the epochs, and the remedy that a lost cluster needed.
+
+    A start that comes with clusters can be gone back to: where training empties one of them, it begins again at a tenth
+    of the rate, and where that does not help either the start is the answer.
+    """
+    n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
+    guarded = started is not None and started.labels is not None and n_epochs > 0
+    before = copy.deepcopy(model.state_dict()) if guarded else None
+    present = _n_clusters_present(model, rows, config, 0) if guarded else 0
+    for rate, remedy in ((lr, None), (lr / 10, "a tenth of the learning rate")):
+        history: list[EpochRecord] = []
+        with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for record in _train(model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed):
+                history.append(record)
+                phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
+                if on_epoch is not None:
+                    on_epoch(record.epoch, _labels_of(record, model, rows, config, seed))
+        if before is None or _n_clusters_present(model, rows, config, len(history)) >= present:
+            for warning in caught:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            return history, remedy
+        model.load_state_dict(before)
+    warnings.warn(
+        "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned",
+        CollapseWarning,
+        stacklevel=3,
+    )
+    return history, "the clusters of the start"
+
+
+def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> int:
+    _, q, _ = _read(model, rows, config, seed=0)
+    check_embedding(q, len(rows), f"after epoch {n_epochs_run}", "A smaller lr")
+    return int(torch.unique(q.argmax(dim=1)).numel())
 
 
 def _train(
@@ -375,6 +416,16 @@ def _labels_of(
         return result
 
     return labels
+
+
+def _objective(history: list[EpochRecord], config: Any) -> dict[str, float]:
+    """Return Eq 12 of the last epoch in a form that can be compared between fits: a lost cluster does not lower it."""
+    values = history[-1].values if history else {}
+    if not values.keys() >= {"positive", "proxy", "kl", "n_nonempty"}:
+        return {}
+    proxy = comparable_proxy(values["proxy"], int(values["n_nonempty"]))
+    value = config.alpha * (values["positive"] + proxy) + config.beta * values["kl"]
+    return {"objective": value} if math.isfinite(value) else {}
 
 
 def _by_name(history: list[EpochRecord]) -> dict[str, list[float]]:

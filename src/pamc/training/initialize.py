@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor, nn
+from torch import Tensor
 
 from pamc.config import MethodConfig
 from pamc.data.attributed_graph import Features
 from pamc.errors import CollapseWarning, ModelFileError
-from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
-from pamc.models.layers import MLP, Autoencoder
+from pamc.graph.adjacency import Adjacency
+from pamc.models.layers import MLP
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
 from pamc.runtime import generator, resolve_dtype, seed_for
-from pamc.training.kept_starts import keep_start, kept_start
+from pamc.training.consensus import Evidence
 from pamc.training.progress import Progress
 
 __all__ = [
@@ -30,9 +31,8 @@ __all__ = [
     "StartInput",
     "Started",
     "align_clusters",
-    "fit_propagated_svd",
     "load_sdcn_weights",
-    "pretrain_autoencoder",
+    "mean_centers",
     "starting_centers",
 ]
 
@@ -53,6 +53,8 @@ class StartInput:
         The same, whole.
     adjacency
         (N, N) symmetric weights; None for a method without a graph.
+    evidence
+        What was found of features and graph; None where nothing was asked.
     config, seed, progress
         Settings, the source of randomness, and where to show how it goes.
     """
@@ -60,128 +62,36 @@ class StartInput:
     rows: FeatureRows
     features: Features
     adjacency: Adjacency | None
+    evidence: Evidence | None
     config: Any
     seed: int
     progress: Progress
 
 
 class Started(NamedTuple):
-    """What a start leaves: encoder, decoder where it is an autoencoder, and whether both are of an earlier fit."""
+    """What a start leaves.
+
+    Parameters
+    ----------
+    encoder, decoder
+        Networks; a decoder only where the start is an autoencoder.
+    kept
+        Whether both are of an earlier fit.
+    labels
+        (N,) clusters that the start found; None leaves them to K-means of the embedding.
+    facts
+        What it decided, in plain values.
+    """
 
     encoder: MLP
     decoder: MLP | None = None
     kept: bool = False
+    labels: NDArray[np.int64] | None = None
+    facts: Mapping[str, object] = MappingProxyType({})
 
 
 Start: TypeAlias = Callable[[StartInput], Started]
 STARTS: Registry[Start] = Registry("start")
-
-
-@STARTS.register("autoencoder")
-def pretrain_autoencoder(given: StartInput) -> Started:
-    """Return encoder and decoder of an autoencoder trained to reconstruct the rows.
-
-    As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; the sizes, the rate
-    and the number of epochs are settings.
-    """
-    config, rows = given.config, given.rows
-    autoencoder = Autoencoder(
-        rows.n_features,
-        config.hidden,
-        config.n_dims,
-        generator=generator(given.seed, "weights"),
-        dtype=resolve_dtype(config.precision),
-    ).to(rows.device)
-    path, weights = kept_start(given.features, config, seed=given.seed, device=rows.device)
-    if weights is not None:
-        autoencoder.load_state_dict(weights)
-        return Started(autoencoder.encoder, autoencoder.decoder, kept=True)
-
-    def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
-        x = rows.dense_batch(batch)
-        return _mean_squared(autoencoder(x)[0] - x)
-
-    _fit_batches(autoencoder, reconstruction_error, given)
-    keep_start(path, autoencoder.state_dict())
-    return Started(autoencoder.encoder, autoencoder.decoder)
-
-
-@STARTS.register("propagated_svd")
-def fit_propagated_svd(given: StartInput) -> Started:
-    """Return an encoder fitted to a truncated SVD of the features propagated twice over the graph.
-
-    The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
-    like. Departure from the paper, whose start sees features only. O(E·d + N·d·n_dims) time.
-    """
-    config, rows = given.config, given.rows
-    encoder = MLP(
-        (rows.n_features, *config.hidden, config.n_dims),
-        generator=generator(given.seed, "weights"),
-        dtype=resolve_dtype(config.precision),
-    ).to(rows.device)
-    target = torch.from_numpy(_propagated_svd(given)).to(device=rows.device, dtype=resolve_dtype(config.precision))
-
-    def distance_to_target(batch: NDArray[np.int64]) -> Tensor:
-        return _mean_squared(encoder(rows.dense_batch(batch)) - target[torch.from_numpy(batch)])
-
-    _fit_batches(encoder, distance_to_target, given)
-    with torch.no_grad():
-        last: Any = encoder.layers[-1]
-        last.weight *= config.embedding_scale
-        last.bias *= config.embedding_scale
-    return Started(encoder)
-
-
-def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
-    """Return (N, n_dims) rows of length 1: the leading directions of Ã²X, Ã the symmetrically normalized adjacency.
-
-    Fewer features than dimensions leave room: one further column gets the typical length of a row before all rows are
-    scaled to length 1, so that rows which differ in length alone stay apart.
-    """
-    from sklearn.decomposition import TruncatedSVD
-    from threadpoolctl import threadpool_limits
-
-    adjacency: Any = given.adjacency
-    smoothing = symmetric_normalize(with_self_loops(adjacency))
-    propagated = smoothing @ (smoothing @ given.features)
-    n_nodes, n_features = propagated.shape
-    n_dims = given.config.n_dims
-    target = np.zeros((n_nodes, n_dims))
-    rank = min(n_dims, n_features, n_nodes)
-    if n_features == 1:
-        target[:, :1] = propagated if isinstance(propagated, np.ndarray) else propagated.toarray()
-    else:
-        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
-        with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
-            target[:, :rank] = svd.fit_transform(propagated)
-    if rank < n_dims:
-        target[:, rank] = np.sqrt(np.square(target).sum(axis=1).mean())
-    lengths = np.linalg.norm(target, axis=1, keepdims=True)
-    unit: NDArray[np.floating] = np.divide(target, lengths, out=np.zeros_like(target), where=lengths > 0)
-    return unit
-
-
-def _fit_batches(module: nn.Module, error: Callable[[NDArray[np.int64]], Tensor], given: StartInput) -> None:
-    """Minimize the error of batches of rows in random order by Adam."""
-    config = given.config
-    optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True)
-    order = np.random.default_rng(seed_for(given.seed, "row order"))
-    with given.progress.phase("pre-training", config.pretrain_epochs) as phase:
-        for _ in range(config.pretrain_epochs):
-            rows = order.permutation(len(given.rows))
-            losses = []
-            for start in range(0, len(rows), config.batch_size):
-                loss = error(rows[start : start + config.batch_size])
-                optimizer.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss)
-                optimizer.step()
-                losses.append(loss.detach())
-            phase.advance(error=float(torch.stack(losses).mean()))
-    given.rows.release_batches()
-
-
-def _mean_squared(difference: Tensor) -> Tensor:
-    return difference.square().mean(dim=1).mean()
 
 
 def load_sdcn_weights(path: str | Path, rows: FeatureRows, config: Any) -> Started:
@@ -247,6 +157,13 @@ def starting_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Ten
         )
     centers = torch.from_numpy(kmeans.cluster_centers_).to(device=z.device, dtype=z.dtype)
     return centers, kmeans.labels_.astype(np.int64)
+
+
+def mean_centers(z: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor:
+    """Return (C, n_dims) the mean of z (N, n_dims) over each cluster; that of an empty cluster is the mean of all."""
+    rows = z.detach().double().cpu().numpy()
+    means = [rows[labels == c].mean(axis=0) if (labels == c).any() else rows.mean(axis=0) for c in range(n_clusters)]
+    return torch.from_numpy(np.stack(means)).to(device=z.device, dtype=z.dtype)
 
 
 def align_clusters(centers: Tensor, labels: NDArray[np.int64], known_labels: NDArray[np.int64]) -> Tensor:

@@ -9,11 +9,10 @@ from typing import Any
 from pamc.experiments.experiment import Cell, Row, Scope, register_experiment
 from pamc.experiments.figures import by, percent, title_of, write_table
 from pamc.experiments.scopes import data_sets_of, methods_of, run_settings, seeds_of
-from pamc.experiments.settings import quick_settings
 from pamc.models.method import METHODS
 from pamc.results.table import Table
 
-__all__ = ["DEFAULTS", "OWN_PROGRAM", "RELEASED", "VARIANTS", "cells", "render", "variants_of"]
+__all__ = ["OWN_PROGRAM", "RELEASED", "VARIANTS", "cells", "render", "variants_of"]
 
 DATA_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 _N_SEEDS = 2
@@ -34,8 +33,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 # The tables give SCGC* the settings of PamCGC, from which it differs in the loss alone.
 OWN_PROGRAM = "the settings of its own program"
 RELEASED = "Eq 6 and self-edges, as in the released program"
-# Not one cause but all of them: what a user gets who sets nothing.
-DEFAULTS = "pamc's defaults, one configuration for all data"
 _OF_A_START = tuple(VARIANTS)[:4]
 _OF_A_NETWORK = ("features as they are", "rows of unit length", "tf-idf", "30 epochs of training")
 _OF_A_DECOMPOSITION = ("2 dimensions", "100 dimensions")
@@ -76,8 +73,6 @@ def cells(scope: Scope) -> list[Cell]:
             if method == "pamcgc":
                 released = run_settings(scope, method, data_set, proxy="eq6", self_edges="keep")
                 found += _cells(scope, method, data_set, released, {"variant": RELEASED})
-                tiny = quick_settings(method) if scope.quick else {}
-                found += _cells(scope, method, data_set, tiny, {"variant": DEFAULTS, "own_graph": True})
             for variant in variants_of(method)[: 1 if scope.quick else None]:
                 changes = VARIANTS[variant]
                 settings = run_settings(scope, method, data_set, **changes)

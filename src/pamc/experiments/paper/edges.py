@@ -63,7 +63,7 @@ def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
     """
     graph, resolved, options = load(cell.data_set, cell.quick), resolve_device(device), cell.options
     config = METHODS[cell.method].config(**{"n_clusters": n_classes(graph), **cell.settings})
-    given = undirected(graph, config)
+    given = undirected(graph, config, seed=cell.seed)
     if options["rule"] == "rewire":
         changed = rewire_edges(given, options["share"], seed=cell.seed)
     else:

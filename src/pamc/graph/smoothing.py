@@ -1,0 +1,116 @@
+"""Features in few directions, smoothed over a graph: the spaces in which neighbors are sought and clusters start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import Features
+from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
+
+__all__ = ["N_DIRECTIONS", "Floats", "embedding", "leading_directions", "on_sphere", "smoothed", "unit_rows"]
+
+Floats: TypeAlias = "NDArray[np.float64]"
+
+# Directions that the smoothing works on. Text needs about two hundred; more change nothing.
+N_DIRECTIONS = 200
+
+# Steps of the walk after which its rest is left out.
+_N_STEPS = 12
+
+_SVD_ITERATIONS = 4
+
+# Features with fewer nonzero values than this share are words rather than measurements.
+_THIN = 0.1
+
+# Rows of few columns differ in length as much as in direction.
+_FEW_DIRECTIONS = 16
+
+
+def unit_rows(rows: Floats) -> Floats:
+    """Return rows of length 1; rows of zeros stay."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit
+
+
+def leading_directions(features: Features, *, seed: int, n_directions: int = N_DIRECTIONS) -> Floats:
+    """Return (N, r) coordinates of the rows along the r directions of the largest spread, the largest first.
+
+    Columns are centered, which makes this PCA, unless nine of ten values are 0: then it is latent semantic analysis and
+    sparse rows stay sparse. In fewer directions nearest neighbors are far better ones: text shares classes with 50 % of
+    its neighbors in 2000 dimensions and with 88 % in 50. O(N·d·r) time for dense and O(nnz·r) for sparse features.
+
+    Parameters
+    ----------
+    features
+        (N, d) prepared features.
+    seed
+        Of the randomized SVD.
+    n_directions
+        At most this many; r is no more than N or d.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    rank = min(n_directions, *features.shape)
+    rows: Any = features.astype(np.float64)
+    if (rows != 0).sum() > _THIN * np.prod(rows.shape):
+        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        rows -= rows.mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        u, s, _ = randomized_svd(rows, rank, n_iter=_SVD_ITERATIONS, random_state=seed)
+    return np.asarray(u * s)
+
+
+def on_sphere(rows: Floats) -> Floats:
+    """Return rows of length 1. With few columns their length counts too: a further column has the typical length.
+
+    Examples
+    --------
+    >>> on_sphere(np.array([[3.0], [-1.0]])).round(2)
+    array([[ 0.8 ,  0.6 ],
+           [-0.41,  0.91]])
+    """
+    if rows.shape[1] <= _FEW_DIRECTIONS:
+        typical = np.sqrt(np.square(rows).sum(axis=1).mean())
+        rows = np.concatenate([rows, np.full((len(rows), 1), typical)], axis=1)
+    return unit_rows(rows)
+
+
+def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float]) -> list[Floats]:
+    r"""Return the rows smoothed by a walk on the graph that goes on with probability a at each step, for each a.
+
+    .. math:: H_a = (1 - a) \sum_{k=0}^{12} a^k \tilde{A}^k Z
+
+    Ã is the symmetrically normalized adjacency with self-loops. A row keeps a part of itself, so that wrong edges do
+    not drown it as they do in Ã^k Z. O(E·r) time, O(N·r) memory for each reach.
+    """
+    step = symmetric_normalize(with_self_loops(adjacency))
+    sums = [(1 - reach) * rows for reach in reaches]
+    walked = rows
+    for k in range(1, _N_STEPS + 1):
+        walked = step @ walked
+        for total, reach in zip(sums, reaches, strict=True):
+            total += (1 - reach) * reach**k * walked
+    return sums
+
+
+def embedding(rows: Floats, n_dims: int) -> Floats:
+    """Return (N, n_dims) rows of length 1 along the leading directions, each weighted by the root of its spread.
+
+    The root stands between the directions as they are, of which the first drowns the others, and directions all alike,
+    which count noise as much as structure. With fewer directions than `n_dims`, further columns are 0. O(N·r²) time.
+    """
+    spread, directions = np.linalg.eigh(rows.T @ rows)
+    order = np.argsort(-spread)[: min(n_dims, len(spread))]
+    # U·√s for the singular values s: the rows along a direction have length s, and spread is s².
+    scale = np.maximum(spread[order], 0.0) ** 0.25
+    coordinates = rows @ directions[:, order]
+    # A direction has no sign of its own: its largest coordinate is made positive, as in scikit-learn.
+    coordinates *= np.sign(coordinates[np.abs(coordinates).argmax(axis=0), np.arange(len(order))])
+    result = np.zeros((len(rows), n_dims))
+    np.divide(coordinates, scale, out=result[:, : len(order)], where=scale > 1e-6 * scale.max(initial=0.0))
+    return unit_rows(result)

@@ -1,0 +1,201 @@
+"""Where clusters start: what many quick clusterings of the smoothed features agree on, and what to trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.knn import knn_edges
+from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
+from pamc.ops.scores import edge_information
+from pamc.runtime import seed_for
+from pamc.training.partitions import Labels, agreement, consensus, kmeans_labels, merged_labels
+
+__all__ = ["Agreed", "Evidence", "agreed_clusters", "angular_edges", "knn_adjacency", "weigh_evidence"]
+
+# How far the walks go that smooth the features; the embedding that an encoder is fitted to is that of the middle one.
+_REACHES = (0.8, 0.9, 0.95)
+_MIDDLE = 1
+
+# Groups per cluster that K-means makes before the graph joins them.
+_GROUPS_PER_CLUSTER = (4, 6, 8)
+
+# K-means and merging each make this many clusterings for each reach.
+_N_REPEATS = 6
+
+# Beyond this many clusters groups are not merged: it takes time with the third power of their number.
+_MOST_MERGED = 64
+_ROWS_PER_GROUP = 5
+
+# Merged clusters are taken only where their repeats agree at least this well, as a share of how well K-means' do.
+_NEARLY_AS_STABLE = 0.85
+
+# Standard errors by which ends of edges must be more alike than random rows, or features and graph are strangers.
+_BEYOND_CHANCE = 4.0
+
+# With fewer edges (each counted in both directions) chance can hide any likeness.
+_LEAST_EDGES = 400
+
+# Directions in which neighbors are sought.
+_NEIGHBOR_DIRECTIONS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """Clusters that repeats agree on.
+
+    Parameters
+    ----------
+    labels
+        (N,).
+    points
+        (N, n_dims) rows of length 1, in which they lie.
+    how
+        "k-means" or "merged groups".
+    agreement
+        Mean NMI between the repeats.
+    """
+
+    labels: Labels
+    points: Floats
+    how: str
+    agreement: float
+
+
+def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int) -> Agreed:
+    """Return the clusters that 18 quick clusterings agree on, made by K-means or by merging groups along the graph.
+
+    Both are tried. Merging follows clusters of any shape and size, but where edges are few it follows their accidents:
+    it is taken where its clusters hold the edges together better (:func:`~pamc.ops.scores.edge_information`) and its
+    repeats agree nearly as well as those of K-means. O(E·r + N·(r² + C²)) time.
+
+    Parameters
+    ----------
+    rows
+        (N, r) features in few directions.
+    adjacency
+        (N, N) symmetric weights.
+    """
+    points = [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
+    by_kmeans = _many(points, n_clusters, seed)
+    best = Agreed(
+        consensus(by_kmeans, n_clusters, seed=seed_for(seed, "consensus")),
+        points[_MIDDLE],
+        "k-means",
+        agreement(by_kmeans, n_clusters),
+    )
+    n_rows = len(rows)
+    if not 1 < n_clusters <= _MOST_MERGED or n_rows < _ROWS_PER_GROUP * n_clusters:
+        return best
+    by_merging = _many_merged(points, adjacency, n_clusters, seed)
+    labels = consensus(by_merging, n_clusters, seed=seed_for(seed, "consensus of merged"))
+    stable = agreement(by_merging, n_clusters)
+    holds = edge_information(adjacency, labels) > edge_information(adjacency, best.labels)
+    if holds and stable >= _NEARLY_AS_STABLE * best.agreement:
+        return replace(best, labels=labels, how="merged groups", agreement=stable)
+    return best
+
+
+def _many(points: list[Floats], n_clusters: int, seed: int) -> list[Labels]:
+    return [
+        kmeans_labels(each, n_clusters, seed=seed_for(seed, f"k-means {number} {repeat}"))
+        for number, each in enumerate(points)
+        for repeat in range(_N_REPEATS)
+    ]
+
+
+def _many_merged(points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int) -> list[Labels]:
+    most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
+    return [
+        merged_labels(
+            each,
+            adjacency,
+            n_clusters,
+            n_groups=min(per_cluster * n_clusters, most),
+            seed=seed_for(seed, f"groups {number} {per_cluster} {repeat}"),
+        )
+        for number, each in enumerate(points)
+        for per_cluster in _GROUPS_PER_CLUSTER
+        for repeat in range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
+    ]
+
+
+def angular_edges(rows: Floats, n_neighbors: int) -> NDArray[np.int64]:
+    """Return (2, N·k) directed edges to the nearest rows by their angle in the 50 leading directions."""
+    return knn_edges(on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS]), n_neighbors)
+
+
+def knn_adjacency(rows: Floats, n_neighbors: int) -> Adjacency:
+    """Return the symmetric kNN graph of rows by their angle."""
+    return build_adjacency(angular_edges(rows, n_neighbors), None, n_nodes=len(rows), expect_directed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a start relies on.
+
+    Parameters
+    ----------
+    kind
+        "features and graph"; or "features" or "graph" alone, where the two have nothing to do with each other.
+    rows
+        (N, r) coordinates that are smoothed.
+    adjacency
+        The graph along which they are, and whose edges are the positive pairs.
+    """
+
+    kind: str
+    rows: Floats
+    adjacency: Adjacency
+
+
+def weigh_evidence(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_neighbors: int, seed: int) -> Evidence:
+    """Return what to rely on: features and graph, or, where they disagree, the one that has clusters by itself.
+
+    They agree when the ends of edges are more alike than random rows, beyond chance. Where they do not, one of them is
+    noise: smoothing features along random edges ruins them, and smoothing noise along good edges adds noise. The one
+    whose repeated clusterings agree better is kept: features with their own kNN graph, or the graph with its own
+    leading directions.
+    """
+    both = Evidence("features and graph", rows, adjacency)
+    if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _likeness(rows, adjacency, seed) >= _BEYOND_CHANCE:
+        return both
+    alone = Evidence("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1)))
+    graph = Evidence("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
+    return max(alone, graph, key=lambda each: _stability(each, n_clusters, seed))
+
+
+def _likeness(rows: Floats, adjacency: Adjacency, seed: int) -> float:
+    """Return by how many standard errors the cosine along edges exceeds that of random pairs."""
+    unit = unit_rows(rows - rows.mean(axis=0))
+    ends: Any = adjacency.tocoo()
+    once = ends.row < ends.col
+    i, j = ends.row[once], ends.col[once]
+    if len(i) == 0:
+        return 0.0
+    order = np.random.default_rng(seed_for(seed, "random pairs"))
+    a, b = order.integers(len(rows), size=(2, len(i)))
+    there, by_chance = ((unit[x] * unit[y]).sum(axis=1) for x, y in ((i, j), (a, b)))
+    error = np.sqrt((there.var() + by_chance.var()) / len(i))
+    return float((there.mean() - by_chance.mean()) / error) if error > 0 else 0.0
+
+
+def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Floats:
+    """Return (N, r) leading directions of the normalized adjacency: where its nodes lie without any features."""
+    from sklearn.utils.extmath import randomized_svd
+
+    step = symmetric_normalize(with_self_loops(adjacency))
+    rank = min(2 * n_clusters, step.shape[0])
+    u, s, _ = randomized_svd(step, rank, n_iter=10, random_state=seed_for(seed, "directions of the graph"))
+    return np.asarray(u * s)
+
+
+def _stability(evidence: Evidence, n_clusters: int, seed: int) -> float:
+    points = [
+        embedding(each, 2 * n_clusters) for each in smoothed(on_sphere(evidence.rows), evidence.adjacency, _REACHES)
+    ]
+    return agreement(_many(points, n_clusters, seed), n_clusters)

@@ -1,0 +1,100 @@
+"""The graph that a fit uses: the given one, or the kNN graph of the rows, and what it is worth."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pamc.data.attributed_graph import AttributedGraph, Features
+from pamc.errors import DataError, DataWarning
+from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.influence import positive_pairs
+from pamc.graph.knn import knn_edges
+from pamc.graph.pairs import PositivePairs
+from pamc.graph.smoothing import Floats, leading_directions
+from pamc.models.method import Method
+from pamc.runtime import seed_for
+from pamc.training.consensus import Evidence, angular_edges, weigh_evidence
+
+__all__ = ["graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
+
+
+def graph_and_evidence(
+    method: Method, graph: AttributedGraph, features: Features, config: Any, *, seed: int
+) -> tuple[Adjacency | None, Evidence | None]:
+    """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth."""
+    asked = getattr(config, "start", None) == "consensus"
+    by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
+    directions = None
+    with threadpool_limits(limits=1):
+        if asked or by_angle:
+            directions = leading_directions(features, seed=seed_for(seed, "directions"))
+        adjacency = _adjacency(method, graph, features, config, directions if by_angle else None)
+        if not asked or adjacency is None or directions is None:
+            return adjacency, None
+        if graph.edges is None or config.graph_trust == "always":
+            return adjacency, Evidence("features and graph", directions, adjacency)
+        evidence = weigh_evidence(directions, adjacency, config.n_clusters, n_neighbors=config.n_neighbors, seed=seed)
+    if evidence.kind != "features and graph":
+        left_out = "features" if evidence.kind == "graph" else "graph"
+        warnings.warn(
+            f"rows that an edge joins are no more alike than others: clusters are sought in the {evidence.kind} alone, "
+            f"the {left_out} left out. graph_trust='always' uses both",
+            DataWarning,
+            stacklevel=2,
+        )
+    return evidence.adjacency, evidence
+
+
+def _adjacency(
+    method: Method, graph: AttributedGraph, features: Features, config: Any, directions: Floats | None
+) -> Adjacency | None:
+    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given."""
+    edges, weight = graph.edges, graph.edge_weight
+    if not method.uses_graph:
+        if edges is None:
+            return None
+        warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
+    elif not method.uses_features and edges is not None:
+        warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
+    if edges is None:
+        if directions is None:
+            edges = knn_edges(features, config.n_neighbors, metric=config.metric)
+        else:
+            edges = angular_edges(directions, config.n_neighbors)
+    own_list = graph.edges is None or graph.edges_are_neighbours
+    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
+    if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
+        raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
+    return adjacency
+
+
+def neighbor_edges(features: Features, config: Any, *, seed: int) -> NDArray[np.int64]:
+    """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
+    if config.metric != "auto":
+        return knn_edges(features, config.n_neighbors, metric=config.metric)
+    with threadpool_limits(limits=1):
+        directions = leading_directions(features, seed=seed_for(seed, "directions"))
+        return angular_edges(directions, config.n_neighbors)
+
+
+def positives(
+    adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
+) -> tuple[PositivePairs | None, float]:
+    """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
+    if adjacency is None or "n_hops" not in config.names():
+        return None, 1.0
+    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
+    return pairs.to(device=device), report.kept_mass
+
+
+def kind_of_graph(method: Method, graph: AttributedGraph) -> str:
+    """Return "given", "knn" or "not used"."""
+    if not method.uses_graph:
+        return "not used"
+    return "given" if graph.edges is not None else "knn"

@@ -1,0 +1,255 @@
+"""Starts by name: how an encoder gets its first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.smoothing import unit_rows
+from pamc.models.layers import MLP, Autoencoder
+from pamc.models.products import column_product, row_product
+from pamc.models.rows import FeatureRows
+from pamc.ops.torch_ops import csr_tensor
+from pamc.runtime import generator, resolve_dtype, seed_for
+from pamc.training.consensus import agreed_clusters
+from pamc.training.initialize import STARTS, Started, StartInput
+from pamc.training.kept_starts import keep_start, kept_start
+
+__all__ = [
+    "STARTS",
+    "fit_consensus",
+    "fit_propagated_svd",
+    "pretrain_autoencoder",
+    "pretrain_propagated_autoencoder",
+    "train_spectral",
+]
+
+# Where the graph alone has clusters, the encoder must learn them by heart: features say nothing of them.
+_TIMES_LONGER_BY_HEART = 8
+
+# Few rows are fitted to their target in smaller batches: an epoch of one step teaches little.
+_BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
+
+# Full-batch steps that stand for an epoch of small batches.
+_SPECTRAL_STEPS_PER_EPOCH = 4
+
+
+@STARTS.register("autoencoder")
+def pretrain_autoencoder(given: StartInput) -> Started:
+    """Return encoder and decoder of an autoencoder trained to reconstruct the rows.
+
+    As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; the sizes, the rate
+    and the number of epochs are settings.
+    """
+    autoencoder = _new_autoencoder(given)
+    rows = given.rows
+    path, weights = kept_start(given.features, given.config, seed=given.seed, device=rows.device)
+    if weights is not None:
+        autoencoder.load_state_dict(weights)
+        return Started(autoencoder.encoder, autoencoder.decoder, kept=True)
+
+    def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
+        x = rows.dense_batch(batch)
+        return _mean_squared(autoencoder(x)[0] - x)
+
+    _fit_batches(autoencoder, reconstruction_error, given)
+    keep_start(path, autoencoder.state_dict())
+    return Started(autoencoder.encoder, autoencoder.decoder)
+
+
+@STARTS.register("propagated_autoencoder")
+def pretrain_propagated_autoencoder(given: StartInput) -> Started:
+    """Return the encoder of an autoencoder that reconstructs Ã²X from X: a row's neighborhood from the row alone.
+
+    Departure from the paper, whose autoencoder knows no graph. O(E·d) time beside that of the autoencoder.
+    """
+    autoencoder = _new_autoencoder(given)
+    rows = given.rows
+    targets = FeatureRows(_propagated(given), device=rows.device, dtype=resolve_dtype(given.config.precision))
+
+    def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
+        return _mean_squared(autoencoder(rows.dense_batch(batch))[0] - targets.dense_batch(batch))
+
+    _fit_batches(autoencoder, reconstruction_error, given)
+    targets.release_batches()
+    return Started(_at_scale(autoencoder.encoder, given))
+
+
+@STARTS.register("propagated_svd")
+def fit_propagated_svd(given: StartInput) -> Started:
+    """Return an encoder fitted to a truncated SVD of the features propagated twice over the graph.
+
+    The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
+    like. Departure from the paper, whose start sees features only. O(E·d + N·d·n_dims) time.
+    """
+    return Started(_fitted_to(_propagated_svd(given), given))
+
+
+@STARTS.register("consensus")
+def fit_consensus(given: StartInput) -> Started:
+    """Return an encoder fitted to the smoothed features, and the clusters that many quick clusterings agree on.
+
+    See :func:`~pamc.training.consensus.agreed_clusters`. The encoder learns the place of each row among its neighbors
+    from the row's own features, so new rows need no graph. Departure from the paper, whose start sees features only.
+    """
+    evidence: Any = given.evidence
+    config = given.config
+    with given.progress.phase("consensus"), threadpool_limits(limits=1):
+        agreed = agreed_clusters(
+            evidence.rows, evidence.adjacency, config.n_clusters, n_dims=config.n_dims, seed=given.seed
+        )
+    by_heart = evidence.kind == "graph"
+    encoder = _fitted_to(agreed.points, given, times_longer=_TIMES_LONGER_BY_HEART if by_heart else 1)
+    facts = {"evidence": evidence.kind, "clusters_by": agreed.how, "agreement": agreed.agreement}
+    return Started(encoder, labels=agreed.labels, facts=facts)
+
+
+@STARTS.register("spectral")
+def train_spectral(given: StartInput) -> Started:
+    r"""Return an encoder trained on the spectral contrast of HaoChen et al. (2021), Provable guarantees … Eq 6.
+
+    .. math:: L = -\frac{2}{N} \sum_i z_i^\top (\tilde{A}^2 Z)_i + \left\| \frac{1}{N} Z^\top Z \right\|_F^2
+
+    The second term is the mean of (z_iᵀz_j)² over all pairs, exactly, in O(N·n_dims²): every negative counts.
+    """
+    config, rows = given.config, given.rows
+    encoder = _new_encoder(given)
+    adjacency: Any = given.adjacency
+    step = csr_tensor(
+        symmetric_normalize(with_self_loops(adjacency)), device=rows.device, dtype=resolve_dtype(config.precision)
+    )
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=config.pretrain_lr, fused=True)
+    x, n_nodes = rows.whole(), len(rows)
+    with given.progress.phase("pre-training", config.pretrain_epochs) as phase:
+        for _ in range(config.pretrain_epochs):
+            for _ in range(_SPECTRAL_STEPS_PER_EPOCH):
+                z = encoder(x)
+                fixed = z.detach()
+                walked, gram = step @ (step @ fixed), column_product(fixed, fixed) / n_nodes
+                optimizer.zero_grad(set_to_none=True)
+                # The gradient of L in z, written out: Ã² is symmetric.
+                z.backward((row_product(fixed, gram) - walked) * (4 / n_nodes))
+                optimizer.step()
+            loss = gram.square().sum() - 2 * (fixed * walked).sum() / n_nodes
+            phase.advance(error=float(loss))
+    return Started(_at_scale(encoder, given))
+
+
+def _new_encoder(given: StartInput) -> MLP:
+    config = given.config
+    sizes = (given.rows.n_features, *config.hidden, config.n_dims)
+    weights = generator(given.seed, "weights")
+    return MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision)).to(given.rows.device)
+
+
+def _new_autoencoder(given: StartInput) -> Autoencoder:
+    config = given.config
+    return Autoencoder(
+        given.rows.n_features,
+        config.hidden,
+        config.n_dims,
+        generator=generator(given.seed, "weights"),
+        dtype=resolve_dtype(config.precision),
+    ).to(given.rows.device)
+
+
+def _fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer: int = 1) -> MLP:
+    """Return an encoder of rows fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
+    config, rows = given.config, given.rows
+    encoder = _new_encoder(given)
+    targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
+
+    def distance_to_target(batch: NDArray[np.int64]) -> Tensor:
+        return _mean_squared(encoder(rows.dense_batch(batch)) - targets[torch.from_numpy(batch)])
+
+    n_nodes = len(rows)
+    size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
+    _fit_batches(encoder, distance_to_target, given, times_longer=times_longer, batch_size=size)
+    return _scaled(encoder, config.embedding_scale)
+
+
+@torch.no_grad()
+def _at_scale(encoder: MLP, given: StartInput) -> MLP:
+    """Return an encoder whose rows have a mean length of `embedding_scale`, whatever its loss left."""
+    from pamc.training.engine import encode_rows
+
+    z = encode_rows(encoder, given.rows, chunk_size=given.config.chunk_size)
+    length = float(z.norm(dim=1).mean())
+    return _scaled(encoder, given.config.embedding_scale / length if length > 0 else 1.0)
+
+
+@torch.no_grad()
+def _scaled(encoder: MLP, factor: float) -> MLP:
+    last: Any = encoder.layers[-1]
+    last.weight *= factor
+    last.bias *= factor
+    return encoder
+
+
+def _propagated(given: StartInput) -> Any:
+    adjacency: Any = given.adjacency
+    smoothing: Adjacency = symmetric_normalize(with_self_loops(adjacency))
+    return smoothing @ (smoothing @ given.features)
+
+
+def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
+    """Return (N, n_dims) rows of length 1: the leading directions of Ã²X, Ã the symmetrically normalized adjacency.
+
+    Fewer features than dimensions leave room: one further column gets the typical length of a row before all rows are
+    scaled to length 1, so that rows which differ in length alone stay apart.
+    """
+    from sklearn.decomposition import TruncatedSVD
+
+    propagated = _propagated(given)
+    n_nodes, n_features = propagated.shape
+    n_dims = given.config.n_dims
+    target = np.zeros((n_nodes, n_dims))
+    rank = min(n_dims, n_features, n_nodes)
+    if n_features == 1:
+        target[:, :1] = propagated if isinstance(propagated, np.ndarray) else propagated.toarray()
+    else:
+        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
+        with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
+            target[:, :rank] = svd.fit_transform(propagated)
+    if rank < n_dims:
+        target[:, rank] = np.sqrt(np.square(target).sum(axis=1).mean())
+    return unit_rows(target)
+
+
+def _fit_batches(
+    module: nn.Module,
+    error: Callable[[NDArray[np.int64]], Tensor],
+    given: StartInput,
+    *,
+    times_longer: int = 1,
+    batch_size: int | None = None,
+) -> None:
+    """Minimize the error of batches of rows in random order by Adam."""
+    config = given.config
+    batch_size = batch_size or config.batch_size
+    optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True)
+    order = np.random.default_rng(seed_for(given.seed, "row order"))
+    n_epochs = times_longer * config.pretrain_epochs
+    with given.progress.phase("pre-training", n_epochs) as phase:
+        for _ in range(n_epochs):
+            rows = order.permutation(len(given.rows))
+            losses = []
+            for start in range(0, len(rows), batch_size):
+                loss = error(rows[start : start + batch_size])
+                optimizer.zero_grad(set_to_none=True)
+                torch.autograd.backward(loss)
+                optimizer.step()
+                losses.append(loss.detach())
+            phase.advance(error=float(torch.stack(losses).mean()))
+    given.rows.release_batches()
+
+
+def _mean_squared(difference: Tensor) -> Tensor:
+    return difference.square().mean(dim=1).mean()

@@ -1,0 +1,78 @@
+"""Directions and smoothing against their formulas, written out in dense matrices."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from pamc.data.synthetic import block_model
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.smoothing import embedding, leading_directions, smoothed, unit_rows
+
+
+@pytest.fixture
+def graph():
+    return block_model(60, 3, n_features=12, random_state=0)
+
+
+def adjacency_of(graph):
+    return build_adjacency(graph.edges, None, n_nodes=graph.n_nodes, expect_directed=False)
+
+
+def test_leading_directions_of_dense_rows_are_pca(graph):
+    x = np.asarray(graph.features, dtype=np.float64)
+    rows = leading_directions(x, seed=0)
+    centered = x - x.mean(axis=0)
+    assert rows.shape == (60, 12)
+    np.testing.assert_allclose(rows @ rows.T, centered @ centered.T, atol=1e-8)
+    assert (np.diff(np.linalg.norm(rows, axis=0)) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, np.asarray])
+def test_leading_directions_of_words_are_not_centered(kind):
+    x = sp.random_array((60, 30), density=0.05, rng=np.random.default_rng(0), format="csr").toarray()
+    rows = leading_directions(kind(x), seed=0)
+    np.testing.assert_allclose(rows @ rows.T, x @ x.T, atol=1e-8)
+
+
+def test_leading_directions_do_not_depend_on_how_rows_are_stored(graph):
+    rows = np.asarray(graph.features)
+    np.testing.assert_allclose(leading_directions(sp.csr_matrix(rows), seed=0), leading_directions(rows, seed=0))
+
+
+def test_leading_directions_are_no_more_than_asked_for(graph):
+    assert leading_directions(graph.features, seed=0, n_directions=5).shape == (60, 5)
+
+
+def test_smoothing_is_the_sum_of_a_walk(graph):
+    adjacency, rows = adjacency_of(graph), np.random.default_rng(1).normal(size=(60, 4))
+    a = adjacency.toarray() + np.eye(60)
+    inverse_root = np.diag(1 / np.sqrt(a.sum(axis=1)))
+    step = inverse_root @ a @ inverse_root
+    for reach, result in zip((0.0, 0.5, 0.9), smoothed(rows, adjacency, (0.0, 0.5, 0.9)), strict=True):
+        expected = sum((1 - reach) * reach**k * np.linalg.matrix_power(step, k) @ rows for k in range(13))
+        np.testing.assert_allclose(result, expected, atol=1e-12)
+
+
+def test_smoothing_leaves_its_input_alone(graph):
+    rows = np.ones((60, 2))
+    smoothed(rows, adjacency_of(graph), (0.9,))
+    assert (rows == 1).all()
+
+
+def test_embedding_has_the_root_of_the_spread(graph):
+    rows = leading_directions(graph.features, seed=0)
+    u, s, _ = np.linalg.svd(rows, full_matrices=False)
+    expected = unit_rows(u[:, :6] * np.sqrt(s[:6]))
+    result = embedding(rows, 6)
+    np.testing.assert_allclose(result @ result.T, expected @ expected.T, atol=1e-8)
+
+
+def test_embedding_of_fewer_directions_is_filled_with_zeros():
+    result = embedding(np.random.default_rng(0).normal(size=(20, 3)), 8)
+    assert result.shape == (20, 8)
+    assert (result[:, 3:] == 0).all()
+    np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1)
+
+
+def test_embedding_of_nothing_is_finite():
+    assert (embedding(np.zeros((5, 3)), 4) == 0).all()

@@ -1,0 +1,55 @@
+"""What a start relies on, and the clusters it finds."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+from pamc.data.synthetic import block_model
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.smoothing import leading_directions
+from pamc.results.metrics import evaluate
+from pamc.training.consensus import agreed_clusters, weigh_evidence
+
+CASES = {
+    "both": ({"homophily": 0.8, "feature_noise": 2.0}, "features and graph"),
+    "random graph": ({"homophily": 0.25, "feature_noise": 1.0}, "features"),
+    "noise for features": ({"homophily": 0.8, "feature_noise": 1000.0}, "graph"),
+}
+
+
+def evidence_of(n_nodes=600, seed=1, **options):
+    graph = block_model(n_nodes, 4, random_state=seed, **options)
+    adjacency = build_adjacency(graph.edges, None, n_nodes=n_nodes, expect_directed=False)
+    rows = leading_directions(graph.features, seed=0)
+    return graph, weigh_evidence(rows, adjacency, 4, n_neighbors=10, seed=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_noise_is_told_from_evidence(case, seed):
+    options, expected = CASES[case]
+    graph, evidence = evidence_of(seed=seed, **options)
+    assert evidence.kind == expected
+    agreed = agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=0)
+    acc = evaluate(graph.labels, agreed.labels)["acc"]
+    kmeans = evaluate(graph.labels, KMeans(4, n_init=5, random_state=0).fit_predict(graph.features))["acc"]
+    assert acc >= kmeans - 0.03
+    assert acc > 0.9
+
+
+def test_the_same_seed_gives_the_same_clusters():
+    _, evidence = evidence_of(homophily=0.6)
+    one, same, other = (
+        agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=seed) for seed in (0, 0, 1)
+    )
+    assert (one.labels == same.labels).all()
+    assert (one.points == same.points).all()
+    assert evaluate(one.labels, other.labels)["acc"] > 0.97
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 70])
+def test_any_number_of_clusters(n_clusters):
+    _, evidence = evidence_of(n_nodes=200)
+    agreed = agreed_clusters(evidence.rows, evidence.adjacency, n_clusters, n_dims=8, seed=0)
+    assert len(np.unique(agreed.labels)) == n_clusters
+    assert np.isfinite(agreed.points).all()

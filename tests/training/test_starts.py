@@ -1,0 +1,109 @@
+"""Every start by name, and what a fit does with it."""
+
+import numpy as np
+import pytest
+import torch
+
+import pamc.training.fit as fitting
+from pamc import PamCGC, evaluate
+from pamc.config import CHOICES
+from pamc.data.synthetic import block_model
+from pamc.errors import CollapseWarning, DataWarning
+from pamc.training.starts import STARTS
+
+SMALL = {"hidden": (64, 64), "n_epochs": 5, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return block_model(240, 3, n_features=10, random_state=0)
+
+
+def facts_of(model):
+    return model._fit_result.facts
+
+
+def test_every_start_has_a_name():
+    assert set(STARTS) == set(CHOICES["start"])
+
+
+@pytest.mark.parametrize("start", sorted(CHOICES["start"]))
+def test_a_start_leads_to_the_clusters_and_needs_no_graph_for_new_rows(graph, start):
+    model = PamCGC(3, start=start, pretrain_epochs=100, **SMALL).fit(graph.features, adjacency=graph.edges)
+    assert evaluate(graph.labels, model.labels_)["acc"] > 0.75
+    assert (model.predict(graph.features[:20]) == model.labels_[:20]).all()
+
+
+@pytest.mark.parametrize("start", sorted(CHOICES["start"]))
+def test_a_start_is_the_same_for_the_same_seed(graph, start):
+    one, same = (
+        PamCGC(3, start=start, **{**SMALL, "n_epochs": 1}).fit(graph.features, adjacency=graph.edges) for _ in range(2)
+    )
+    assert (one.embedding_ == same.embedding_).all()
+
+
+def test_the_spectral_start_descends_its_loss(graph):
+    """The gradient that is written out is that of the loss in its docstring."""
+    order = torch.Generator().manual_seed(0)
+    z = torch.randn(30, 4, generator=order, dtype=torch.float64, requires_grad=True)
+    walk = torch.rand(30, 30, generator=order, dtype=torch.float64)
+    walk = walk + walk.T
+    loss = (z.T @ z / 30).square().sum() - 2 * (z * (walk @ walk @ z)).sum() / 30
+    (expected,) = torch.autograd.grad(loss, z)
+    with torch.no_grad():
+        written_out = (z @ (z.T @ z / 30) - walk @ walk @ z) * (4 / 30)
+    torch.testing.assert_close(written_out, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_dims"), [({}, 6), ({"start": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 32)]
+)
+@pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
+def test_the_size_of_the_embedding_follows_from_start_and_clusters(graph, options, n_dims):
+    settings = {"n_clusters": 3, **SMALL, "n_epochs": 0, "pretrain_epochs": 1, **options}
+    assert PamCGC(**settings).fit(graph.features, adjacency=graph.edges).embedding_.shape == (240, n_dims)
+
+
+def test_a_random_graph_is_left_out_and_the_user_is_told():
+    noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
+    with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
+        model = PamCGC(3, **SMALL).fit(noisy.features, adjacency=noisy.edges)
+    assert facts_of(model)["evidence"] == "features"
+    assert evaluate(noisy.labels, model.labels_)["acc"] > 0.95
+    always = PamCGC(3, graph_trust="always", **SMALL).fit(noisy.features, adjacency=noisy.edges)
+    assert facts_of(always)["evidence"] == "features and graph"
+
+
+def test_features_of_noise_are_learnt_by_heart():
+    noisy = block_model(300, 3, homophily=0.9, degree=15, feature_noise=1000.0, random_state=0)
+    with pytest.warns(DataWarning, match="the features left out"):
+        model = PamCGC(3, random_state=0, device="cpu", hidden=(256, 256), n_epochs=20).fit(
+            noisy.features, adjacency=noisy.edges
+        )
+    assert evaluate(noisy.labels, model.labels_)["acc"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("n_failures", "remedy"), [(0, None), (1, "a tenth of the learning rate"), (2, "the clusters of the start")]
+)
+def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch, n_failures, remedy):
+    rates = []
+    honest = fitting._train
+
+    def losing(model, rows, config, *, n_epochs, lr, seed):
+        rates.append(lr)
+        yield from honest(model, rows, config, n_epochs=n_epochs, lr=lr, seed=seed)
+        if len(rates) <= n_failures:
+            with torch.no_grad():
+                model.centers[0] = 1e3
+
+    monkeypatch.setattr(fitting, "_train", losing)
+    if n_failures == 2:
+        with pytest.warns(CollapseWarning, match="the clusters of the start are returned"):
+            model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    else:
+        model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    assert facts_of(model)["remedy"] == remedy
+    np.testing.assert_allclose(rates, [1e-4, 1e-5][: min(n_failures, 1) + 1])
+    assert len(np.unique(model.labels_)) == 3
+    assert evaluate(graph.labels, model.labels_)["acc"] > 0.9
