@@ -80,3 +80,4 @@ def test_edge_information_has_no_preference_for_equal_sizes():
     assert edge_information(adjacency, truth) == pytest.approx(1.0)
     assert edge_information(adjacency, halves) < 0.5
     assert edge_information(adjacency, np.zeros(330, dtype=np.int64)) == 0.0
+    assert edge_information(adjacency * 0, truth) == 0.0
