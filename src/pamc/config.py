@@ -258,7 +258,7 @@ class FitConfig(GraphConfig, AssigningConfig):
 
     n_clusters: int = 8
     alpha: float = 1.0
-    beta: float = 5.0
+    beta: float = 10.0
     tau: float = 0.5
     eta: float = 1.0
     proxy: str = "eq2"

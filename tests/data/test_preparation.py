@@ -81,6 +81,11 @@ def test_unit_rows_have_length_one_and_zero_rows_stay_zero(make):
         (np.eye(4) - 0.5, "scale"),
         (np.array([[20.0, -3e4], [40.0, 5e4]]), "standardize"),
         (np.eye(4), "scale"),
+        (np.eye(50), "tfidf"),
+        (np.tile([0.0, 1.0, 1.0], (3, 20)), "tfidf"),
+        (np.tile([0.0, 1.0, 2.0], (3, 20)), "scale"),
+        (np.zeros((2, 50)), "standardize"),
+        (-np.eye(50), "scale"),
     ],
 )
 def test_the_decision_follows_the_data(features, kind):

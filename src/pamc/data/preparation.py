@@ -17,6 +17,12 @@ __all__ = ["Preparation", "decide_preparation", "fit_preparation"]
 # Columns of one kind (pixels, shares) have maxima of one order of magnitude; columns in units of their own do not.
 _SAME_UNIT = 10.0
 
+# Rows of words have values other than 0 in at most this share of their columns.
+_THIN = 0.1
+
+# Dense rows of fewer columns are a table.
+_FEWEST_WORDS = 50
+
 # Of the largest absolute value: beyond, its square overflows or its inverse does.
 _GREATEST = 1e150
 _SMALLEST = {"float32": 1e-30, "float64": 1e-150}
@@ -60,17 +66,30 @@ class Preparation:
 def decide_preparation(features: Features) -> str:
     """Return the kind of preparation that fits the data.
 
-    Sparse and nowhere negative: counts or a bag of words, "tfidf". Dense, with columns of one order of magnitude:
-    pixels, shares, or columns that somebody has scaled already, "scale", which leaves their proportions alone. Anything
-    else is taken for columns in units of their own: "standardize".
+    Nowhere negative, and stored sparse: counts or a bag of words, "tfidf"; the same for 50 dense columns or more of
+    which nine of ten values are 0, or all are 0 or 1. Dense, with columns of one order of magnitude: pixels, shares, or
+    columns that somebody has scaled already, "scale", which leaves their proportions alone. Anything else is taken for
+    columns in units of their own: "standardize".
     """
     if not isinstance(features, np.ndarray):
         return "tfidf" if features.nnz == 0 or features.data.min() >= 0 else "unit"
+    if _are_words(features):
+        return "tfidf"
     largest = np.abs(features).max(axis=0)
     largest = largest[largest > 0]
     # Not the least: a pixel in the corner may be dark in all images but one.
     one_unit = len(largest) > 0 and largest.max() <= _SAME_UNIT * np.quantile(largest, 0.25, method="lower")
     return "scale" if one_unit else "standardize"
+
+
+def _are_words(features: NDArray[np.floating[Any]]) -> bool:
+    """Return whether dense rows are bags of words."""
+    if features.shape[1] < _FEWEST_WORDS:
+        return False
+    n_nonzero = np.count_nonzero(features)
+    if n_nonzero == 0 or features.min() < 0:
+        return False
+    return bool(n_nonzero <= _THIN * features.size or n_nonzero == np.count_nonzero(features == 1))
 
 
 def fit_preparation(features: Features, kind: str = "auto") -> Preparation:

@@ -22,9 +22,11 @@ class PamCGC(RowClusterer):
     ----------
     n_clusters : int, default=8
         C, the number of clusters.
-    alpha, beta : float, default=1.0
-        Weights of the contrastive and of the clustering term.
-    tau : float, default=1.0
+    alpha : float, default=1.0
+        Weight of the contrastive term.
+    beta : float, default=10.0
+        Weight of the clustering term.
+    tau : float, default=0.5
         Multiplies the cosine (other libraries divide by a temperature).
     eta : float, default=1.0
         Degrees of freedom of the Student-t kernel.
@@ -122,7 +124,7 @@ class PamCGC(RowClusterer):
         n_clusters: int = 8,
         *,
         alpha: float = 1.0,
-        beta: float = 5.0,
+        beta: float = 10.0,
         tau: float = 0.5,
         eta: float = 1.0,
         proxy: str = "eq2",

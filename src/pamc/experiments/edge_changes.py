@@ -59,12 +59,13 @@ class UndirectedGraph(NamedTuple):
 
 def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> UndirectedGraph:
     """Return a graph with each pair of neighbors once; without edges, with the kNN graph that a fit would build."""
-    features = fit_preparation(graph.features, config.preparation).apply(graph.features)
+    preparation = fit_preparation(graph.features, config.preparation)
+    features = preparation.apply(graph.features)
     edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbours
     if edges is None:
         # A method without a graph gets the one that the others build.
         graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
-        edges, own_list = neighbor_edges(features, graph_settings, seed=seed), True
+        edges, own_list = neighbor_edges(features, graph_settings, seed=seed, preparation=preparation.kind), True
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))

@@ -81,7 +81,8 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
     graph = load(cell.data_set, cell.quick)
     if cell.options.get("own_graph") and graph.edges_are_neighbours:
         graph = graph.without_edges()
-    watch = EpochWatch(np.asarray(graph.labels), every=1 if assigns_every_epoch(cell.method) else _RARELY)
+    every = cell.options.get("evaluated_every") or (1 if assigns_every_epoch(cell.method) else _RARELY)
+    watch = EpochWatch(np.asarray(graph.labels), every=every)
     model = clusterer(cell.method, n_clusters=n_classes(graph), random_state=cell.seed, device=device, **cell.settings)
     reset_peak(device)
     model.fit_graph(graph.without_labels(), on_epoch=watch)

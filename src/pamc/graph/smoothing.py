@@ -23,9 +23,6 @@ _N_STEPS = 12
 
 _SVD_ITERATIONS = 4
 
-# Features with fewer nonzero values than this share are words rather than measurements.
-_THIN = 0.1
-
 # Rows of few columns differ in length as much as in direction.
 _FEW_DIRECTIONS = 16
 
@@ -37,12 +34,15 @@ def unit_rows(rows: Floats) -> Floats:
     return unit
 
 
-def leading_directions(features: Features, *, seed: int, n_directions: int = N_DIRECTIONS) -> Floats:
+def leading_directions(
+    features: Features, *, seed: int, centered: bool = True, n_directions: int = N_DIRECTIONS
+) -> Floats:
     """Return (N, r) coordinates of the rows along the r directions of the largest spread, the largest first.
 
-    Columns are centered, which makes this PCA, unless nine of ten values are 0: then it is latent semantic analysis and
-    sparse rows stay sparse. In fewer directions nearest neighbors are far better ones: text shares classes with 50 % of
-    its neighbors in 2000 dimensions and with 88 % in 50. O(N·d·r) time for dense and O(nnz·r) for sparse features.
+    With centered columns this is PCA, without it is latent semantic analysis, which is for bags of words: the angle
+    between two rows says how many words they share, and sparse rows stay sparse. In fewer directions nearest neighbors
+    are far better ones: text shares classes with 50 % of its neighbors in 2000 dimensions and with 88 % in 50. O(N·d·r)
+    time for dense and O(nnz·r) for sparse features.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ def leading_directions(features: Features, *, seed: int, n_directions: int = N_D
         (N, d) prepared features.
     seed
         Of the randomized SVD.
+    centered
+        Whether the mean of each column is taken off first.
     n_directions
         At most this many; r is no more than N or d.
     """
@@ -57,7 +59,7 @@ def leading_directions(features: Features, *, seed: int, n_directions: int = N_D
 
     rank = min(n_directions, *features.shape)
     rows: Any = features.astype(np.float64)
-    if (rows != 0).sum() > _THIN * np.prod(rows.shape):
+    if centered:
         rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
         rows -= rows.mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

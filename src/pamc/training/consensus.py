@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
 from pamc.graph.knn import knn_edges
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
 from pamc.ops.scores import edge_information
 from pamc.runtime import seed_for
-from pamc.training.partitions import Labels, agreement, consensus, kmeans_labels, merged_labels
+from pamc.training.partitions import Labels, agreement, consensus, few_points_allowed, kmeans_labels, merged_labels
 
 __all__ = ["Agreed", "Evidence", "agreed_clusters", "angular_edges", "knn_adjacency", "weigh_evidence"]
 
@@ -25,7 +30,7 @@ _MIDDLE = 1
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 
 # K-means and merging each make this many clusterings for each reach.
-_N_REPEATS = 6
+_N_REPEATS = 18
 
 # Beyond this many clusters groups are not merged: it takes time with the third power of their number.
 _MOST_MERGED = 64
@@ -67,7 +72,7 @@ class Agreed:
 
 
 def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int) -> Agreed:
-    """Return the clusters that 18 quick clusterings agree on, made by K-means or by merging groups along the graph.
+    """Return the clusters that 54 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
     Both are tried. Merging follows clusters of any shape and size, but where edges are few it follows their accidents:
     it is taken where its clusters hold the edges together better (:func:`~pamc.ops.scores.edge_information`) and its
@@ -101,17 +106,18 @@ def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_di
 
 
 def _many(points: list[Floats], n_clusters: int, seed: int) -> list[Labels]:
-    return [
-        kmeans_labels(each, n_clusters, seed=seed_for(seed, f"k-means {number} {repeat}"))
+    return _side_by_side(
+        partial(kmeans_labels, each, n_clusters, seed=seed_for(seed, f"k-means {number} {repeat}"))
         for number, each in enumerate(points)
         for repeat in range(_N_REPEATS)
-    ]
+    )
 
 
 def _many_merged(points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int) -> list[Labels]:
     most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
-    return [
-        merged_labels(
+    return _side_by_side(
+        partial(
+            merged_labels,
             each,
             adjacency,
             n_clusters,
@@ -121,7 +127,23 @@ def _many_merged(points: list[Floats], adjacency: Adjacency, n_clusters: int, se
         for number, each in enumerate(points)
         for per_cluster in _GROUPS_PER_CLUSTER
         for repeat in range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
-    ]
+    )
+
+
+def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
+    """Return the results of clusterings, as many at a time as there are cores.
+
+    Each runs on one thread, so that its sums are taken in one order.
+    """
+    # The filters of warnings are one for all threads: they are set outside.
+    with few_points_allowed(), ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
+        return list(threads.map(_on_one_thread, clusterings))
+
+
+def _on_one_thread(clustering: Callable[[], Labels]) -> Labels:
+    # The limit on OpenMP holds for the thread that sets it.
+    with threadpool_limits(limits=1, user_api="openmp"):
+        return clustering()
 
 
 def angular_edges(rows: Floats, n_neighbors: int) -> NDArray[np.int64]:

@@ -183,7 +183,9 @@ def fit_method(
         preparation = fit_preparation(graph.features, config.preparation)
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
-        adjacency, evidence = graph_and_evidence(method, graph, features, config, seed=seed)
+        adjacency, evidence = graph_and_evidence(
+            method, graph, features, config, seed=seed, preparation=preparation.kind
+        )
         pairs, kept_influence = positives(adjacency, config, device, dtype)
 
     rows = FeatureRows(features, device=device, dtype=dtype, sparse=False if encoder is not None else None)

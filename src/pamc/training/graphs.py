@@ -25,15 +25,21 @@ __all__ = ["graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
 
 
 def graph_and_evidence(
-    method: Method, graph: AttributedGraph, features: Features, config: Any, *, seed: int
+    method: Method, graph: AttributedGraph, features: Features, config: Any, *, seed: int, preparation: str
 ) -> tuple[Adjacency | None, Evidence | None]:
-    """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth."""
+    """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth.
+
+    Parameters
+    ----------
+    features, preparation
+        (N, d) prepared features, and how they were prepared.
+    """
     asked = getattr(config, "start", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
     directions = None
     with threadpool_limits(limits=1):
         if asked or by_angle:
-            directions = leading_directions(features, seed=seed_for(seed, "directions"))
+            directions = _directions(features, preparation, seed)
         adjacency = _adjacency(method, graph, features, config, directions if by_angle else None)
         if not asked or adjacency is None or directions is None:
             return adjacency, None
@@ -74,13 +80,18 @@ def _adjacency(
     return adjacency
 
 
-def neighbor_edges(features: Features, config: Any, *, seed: int) -> NDArray[np.int64]:
+def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: str) -> NDArray[np.int64]:
     """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
     if config.metric != "auto":
         return knn_edges(features, config.n_neighbors, metric=config.metric)
     with threadpool_limits(limits=1):
-        directions = leading_directions(features, seed=seed_for(seed, "directions"))
-        return angular_edges(directions, config.n_neighbors)
+        return angular_edges(_directions(features, preparation, seed), config.n_neighbors)
+
+
+def _directions(features: Features, preparation: str, seed: int) -> Floats:
+    # Sparse rows stay sparse.
+    centered = preparation != "tfidf" and isinstance(features, np.ndarray)
+    return leading_directions(features, seed=seed_for(seed, "directions"), centered=centered)
 
 
 def positives(

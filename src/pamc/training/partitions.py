@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.extmath import randomized_svd
 
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats
 
-__all__ = ["Labels", "agreement", "consensus", "kmeans_labels", "merge_groups", "merged_labels"]
+__all__ = ["Labels", "agreement", "consensus", "few_points_allowed", "kmeans_labels", "merge_groups", "merged_labels"]
 
 Labels: TypeAlias = "NDArray[np.int64]"
 
@@ -24,7 +25,9 @@ Labels: TypeAlias = "NDArray[np.int64]"
 _MIN_SHARE = 0.3
 
 _KMEANS_STARTS = 10
-_SVD_ITERATIONS = 3
+
+# Directions per cluster in which rows are compared by the clusters they share.
+_DIRECTIONS_PER_CLUSTER = 2
 
 # Rows on which labelings are compared.
 _COMPARED_ROWS = 20_000
@@ -32,11 +35,16 @@ _COMPARED_ROWS = 20_000
 
 def kmeans_labels(points: Floats, n_clusters: int, *, seed: int, n_init: int = 1) -> Labels:
     """Return (N,) clusters of K-means on the rows of `points`."""
-    with warnings.catch_warnings():
-        # Fewer distinct points than clusters: the fit itself reports what became of the clusters.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points).labels_
+    labels = KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points).labels_
     return np.asarray(labels, dtype=np.int64)
+
+
+@contextmanager
+def few_points_allowed() -> Iterator[None]:
+    """Say nothing of fewer distinct points than clusters: the fit itself reports what became of the clusters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def merged_labels(points: Floats, adjacency: Adjacency, n_clusters: int, *, n_groups: int, seed: int) -> Labels:
@@ -105,7 +113,7 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int) -> Lab
     """Return (N,) the clusters that labelings of the same rows agree on.
 
     How often two rows share a cluster is an N × N matrix; its leading directions are those of the (N, R·C) matrix of
-    memberships, and K-means on them gives the answer in O(N·R·C²) time.
+    memberships M, found exactly from MᵀM, and K-means on them gives the answer. O(N·(R² + R·C + C²) + (R·C)³) time.
 
     Examples
     --------
@@ -113,17 +121,21 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int) -> Lab
     >>> consensus([one, one, other], 2, seed=0).tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
     True
     """
-    members = np.concatenate([np.eye(n_clusters)[labels] for labels in labelings], axis=1)
-    members -= members.mean(axis=0)
-    rank = min(n_clusters, *members.shape)
-    u, s, _ = randomized_svd(members, rank, n_iter=_SVD_ITERATIONS, random_state=seed)
-    return kmeans_labels(u * s, n_clusters, seed=seed, n_init=_KMEANS_STARTS)
+    members = _members(labelings, n_clusters)
+    counts = (members.T @ members).toarray()
+    n_rows, n_columns = members.shape
+    share = counts.diagonal() / n_rows
+    spread = counts - n_rows * np.outer(share, share)
+    last = n_columns - min(_DIRECTIONS_PER_CLUSTER * n_clusters, n_columns)
+    _, directions = eigh(spread, subset_by_index=[last, n_columns - 1])
+    with few_points_allowed():
+        return kmeans_labels(members @ directions - share @ directions, n_clusters, seed=seed, n_init=_KMEANS_STARTS)
 
 
 def agreement(labelings: Sequence[Labels], n_clusters: int) -> float:
     """Return the mean NMI over all pairs of labelings, on at most 20,000 rows spread evenly: 1 when all agree.
 
-    The tables of all pairs are the blocks of one product, O(N·(R·C)²) time.
+    The tables of all pairs are the blocks of one product, O(N·R² + (R·C)²) time.
 
     Examples
     --------
@@ -131,15 +143,24 @@ def agreement(labelings: Sequence[Labels], n_clusters: int) -> float:
     1.0
     """
     n_labelings, step = len(labelings), -(-len(labelings[0]) // _COMPARED_ROWS)
-    members = np.concatenate([np.eye(n_clusters)[labels[::step]] for labels in labelings], axis=1)
-    shares = members.mean(axis=0).reshape(n_labelings, n_clusters)
-    tables = (members.T @ members / len(members)).reshape(n_labelings, n_clusters, n_labelings, n_clusters)
+    members = _members([labels[::step] for labels in labelings], n_clusters)
+    counts = (members.T @ members).toarray()
+    shares = (counts.diagonal() / members.shape[0]).reshape(n_labelings, n_clusters)
+    tables = (counts / members.shape[0]).reshape(n_labelings, n_clusters, n_labelings, n_clusters)
     entropy = -_times_log(shares).sum(axis=1)
     joint = -_times_log(tables).sum(axis=(1, 3))
     one, other = np.triu_indices(n_labelings, k=1)
     both = entropy[one] + entropy[other]
     nmi = np.divide(2 * (both - joint[one, other]), both, out=np.ones_like(both), where=both > 0)
     return float(nmi.mean())
+
+
+def _members(labelings: Sequence[Labels], n_clusters: int) -> sp.csr_matrix:
+    """Return the (N, R·C) matrix with a 1 for the cluster of each row in each of the R labelings."""
+    columns = np.stack(labelings, axis=1) + n_clusters * np.arange(len(labelings))
+    n_rows, n_labelings = columns.shape
+    starts = np.arange(0, columns.size + 1, n_labelings)
+    return sp.csr_matrix((np.ones(columns.size), columns.ravel(), starts), shape=(n_rows, n_labelings * n_clusters))
 
 
 def _times_log(share: Floats) -> Floats:
