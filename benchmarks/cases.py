@@ -18,6 +18,8 @@ from torch import nn
 
 from benchmarks import minibatch_bias
 from benchmarks.measure import fitted_exponent, in_subprocess, interleaved_seconds, median
+from benchmarks.rows import Rows
+from benchmarks.start_choices import start_choices
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.catalog import load_dataset
 from pamc.graph.adjacency import build_adjacency
@@ -33,8 +35,6 @@ from pamc.training.initialize import starting_centers
 from pamc.training.trainer import train
 
 __all__ = ["CASES", "Case"]
-
-Rows = list[dict[str, Any]]
 
 _FITTED_SETS = ("dblp", "cite", "acm", "usps", "hhar", "cora", "amazon_photo", "news4", "reut21578_4", "digits")
 
@@ -191,12 +191,18 @@ def minibatch(quick: bool) -> Rows:
     ]
 
 
+def choices(quick: bool) -> Rows:
+    """Measure the clusters of the consensus start, and of what else it could be, against the true classes."""
+    return start_choices(("digits",) if quick else _FITTED_SETS, seeds=1 if quick else 3)
+
+
 CASES: dict[str, Case] = {
     "loss-scaling": Case("time and memory of pamc_loss over N", loss_scaling),
     "loss-memory": Case("memory of pamc_loss and of the N × N loss", loss_memory),
     "epoch": Case("an epoch against the bare encoder, USPS", epoch),
     "kmeans": Case("K-means on raw features against the paper's row", kmeans),
     "fit-time": Case("whole fits: the defaults and the paper's recipe", fit_time),
+    "start-choices": Case("the consensus start and what else it could be", choices),
     "import": Case("what importing pamc costs", import_time),
     "minibatch": Case("bias of mini-batches against full batch", minibatch),
 }

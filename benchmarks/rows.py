@@ -9,9 +9,11 @@ from typing import Any
 
 from pamc.runtime import environment
 
-__all__ = ["RESULTS", "append", "latest", "read", "stamp"]
+__all__ = ["RESULTS", "Rows", "append", "latest", "read", "stamp"]
 
 RESULTS = Path(__file__).parent / "results"
+
+Rows = list[dict[str, Any]]
 
 
 def stamp(*, quick: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,17 @@ from pamc.ops.scores import edge_information
 from pamc.runtime import seed_for
 from pamc.training.partitions import Labels, agreement, consensus, few_points_allowed, kmeans_labels, merged_labels
 
-__all__ = ["Agreed", "Evidence", "agreed_clusters", "angular_edges", "knn_adjacency", "weigh_evidence"]
+__all__ = [
+    "Agreed",
+    "Evidence",
+    "agreed_clusters",
+    "angular_edges",
+    "by_repeated_kmeans",
+    "by_repeated_merging",
+    "knn_adjacency",
+    "smoothed_points",
+    "weigh_evidence",
+]
 
 # How far the walks go that smooth the features; the embedding that an encoder is fitted to is that of the middle one.
 _REACHES = (0.8, 0.9, 0.95)
@@ -85,24 +95,32 @@ def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_di
     adjacency
         (N, N) symmetric weights.
     """
-    points = [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
-    by_kmeans = _many(points, n_clusters, seed)
-    best = Agreed(
-        consensus(by_kmeans, n_clusters, seed=seed_for(seed, "consensus")),
-        points[_MIDDLE],
-        "k-means",
-        agreement(by_kmeans, n_clusters),
-    )
-    n_rows = len(rows)
-    if not 1 < n_clusters <= _MOST_MERGED or n_rows < _ROWS_PER_GROUP * n_clusters:
-        return best
-    by_merging = _many_merged(points, adjacency, n_clusters, seed)
-    labels = consensus(by_merging, n_clusters, seed=seed_for(seed, "consensus of merged"))
-    stable = agreement(by_merging, n_clusters)
-    holds = edge_information(adjacency, labels) > edge_information(adjacency, best.labels)
-    if holds and stable >= _NEARLY_AS_STABLE * best.agreement:
-        return replace(best, labels=labels, how="merged groups", agreement=stable)
-    return best
+    points = smoothed_points(rows, adjacency, n_dims)
+    by_kmeans = by_repeated_kmeans(points, n_clusters, seed)
+    if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
+        return by_kmeans
+    merged = by_repeated_merging(points, adjacency, n_clusters, seed)
+    holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
+    return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
+
+
+def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int) -> list[Floats]:
+    """Return the (N, n_dims) embedding of the rows smoothed by each of the walks."""
+    return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
+
+
+def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int) -> Agreed:
+    """Return the consensus of K-means on each of the embeddings."""
+    labelings = _many(points, n_clusters, seed)
+    labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus"))
+    return Agreed(labels, points[_MIDDLE], "k-means", agreement(labelings, n_clusters))
+
+
+def by_repeated_merging(points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int) -> Agreed:
+    """Return the consensus of groups of each of the embeddings, merged along the graph."""
+    labelings = _many_merged(points, adjacency, n_clusters, seed)
+    labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"))
+    return Agreed(labels, points[_MIDDLE], "merged groups", agreement(labelings, n_clusters))
 
 
 def _many(points: list[Floats], n_clusters: int, seed: int) -> list[Labels]:
@@ -217,7 +235,5 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
 
 
 def _stability(evidence: Evidence, n_clusters: int, seed: int) -> float:
-    points = [
-        embedding(each, 2 * n_clusters) for each in smoothed(on_sphere(evidence.rows), evidence.adjacency, _REACHES)
-    ]
+    points = smoothed_points(evidence.rows, evidence.adjacency, 2 * n_clusters)
     return agreement(_many(points, n_clusters, seed), n_clusters)

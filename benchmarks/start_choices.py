@@ -1,0 +1,129 @@
+"""What else the consensus start could be: alternatives to its choices, each measured alone, before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from benchmarks.rows import Rows
+from pamc.data.catalog import load_dataset
+from pamc.data.preparation import fit_preparation
+from pamc.graph import smoothing
+from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.smoothing import Floats, embedding, leading_directions, on_sphere, smoothed
+from pamc.results.metrics import evaluate
+from pamc.training import consensus, partitions
+from pamc.training.consensus import (
+    agreed_clusters,
+    by_repeated_kmeans,
+    by_repeated_merging,
+    knn_adjacency,
+    smoothed_points,
+)
+from pamc.training.partitions import Labels
+
+__all__ = ["ALTERNATIVES", "AS_IS", "start_choices"]
+
+AS_IS = "as it is"
+
+Clustering = Callable[..., Labels]
+
+
+def _agreed(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int, per_cluster: float = 2.0) -> Labels:
+    n_dims = min(round(per_cluster * n_clusters), 32)
+    return agreed_clusters(rows, adjacency, n_clusters, n_dims=n_dims, seed=seed).labels
+
+
+def _with(module: ModuleType, **constants: Any) -> Clustering:
+    """Return the clustering with other constants."""
+
+    def clustering(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+        with mock.patch.multiple(module, **constants):
+            return _agreed(rows, adjacency, n_clusters, seed=seed)
+
+    return clustering
+
+
+def _in_directions(n_directions: int) -> Clustering:
+    def clustering(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+        return _agreed(rows[:, :n_directions], adjacency, n_clusters, seed=seed)
+
+    return clustering
+
+
+def _one_kmeans(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+    """Cluster once, by the best of 20 K-means runs, in the middle one of the smoothed embeddings."""
+    points = embedding(smoothed(on_sphere(rows), adjacency, (0.9,))[0], 2 * n_clusters)
+    return partitions.kmeans_labels(points, n_clusters, seed=seed, n_init=20)
+
+
+def _more_edges(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+    """Join each row to its five nearest ones as well."""
+    both: Adjacency = (adjacency + 0.3 * knn_adjacency(rows, 5)).tocsr()
+    return _agreed(rows, both, n_clusters, seed=seed)
+
+
+def _edges_by_agreement(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+    """Weigh each edge by how many first clusterings put its ends together, and cluster again."""
+    first = consensus._many(smoothed_points(rows, adjacency, 2 * n_clusters), n_clusters, seed)
+    ends: Any = adjacency.tocoo()
+    together = np.mean([labels[ends.row] == labels[ends.col] for labels in first], axis=0)
+    weighed = sp.csr_matrix((ends.data * (0.05 + together), (ends.row, ends.col)), shape=adjacency.shape)
+    return _agreed(rows, weighed, n_clusters, seed=seed)
+
+
+def _only_kmeans(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+    return by_repeated_kmeans(smoothed_points(rows, adjacency, 2 * n_clusters), n_clusters, seed).labels
+
+
+def _only_merging(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
+    return by_repeated_merging(smoothed_points(rows, adjacency, 2 * n_clusters), adjacency, n_clusters, seed).labels
+
+
+ALTERNATIVES: dict[str, Clustering] = {
+    AS_IS: _agreed,
+    "one K-means, no consensus": _one_kmeans,
+    "a third of the repeats": _with(consensus, _N_REPEATS=6),
+    "always K-means": _only_kmeans,
+    "always merged groups": _only_merging,
+    "50 directions": _in_directions(50),
+    "100 directions": _in_directions(100),
+    "walks that go less far (0.7, 0.8, 0.9)": _with(consensus, _REACHES=(0.7, 0.8, 0.9)),
+    "walks that go farther (0.9, 0.95, 0.98)": _with(consensus, _REACHES=(0.9, 0.95, 0.98)),
+    "25 steps": _with(smoothing, _N_STEPS=25),
+    "1 dimension per cluster": partial(_agreed, per_cluster=1.0),
+    "3 dimensions per cluster": partial(_agreed, per_cluster=3.0),
+    "smallest cluster a tenth of N / C": _with(partitions, _MIN_SHARE=0.1),
+    "5 nearest rows joined too": _more_edges,
+    "edges weighed by agreement": _edges_by_agreement,
+}
+
+
+def start_choices(data_sets: tuple[str, ...], *, seeds: int) -> Rows:
+    """Return a row per data set, seed and alternative."""
+    rows: Rows = []
+    for name in data_sets:
+        graph = load_dataset(name)
+        preparation = fit_preparation(graph.features, "auto")
+        features = preparation.apply(graph.features)
+        truth = np.asarray(graph.labels)
+        for seed in range(seeds):
+            with threadpool_limits(limits=1):
+                directions = leading_directions(features, seed=seed, centered=preparation.kind != "tfidf")
+                if graph.edges is None or graph.edges_are_neighbours:
+                    adjacency = knn_adjacency(directions, 10)
+                else:
+                    adjacency = build_adjacency(graph.edges, None, n_nodes=graph.n_nodes, expect_directed=False)
+                for title, clustering in ALTERNATIVES.items():
+                    labels = clustering(directions, adjacency, len(np.unique(truth)), seed=seed)
+                    values = {metric: evaluate(truth, labels)[metric] for metric in ("acc", "nmi")}
+                    parameters = {"data_set": name, "seed": seed}
+                    rows.append({"provider": title, "parameters": parameters, "values": values})
+    return rows
