@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reproduce_page import rows_of
+from benchmarks.pages import rows_of
 from benchmarks.rows import latest
 from pamc.experiments.comparison import MISSING, Comparison
+from pamc.experiments.paper.quality import DATA_SETS, summary_table
 from pamc.experiments.published import paper_figure, paper_title
 from pamc.results.table import Table, mean_std
 
@@ -74,7 +75,12 @@ def reproduce() -> str:
     return Table(["ACC: paper → here", *(name.upper() for name in _SHOWN_SETS)], body).markdown()
 
 
-TABLES: dict[str, Callable[[], str]] = {"costs": costs, "kmeans": kmeans, "reproduce": reproduce}
+def quality() -> str:
+    """Return ACC without labels and settings beside K-means, the paper and the best other program."""
+    return summary_table(rows_of("quality"), DATA_SETS, ("acc",)).markdown()
+
+
+TABLES: dict[str, Callable[[], str]] = {"quality": quality, "costs": costs, "kmeans": kmeans, "reproduce": reproduce}
 
 
 def rewritten(text: str) -> str:

@@ -4,7 +4,9 @@ from collections import defaultdict
 
 import pytest
 
-from benchmarks.reproduce_page import DOCS, ROWS, SECTIONS, page, render, rows_of
+from benchmarks.pages import DOCS, ROWS, page, render, rows_of
+from benchmarks.quality_page import QUALITY
+from benchmarks.reproduce_page import REPRODUCE
 from benchmarks.why import LARGE, differences, reason
 from pamc.experiments.published import paper_figure, paper_methods
 from pamc.experiments.rows import read_rows
@@ -87,16 +89,18 @@ def test_every_large_difference_has_a_reason_and_a_small_one_none(tables):
                 assert text in section
 
 
-def test_the_page_is_what_the_rows_give(tmp_path):
-    render(tmp_path)
-    assert page(tmp_path) == (DOCS / "reproduce.md").read_text(encoding="utf-8"), (
-        "run python -m benchmarks.reproduce_page"
+@pytest.mark.parametrize("which", [REPRODUCE, QUALITY], ids=lambda which: which.name)
+def test_a_page_is_what_the_rows_give(which, tmp_path):
+    render(which, tmp_path)
+    assert page(which, tmp_path) == (DOCS / f"{which.name}.md").read_text(encoding="utf-8"), (
+        "run python -m benchmarks.pages"
     )
     figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {path.name for path in (DOCS / "reproduce").glob("*.png")}
+    assert figures == {path.name for path in (DOCS / which.name).glob("*.png")}
 
 
-def test_the_page_has_every_experiment_and_no_figure_that_was_typed():
-    text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
-    for name in SECTIONS:
+@pytest.mark.parametrize("which", [REPRODUCE, QUALITY], ids=lambda which: which.name)
+def test_a_page_has_every_experiment(which):
+    text = (DOCS / f"{which.name}.md").read_text(encoding="utf-8")
+    for name in which.sections:
         assert f"`pamc reproduce {name}`" in text

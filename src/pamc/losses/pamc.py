@@ -95,7 +95,8 @@ def pamc_loss(
     self_edges
         "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
     backend
-        "auto", "torch", or "reference" (dense, float64, O(N²) memory).
+        "triton" (fused kernels, on a GPU), "torch", or "reference" (dense, float64, O(N²) memory); "auto" takes the
+        first that can work.
 
     Examples
     --------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -17,7 +19,8 @@ from pamc.registry import Registry
 __all__ = ["BACKENDS", "Backend", "resolve_backend"]
 
 # What "auto" tries, best first. The dense reference is never chosen for anyone.
-_PREFERRED = ("torch",)
+_PREFERRED = {"cuda": ("triton", "torch")}
+_PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
 
@@ -63,7 +66,8 @@ def resolve_backend(name: str, device: torch.device) -> Backend:
     if name != "auto" and name not in BACKENDS:
         raise UnknownNameError("backend", name, ["auto", *BACKENDS])
     reasons = []
-    for candidate in _PREFERRED if name == "auto" else (name,):
+    preferred = _PREFERRED.get(device.type, _PREFERRED_ELSEWHERE)
+    for candidate in preferred if name == "auto" else (name,):
         backend = BACKENDS[candidate]
         reason = backend.why_unavailable(device)
         if reason is None:
@@ -76,6 +80,24 @@ def _why_no_sparse_products(device: torch.device) -> str | None:
     if device.type in _SPARSE_DEVICES:
         return None
     return f"torch has its sparse products on {' and '.join(_SPARSE_DEVICES)} only; move z there"
+
+
+def _why_no_kernels(device: torch.device) -> str | None:
+    if find_spec("triton") is None:
+        return "the package triton is not installed"
+    # Triton reads this when kernels are defined, and runs them on the CPU, row by row, for tests.
+    if device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    return "its kernels need a CUDA GPU"
+
+
+def _fused_positive_log_mass(
+    unit: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str
+) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does, by kernels that store nothing per pair."""
+    from pamc.ops import triton_ops  # imported where it is used: triton need not be installed
+
+    return triton_ops.positive_log_mass(unit, pairs, tau=tau, self_edges=self_edges)
 
 
 def _dense_positive_log_mass(
@@ -99,6 +121,7 @@ def _dense_cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple
     return sums.to(z.dtype), mass.to(z.dtype)
 
 
+BACKENDS.register("triton")(Backend("triton", _fused_positive_log_mass, torch_ops.cluster_sums, _why_no_kernels))
 BACKENDS.register("torch")(
     Backend("torch", torch_ops.positive_log_mass, torch_ops.cluster_sums, _why_no_sparse_products)
 )

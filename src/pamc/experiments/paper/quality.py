@@ -17,7 +17,7 @@ from pamc.experiments.scopes import data_sets_of, methods_of, seeds_of
 from pamc.experiments.settings import quick_settings
 from pamc.results.table import Table, mean_std
 
-__all__ = ["ABLATIONS", "DATA_SETS", "SEVEN", "STARTS", "cells", "render"]
+__all__ = ["ABLATIONS", "DATA_SETS", "SEVEN", "STARTS", "cells", "figures_of", "render", "summary_table"]
 
 SEVEN = ("dblp", "cite", "acm", "usps", "hhar", "cora", "amazon_photo")
 DATA_SETS = (*SEVEN, "news4", "reut21578_4", "digits")
@@ -124,10 +124,10 @@ def _data_sets(rows: Sequence[Row]) -> list[str]:
     return list(by(rows, lambda row: str(row["data_set"])))
 
 
-def summary_table(rows: Sequence[Row], data_sets: Sequence[str]) -> Table:
-    """Return ACC and NMI of the default beside K-means, the paper and the best label-free rival."""
+def summary_table(rows: Sequence[Row], data_sets: Sequence[str], metrics: Sequence[str] = ("acc", "nmi")) -> Table:
+    """Return metrics of the default beside K-means, the paper and the best label-free rival."""
     lines = []
-    for metric in ("acc", "nmi"):
+    for metric in metrics:
         ours = [figures_of(rows, DEFAULT, data_set, metric) for data_set in data_sets]
         title = metric.upper()
         for name, variant in (("K-means, features as they are", "kmeans none"), ("K-means, prepared", "kmeans auto")):

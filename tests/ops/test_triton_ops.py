@@ -1,0 +1,140 @@
+"""Dense reference ⇐ fused kernels, in value and gradient: on a GPU where there is one, else in Triton's interpreter."""
+
+import math
+
+import pytest
+import torch
+
+from pamc import pamc_loss
+from pamc.graph.pairs import PositivePairs
+from pamc.ops import reference, torch_ops
+from pamc.ops.dispatch import BACKENDS
+from tests.awkward import awkward_case
+from tests.tolerances import assert_gradient, assert_value
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from pamc.ops import triton_ops
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    """Fill memory that torch hands out uninitialized with NaN: an output that no program writes shows."""
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = before
+    torch.use_deterministic_algorithms(False)
+
+
+def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):
+    dtype = z.dtype
+    weight = torch.randn(len(z), generator=torch.Generator().manual_seed(1), dtype=dtype)
+    own = z.to(DEVICE).requires_grad_()
+    log_mass, alignment = triton_ops.positive_log_mass(
+        torch_ops.unit_rows(own), pairs.to(device=DEVICE), tau=tau, self_edges=self_edges
+    )
+    total = (weight.to(DEVICE) * log_mass)[log_mass > -math.inf].sum()
+    (gradient,) = torch.autograd.grad(total, own)
+    exact = z.double().requires_grad_()
+    expected = reference.log_positive_mass(exact, gamma, tau=tau, self_edges=self_edges)
+    assert_value(log_mass.cpu(), expected, dtype=dtype)
+    (expected_gradient,) = torch.autograd.grad((weight * expected)[expected > -math.inf].sum(), exact)
+    assert_gradient(gradient.cpu(), expected_gradient, dtype=dtype)
+    _, expected_alignment = torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    assert_value(alignment.cpu(), expected_alignment.double(), dtype=dtype)
+
+
+@pytest.mark.parametrize("self_edges", ["drop", "keep"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_dims", [1, 3, 8, 10, 17, 64])
+def test_masses_and_gradients_are_those_of_the_reference(n_dims, dtype, self_edges):
+    case = awkward_case(41, n_dims, dtype=dtype)
+    assert_is_the_reference(case.z, case.gamma, case.pairs, self_edges=self_edges)
+
+
+@pytest.mark.parametrize("tau", [0.01, 20.0, 100.0])
+def test_no_tau_overflows(tau):
+    case = awkward_case(41, 10)
+    assert_is_the_reference(case.z, case.gamma, case.pairs, tau=tau)
+
+
+@pytest.mark.parametrize("self_edges", ["drop", "keep"])
+@pytest.mark.parametrize("piece", [1, 2, 7, 4096])
+def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
+    monkeypatch.setattr(triton_ops, "PIECE", piece)
+    case = awkward_case(41, 5)
+    assert_is_the_reference(case.z, case.gamma, case.pairs, self_edges=self_edges)
+
+
+def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
+    monkeypatch.setattr(triton_ops, "PIECE", 8)
+    hub = torch.stack([torch.zeros(29, dtype=torch.int64), torch.arange(1, 30)])
+    layout = triton_ops._layout(PositivePairs.from_edges(hub, n_nodes=31))
+    assert layout.long_row.tolist() == [0]
+    assert layout.piece_row.tolist() == [0, 0, 0, 0]
+    assert layout.piece_begin.tolist() == [0, 8, 16, 24]
+    assert layout.first_piece.tolist() == [0, 4]
+
+
+def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
+    monkeypatch.setattr(triton_ops, "_MOST_NODES_IN_32_BITS", 40)
+    case = awkward_case(41, 10)
+    assert triton_ops._layout(case.pairs).indices.dtype == torch.int64
+    assert_is_the_reference(case.z, case.gamma, case.pairs)
+
+
+def test_the_layout_is_made_once_for_each_pairs():
+    pairs = awkward_case(41, 3).pairs
+    assert triton_ops._layout(pairs) is triton_ops._layout(pairs)
+
+
+def test_rows_in_bfloat16_are_summed_in_float32():
+    case = awkward_case(41, 10, dtype=torch.float32)
+    rounded = torch_ops.unit_rows(case.z).bfloat16()
+    results = []
+    for unit in (rounded, rounded.float()):
+        own = unit.to(DEVICE).requires_grad_()
+        log_mass, _ = triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+        log_mass[log_mass > -math.inf].sum().backward()
+        results.append((log_mass.detach(), own.grad))
+    (half, half_gradient), (full, full_gradient) = results
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, full)
+    torch.testing.assert_close(half_gradient, full_gradient.bfloat16())
+
+
+def test_nothing_is_kept_per_pair():
+    case = awkward_case(41, 10)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    own = torch_ops.unit_rows(case.z).to(DEVICE).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=1.0, self_edges="drop")
+    assert max(kept) == 41 * 12  # float64: 10 numbers fill three sectors of four
+
+
+def test_the_loss_takes_it_by_name():
+    case = awkward_case(41, 10)
+    labels = torch.arange(41, device=DEVICE) % 3
+    values = [
+        pamc_loss(case.z.to(DEVICE), case.pairs.to(device=DEVICE), labels, backend=name).item()
+        for name in ("triton", "torch", "reference")
+    ]
+    assert values[0] == pytest.approx(values[2], rel=1e-12)
+    assert values[1] == pytest.approx(values[2], rel=1e-12)
+
+
+def test_it_says_what_it_needs(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert BACKENDS["triton"].why_unavailable(torch.device("cpu")) == "its kernels need a CUDA GPU"
+    assert BACKENDS["triton"].why_unavailable(torch.device("cuda")) is None
+    monkeypatch.setattr("pamc.ops.dispatch.find_spec", lambda name: None)
+    assert BACKENDS["triton"].why_unavailable(torch.device("cuda")) == "the package triton is not installed"
