@@ -1,15 +1,29 @@
 """What runs on a CPU runs on a GPU, with the same answer. Skipped, with the reason, where there is none."""
 
+import math
+from contextlib import contextmanager, nullcontext
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
 from pamc import PamCGC, evaluate, pamc_loss
+from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.influence import positive_pairs
 from pamc.graph.pairs import PositivePairs
 from pamc.losses.contrastive import contrastive_loss
+from pamc.models.layers import MLP
+from pamc.models.pamcgc import PamCGCModel
+from pamc.models.rows import FeatureRows
 from pamc.ops import reference
+from pamc.runtime import generator
+from pamc.training.engine import encode_rows
+from pamc.training.trainer import _Epoch
+
+triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
@@ -83,3 +97,58 @@ def test_a_float32_fit_on_a_gpu_is_as_good_and_loads_on_a_cpu(tmp_path):
     model.save(tmp_path / "run")
     loaded = PamCGC.load(tmp_path / "run", device="cpu")
     assert (loaded.predict(graph.features) == model.labels_).mean() > 0.99
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_captured_epochs_are_those_of_the_cpu_and_wait_for_nothing(dtype):
+    graph = block_model(400, 4, n_features=20, degree=12, random_state=3)
+    adjacency = build_adjacency(graph.edges, None, n_nodes=400, expect_directed=False)
+    pairs, _ = positive_pairs(adjacency, n_hops=2, max_positives=None, dtype=dtype)
+    labels = {}
+    numbers = {}
+    for name in ("cpu", "cuda"):
+        device = torch.device(name)
+        rows = FeatureRows(graph.features, device=device, dtype=dtype)
+        encoder = MLP((20, 64, 32, 8), generator=generator(0, "weights"), dtype=dtype).to(device)
+        centers = encode_rows(encoder, rows)[::100].clone()
+        config = FitConfig(n_clusters=4, precision="float64" if dtype == torch.float64 else "float32")
+        model = PamCGCModel(encoder, centers, pairs.to(device=device), config)
+        epochs = _Epoch(model, rows, lr=1e-3, chunk_size=None, seed=0)
+        read = []
+        for epoch in range(1, 31):
+            # From the second on, nothing may wait for the device: everything that is made once is there.
+            with no_waiting() if name == "cuda" and epoch > 1 else nullcontext():
+                read.append(epochs(epoch))
+        numbers[name], labels[name] = torch.stack(read).cpu(), epochs.labels.cpu()
+    assert torch.equal(labels["cpu"], labels["cuda"])
+    tolerance = 1e-8 if dtype == torch.float64 else 1e-3
+    torch.testing.assert_close(numbers["cuda"], numbers["cpu"], rtol=tolerance, atol=tolerance)
+
+
+@contextmanager
+def no_waiting():
+    """Make every wait of the host for the device an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_hub_of_many_neighbors_and_offsets_beyond_32_bits():
+    n_nodes = 2**31 // 16 + 1000  # rows of 16 numbers: the last ones lie beyond 2³¹
+    last = torch.arange(n_nodes - 300_000, n_nodes)
+    edges = torch.stack([torch.full_like(last, 5), last])
+    pairs = PositivePairs.from_edges(edges, n_nodes=n_nodes)
+    unit = torch.zeros(n_nodes, 16, device="cuda")
+    unit[:, 0] = 1.0
+    unit[-1] = torch.nn.functional.one_hot(torch.tensor(1), 16).cuda()
+    unit.requires_grad_()
+    log_mass, _ = triton_ops.positive_log_mass(unit, pairs.to(device="cuda"), tau=1.0, self_edges="drop")
+    expected = math.log((len(last) - 1) * math.e + 1)
+    assert log_mass[5].item() == pytest.approx(expected, rel=1e-6)
+    log_mass[5].backward()
+    # Row 5 is drawn to the others, and each of them to row 5, by its share.
+    assert unit.grad[5, 1].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
+    assert unit.grad[-1, 0].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
+    assert unit.grad[6].abs().max().item() == 0

@@ -75,7 +75,7 @@ class MethodConfig:
     n_init
         K-means starts.
     precision
-        "float32" or "float64".
+        "float32", "float64", or "auto": float32, whose products a GPU takes on its tensor cores, in TF32.
     """
 
     n_clusters: int = 8
@@ -253,7 +253,7 @@ class FitConfig(GraphConfig, AssigningConfig):
     chunk_size
         Rows encoded at a time; None for all at once. The gradient is the same.
     precision
-        "float32" or "float64".
+        "float32", "float64", or "auto": float32, whose products a GPU takes on its tensor cores, in TF32.
     """
 
     n_clusters: int = 8

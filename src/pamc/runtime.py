@@ -29,7 +29,8 @@ __all__ = [
     "seeded",
 ]
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+# "auto" is float32, whose products a GPU takes on its tensor cores, in TF32.
+PRECISIONS = {"auto": torch.float32, "float32": torch.float32, "float64": torch.float64}
 
 _STAMPED_PACKAGES = (
     "torch",

@@ -232,3 +232,21 @@ def test_a_method_that_assigns_at_the_end_has_no_share_of_changed_labels_and_nev
     records = list(train(Drawing(), rows, n_epochs=4, lr=0.1, tol=0.5))
     assert len(records) == 4
     assert all("changed" not in record.values and record.labels is None for record in records)
+
+
+def test_epochs_that_are_read_together_are_the_same_epochs():
+    one_by_one, together = ([] for _ in range(2))
+    for records, read_every in ((one_by_one, 1), (together, 4)):
+        model, rows = parts()
+        records += train(model, rows, n_epochs=10, lr=1e-3, read_every=read_every)
+    assert [record.epoch for record in together] == list(range(1, 11))
+    assert [record.values for record in together] == [record.values for record in one_by_one]
+    read_last = [record.epoch for record in together if record.labels is not None]
+    assert read_last == [4, 8, 10]
+    for epoch in read_last:
+        assert torch.equal(together[epoch - 1].labels, one_by_one[epoch - 1].labels)
+
+
+def test_a_tolerance_is_looked_at_in_every_epoch():
+    model, rows = parts()
+    assert len(list(train(model, rows, n_epochs=500, lr=1e-9, tol=0.001, read_every=50))) == 2

@@ -90,9 +90,9 @@ def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch,
     rates = []
     honest = fitting._train
 
-    def losing(model, rows, config, *, n_epochs, lr, seed):
+    def losing(model, rows, config, *, lr, **options):
         rates.append(lr)
-        yield from honest(model, rows, config, n_epochs=n_epochs, lr=lr, seed=seed)
+        yield from honest(model, rows, config, lr=lr, **options)
         if len(rates) <= n_failures:
             with torch.no_grad():
                 model.centers[0] = 1e3

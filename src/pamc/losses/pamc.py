@@ -16,7 +16,7 @@ from pamc.losses.bound import warn_unless_bound_holds
 from pamc.ops.dispatch import resolve_backend
 from pamc.ops.torch_ops import cluster_sums, ordered_sum, row_product, unit_rows
 
-__all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss"]
+__all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss", "warn_of_empty_clusters"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +132,12 @@ def pamc_terms(
     proxy: str = "eq2",
     self_edges: str = "drop",
     backend: str = "auto",
+    trusted: bool = False,
 ) -> PamCTerms:
     """Return the parts of the PamC loss; parameters as in :func:`pamc_loss`.
+
+    With `trusted`, the assignment is (N,) int64 labels below `n_clusters` or a soft one of their number of columns: it
+    is not looked at, nothing is warned of, and on a GPU no value travels to the host.
 
     Examples
     --------
@@ -148,7 +152,8 @@ def pamc_terms(
     if meta_nodes is not None:
         meta_nodes = _check_meta_nodes(meta_nodes, z, n_clusters)
         n_clusters = len(meta_nodes)
-    assignment, n_clusters = check_assignment(z, assignment, n_clusters)
+    if not trusted or n_clusters is None:
+        assignment, n_clusters = check_assignment(z, assignment, n_clusters)
     pairs = check_pairs(z, edges, edge_weight)
     chosen = resolve_backend(backend, z.device)
 
@@ -157,7 +162,8 @@ def pamc_terms(
     nodes, present = sums / len(z), mass > 0
     if meta_nodes is not None:
         nodes, present = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
-    _warn_of_empty_clusters(present)
+    if not trusted:
+        warn_of_empty_clusters(int(present.sum()), n_clusters)
     return PamCTerms(
         positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / len(z),
         proxy=_proxy(nodes, present, tau=tau, proxy=proxy),
@@ -319,8 +325,8 @@ def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> 
     return meta_nodes.detach().to(z)
 
 
-def _warn_of_empty_clusters(present: Tensor) -> None:
-    n_present, n_clusters = int(present.sum()), len(present)
+def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
+    """Warn where some clusters have no members, or too few to contrast."""
     if n_present < 2:
         warnings.warn(
             f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0",

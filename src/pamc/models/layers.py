@@ -22,30 +22,32 @@ class _LinearMap(torch.autograd.Function):
     """x Wᵀ + b for dense x, with products that are the same bits for any number of threads."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, tensor_cores: bool) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return row_product(x, weight.T, bias)
+        ctx.tensor_cores = tensor_cores
+        return row_product(x, weight.T, bias, tensor_cores=tensor_cores)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
-        grad_x = row_product(grad, weight) if ctx.needs_input_grad[0] else None
-        return grad_x, column_product(grad, x), column_sums(grad)
+        cores = ctx.tensor_cores
+        grad_x = row_product(grad, weight, tensor_cores=cores) if ctx.needs_input_grad[0] else None
+        return grad_x, column_product(grad, x, tensor_cores=cores), column_sums(grad), None
 
 
 class _SparseLinearMap(torch.autograd.Function):
     """x Wᵀ + b for sparse x, whose transposed copy gives the gradient of W. O(nnz · d_out) time."""
 
     @staticmethod
-    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor, _: bool) -> Tensor:
         ctx.rows = rows
         return torch.addmm(bias, rows.matrix, weight.T.contiguous())
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
-        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), column_sums(grad)
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None]:
+        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), column_sums(grad), None
 
 
 class Linear(nn.Module):
@@ -57,10 +59,15 @@ class Linear(nn.Module):
         Sizes.
     generator
         Source of the starting weights, uniform on ±1/√n_in, which is torch's own rule for `nn.Linear`.
+    tensor_cores
+        Let a GPU take dense products in TF32.
     """
 
-    def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype, tensor_cores: bool = False
+    ) -> None:
         super().__init__()
+        self.tensor_cores = tensor_cores
         bound = max(1, n_in) ** -0.5
         draw = [
             torch.empty(shape, dtype=dtype).uniform_(-bound, bound, generator=generator)
@@ -71,7 +78,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Return (n, n_out) for (n, n_in) dense or sparse rows."""
         function: Any = _SparseLinearMap if isinstance(x, SparseRows) else _LinearMap
-        result: Tensor = function.apply(x, self.weight, self.bias)
+        result: Tensor = function.apply(x, self.weight, self.bias, self.tensor_cores)
         return result
 
 
@@ -84,13 +91,23 @@ class MLP(nn.Module):
         Input size, hidden sizes, output size. With the input size alone the rows are returned as they are, dense.
     generator
         Source of the starting weights.
+    tensor_cores
+        Let a GPU take dense products in TF32.
     """
 
-    def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        tensor_cores: bool = False,
+    ) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
         self.layers = nn.ModuleList(
-            Linear(n_in, n_out, generator=generator, dtype=dtype) for n_in, n_out in pairwise(self.sizes)
+            Linear(n_in, n_out, generator=generator, dtype=dtype, tensor_cores=tensor_cores)
+            for n_in, n_out in pairwise(self.sizes)
         )
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
@@ -115,8 +132,8 @@ class Autoencoder(nn.Module):
     ----------
     n_features, hidden, n_dims
         Sizes.
-    generator
-        Source of the starting weights.
+    generator, tensor_cores
+        As of :class:`MLP`.
     """
 
     def __init__(
@@ -127,11 +144,12 @@ class Autoencoder(nn.Module):
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
+        tensor_cores: bool = False,
     ) -> None:
         super().__init__()
         sizes = (n_features, *hidden, n_dims)
-        self.encoder = MLP(sizes, generator=generator, dtype=dtype)
-        self.decoder = MLP(sizes[::-1], generator=generator, dtype=dtype)
+        self.encoder = MLP(sizes, generator=generator, dtype=dtype, tensor_cores=tensor_cores)
+        self.decoder = MLP(sizes[::-1], generator=generator, dtype=dtype, tensor_cores=tensor_cores)
 
     def forward(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor]:
         """Return (reconstruction (n, d), embedding (n, n_dims))."""

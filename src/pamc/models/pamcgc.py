@@ -78,6 +78,7 @@ class PamCGCModel(BlockContrastModel):
             n_clusters=len(self.centers),
             proxy=config.proxy,
             self_edges=config.self_edges,
+            trusted=True,
         )
         return LossTerms(
             total=terms.total,
@@ -100,12 +101,12 @@ class PamCGCModel(BlockContrastModel):
         step = max(1, len(z) // _UNIFORMITY_ROWS)
         # Eq 8 divides by N; over its own mass a meta-node is its cluster's mean, which a center can be compared with.
         present = contrast.mass > 0
-        means = contrast.meta_nodes[present] * (len(z) / contrast.mass[present])[:, None]
-        distances = (self.centers.detach()[present] - means).norm(dim=1)
+        means = contrast.meta_nodes * (len(z) / torch.where(present, contrast.mass, 1.0))[:, None]
+        distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
         return {
             "alignment": contrast.alignment,
             "uniformity": uniformity(unit_rows(z[::step][:_UNIFORMITY_ROWS])),
-            "center_distance": distances.mean(),
+            "center_distance": distances.sum() / present.sum(),
             "n_nonempty": present.sum(),
         }
 

@@ -10,6 +10,9 @@ A BLAS divides a product among its threads and rounds by the division. How it di
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -35,10 +38,14 @@ _WIDE = 320
 _VECTOR = 16
 
 
-def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x @ weight + bias, (n, m), for tall x (n, k), weight (k, m) and bias (m,). O(n·k·m) time."""
+def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tensor_cores: bool = False) -> Tensor:
+    """Return x @ weight + bias, (n, m), for tall x (n, k), weight (k, m) and bias (m,). O(n·k·m) time.
+
+    With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32; sums are taken in float32.
+    """
     if x.device.type != "cpu":
-        return x @ weight if bias is None else torch.addmm(bias, x, weight)
+        with _tensor_cores(tensor_cores):
+            return x @ weight if bias is None else torch.addmm(bias, x, weight)
     if _CUT_HERE:
         size = max(_ROWS_PER_BLOCK, -(-len(x) // _N_BLOCKS))
         n_blocks = max(_N_BLOCKS, -(-len(x) // size))
@@ -51,11 +58,12 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return product[:, :n_columns]
 
 
-def column_product(x: Tensor, y: Tensor) -> Tensor:
-    """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time."""
+def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tensor:
+    """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time. As :func:`row_product`."""
     n_rows, n_columns = x.shape[1], y.shape[1]
     if x.device.type != "cpu":
-        return x.T @ y
+        with _tensor_cores(tensor_cores):
+            return x.T @ y
     if n_rows < n_columns:
         # The wider matrix first: the other way round the sum over n would be divided.
         return column_product(y, x).T.contiguous()
@@ -64,6 +72,18 @@ def column_product(x: Tensor, y: Tensor) -> Tensor:
         blocks = pad(x, (0, -n_rows % size)).view(len(x), -1, size).permute(1, 2, 0)
         return torch.bmm(blocks, y.expand(len(blocks), -1, -1)).flatten(0, 1)[:n_rows]
     return (_filled(x, columns=True).T @ _filled(y, columns=True))[:n_rows, :n_columns].contiguous()
+
+
+@contextmanager
+def _tensor_cores(allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 for the products inside, whatever the rest of the program has set."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def _filled(x: Tensor, *, rows: bool = False, columns: bool = False) -> Tensor:

@@ -75,10 +75,10 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
     method = METHODS[about["method"]]
     config = method.config.from_dict(about["config"])
     own_encoder = method.inductive and about["sizes"] is None
-    dtype, weights = resolve_dtype(config.precision), _under(_ENCODER, tensors)
+    weights = _under(_ENCODER, tensors)
     fit = Fit(
         config=config,
-        encoder=_restored(path, about["sizes"], encoder, weights, dtype) if method.inductive else None,
+        encoder=_restored(path, about["sizes"], encoder, weights, config.precision) if method.inductive else None,
         network=None,
         preparation=Preparation(about["preparation"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}),
         centers=tensors["centers"],
@@ -102,10 +102,11 @@ def _weights(fit: Fit) -> dict[str, Tensor]:
 
 
 def _restored(
-    path: Path, sizes: Any, encoder: nn.Module | None, weights: dict[str, Tensor], dtype: torch.dtype
+    path: Path, sizes: Any, encoder: nn.Module | None, weights: dict[str, Tensor], precision: str
 ) -> nn.Module:
+    dtype, cores = resolve_dtype(precision), precision == "auto"
     if sizes is not None:
-        network: nn.Module = MLP(sizes, generator=generator(0, "weights"), dtype=dtype)
+        network: nn.Module = MLP(sizes, generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores)
     elif encoder is not None:
         network = copy.deepcopy(encoder).to(dtype)
     else:

@@ -51,6 +51,9 @@ OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
 # Values beside the progress bar, at most this many.
 _N_SHOWN = 5
 
+# Epochs whose numbers a GPU hands over together.
+_READ_EVERY = 20
+
 # Rows that are labeled at a time: bounded memory, the encoder's full speed.
 _LABELED_AT_A_TIME = 16384
 
@@ -357,7 +360,9 @@ def _trained(
         history: list[EpochRecord] = []
         with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for record in _train(model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed):
+            for record in _train(
+                model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed, watched=on_epoch is not None
+            ):
                 history.append(record)
                 phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
                 if on_epoch is not None:
@@ -382,10 +387,19 @@ def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epoch
 
 
 def _train(
-    model: AnyModel, rows: FeatureRows, config: Any, *, n_epochs: int, lr: float, seed: int
+    model: AnyModel, rows: FeatureRows, config: Any, *, n_epochs: int, lr: float, seed: int, watched: bool = True
 ) -> Iterator[EpochRecord]:
-    tol, chunk_size = getattr(config, "tol", 0.0), getattr(config, "chunk_size", None)
-    return train(model, rows, n_epochs=n_epochs, lr=lr, tol=tol, chunk_size=chunk_size, seed=seed)
+    """Yield the records of training; on a GPU, epochs that nobody watches one by one are read some at a time."""
+    return train(
+        model,
+        rows,
+        n_epochs=n_epochs,
+        lr=lr,
+        tol=getattr(config, "tol", 0.0),
+        chunk_size=getattr(config, "chunk_size", None),
+        seed=seed,
+        read_every=1 if watched or rows.device.type == "cpu" else _READ_EVERY,
+    )
 
 
 @torch.no_grad()

@@ -23,6 +23,9 @@ from pamc.training.consensus import Evidence, angular_edges, weigh_evidence
 
 __all__ = ["graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
 
+# Share of values other than 0 up to which rows are taken for words.
+_THIN = 0.1
+
 
 def graph_and_evidence(
     method: Method, graph: AttributedGraph, features: Features, config: Any, *, seed: int, preparation: str
@@ -89,8 +92,9 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: s
 
 
 def _directions(features: Features, preparation: str, seed: int) -> Floats:
-    # Sparse rows stay sparse.
-    centered = preparation != "tfidf" and isinstance(features, np.ndarray)
+    # Rows with few values are taken for words however they were prepared: centering would fill them up.
+    thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
+    centered = preparation != "tfidf" and not thin
     return leading_directions(features, seed=seed_for(seed, "directions"), centered=centered)
 
 

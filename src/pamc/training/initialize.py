@@ -107,11 +107,11 @@ def load_sdcn_weights(path: str | Path, rows: FeatureRows, config: Any) -> Start
     except Exception as error:
         raise ModelFileError(f"{path} is not a file of weights: {_first_line(error)}") from None
     sizes = (rows.n_features, *config.hidden, config.n_dims)
-    dtype = resolve_dtype(config.precision)
-    encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), dtype=dtype))
+    options: dict[str, Any] = {"dtype": resolve_dtype(config.precision), "tensor_cores": config.precision == "auto"}
+    encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), **options))
     decoder = None
     if f"{_SDCN_DECODER[0]}.weight" in state:
-        mirror = MLP(sizes[::-1], generator=generator(0, "weights"), dtype=dtype)
+        mirror = MLP(sizes[::-1], generator=generator(0, "weights"), **options)
         decoder = _filled(path, state, _SDCN_DECODER, mirror).to(rows.device)
     return Started(encoder.to(rows.device), decoder)
 

@@ -146,7 +146,9 @@ def _new_encoder(given: StartInput) -> MLP:
     config = given.config
     sizes = (given.rows.n_features, *config.hidden, config.n_dims)
     weights = generator(given.seed, "weights")
-    return MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision)).to(given.rows.device)
+    cores = config.precision == "auto"
+    encoder = MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision), tensor_cores=cores)
+    return encoder.to(given.rows.device)
 
 
 def _new_autoencoder(given: StartInput) -> Autoencoder:
@@ -157,6 +159,7 @@ def _new_autoencoder(given: StartInput) -> Autoencoder:
         config.n_dims,
         generator=generator(given.seed, "weights"),
         dtype=resolve_dtype(config.precision),
+        tensor_cores=config.precision == "auto",
     ).to(given.rows.device)
 
 

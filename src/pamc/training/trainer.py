@@ -7,17 +7,22 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from pamc.errors import TrainingError
+from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows
 from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
 
 __all__ = ["EpochRecord", "train"]
+
+# Epochs that run as they are before one is captured: they allocate and compile what capturing may not.
+_EPOCHS_BEFORE_CAPTURE = 2
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,10 @@ class EpochRecord:
         `loss`, every part of it, every monitor, and, where the method assigns in every epoch, `changed`: the share of
         labels that differ from the last epoch's.
     seconds
-        Wall-clock time of the epoch.
+        Wall-clock time of the epoch; where several are read together, their mean.
     labels
-        (N,) assignment of the epoch; None for methods that assign once, at the end.
+        (N,) assignment of the epoch; None for methods that assign once, at the end, and for all but the last of epochs
+        that are read together.
     """
 
     epoch: int
@@ -52,45 +58,108 @@ def train(
     tol: float = 0.0,
     chunk_size: int | None = None,
     seed: int = 0,
+    read_every: int = 1,
 ) -> Iterator[EpochRecord]:
     """Yield a record per epoch while the model learns: one full-batch gradient and one Adam step each.
 
     Stops after `n_epochs`, or, with `tol` > 0, once the share of labels that changed is at most `tol`, as in DEC
     (Xie et al. 2016). No label of the user's is seen here. A loss that draws random numbers draws them in each epoch
     from a seed of that epoch.
+
+    Nothing in an epoch waits for a value of it: numbers are read once every `read_every` epochs (every epoch, with
+    `tol`). On a GPU an epoch of a fixed shape is captured and replayed as one graph of kernels.
     """
     if n_epochs == 0:
         return
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr, fused=True)
-    previous: Tensor | None = None
-    for epoch in range(1, n_epochs + 1):
+    epoch_of = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
+    read_every = 1 if tol > 0 else read_every
+    for first in range(1, n_epochs + 1, read_every):
         started = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        with seeded(seed, f"epoch {epoch}", rows.device) if model.draws else nullcontext():
-            terms = accumulate_gradient(model, rows, chunk_size=chunk_size)
-        values = _read(terms, previous)
-        _check_finite(epoch, values)
-        optimizer.step()
-        previous = terms.labels
-        yield EpochRecord(epoch, values, time.perf_counter() - started, terms.labels)
-        if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
-            return
+        together = range(first, min(first + read_every, n_epochs + 1))
+        waiting = [epoch_of(epoch) for epoch in together]
+        # One trip from the device for all of them.
+        read = torch.stack(waiting).tolist()
+        seconds = (time.perf_counter() - started) / len(together)
+        for epoch, numbers in zip(together, read, strict=True):
+            values = dict(zip(epoch_of.names, numbers, strict=True))
+            _check(epoch, values, model)
+            yield EpochRecord(epoch, values, seconds, epoch_of.labels if epoch == together[-1] else None)
+            if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
+                return
 
 
-def _read(terms: LossTerms, previous: Tensor | None) -> dict[str, float]:
-    """Return all numbers of an epoch, fetched from the device at once."""
-    labels = terms.labels
-    named = {"loss": terms.total, **terms.parts, **terms.monitors}
-    if labels is not None:
-        named["changed"] = labels.new_ones(()) if previous is None else (labels != previous).double().mean()
-    numbers = torch.stack([value.detach().double() for value in named.values()]).tolist()
-    return dict(zip(named, numbers, strict=True))
+class _Epoch:
+    """One epoch after another, on the device alone.
+
+    Calling it runs the next epoch and returns its numbers, a float64 tensor that `names` names. `labels` are those of
+    the epoch that ran last.
+    """
+
+    def __init__(
+        self, model: Model | GraphModel, rows: FeatureRows, *, lr: float, chunk_size: int | None, seed: int
+    ) -> None:
+        self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
+        on_gpu = rows.device.type == "cuda"
+        one_chunk = chunk_size is None or chunk_size >= len(rows)
+        self._captures = on_gpu and isinstance(model, Model) and one_chunk and not model.draws
+        learnt = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.Adam(learnt, lr=lr, fused=True, capturable=on_gpu)
+        self._previous = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._numbers: Tensor | None = None
+        self._n_run = count(1)
+        self.names: tuple[str, ...] = ()
+        self.labels: Tensor | None = None
+
+    def __call__(self, epoch: int) -> Tensor:
+        if self._graph is not None and self._numbers is not None:
+            self._graph.replay()
+            return self._numbers.clone()
+        if not self._captures:
+            return self._run(epoch)
+        if next(self._n_run) <= _EPOCHS_BEFORE_CAPTURE:
+            return self._on_a_stream_of_its_own(epoch)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._numbers = self._run(epoch)
+        self._graph.replay()
+        return self._numbers.clone()
+
+    def _on_a_stream_of_its_own(self, epoch: int) -> Tensor:
+        """Run an epoch as capturing will run it: not on the stream that everything else waits for."""
+        current, own = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        own.wait_stream(current)
+        with torch.cuda.stream(own):
+            numbers = self._run(epoch)
+        current.wait_stream(own)
+        return numbers
+
+    def _run(self, epoch: int) -> Tensor:
+        model = self._model
+        self._optimizer.zero_grad(set_to_none=True)
+        with seeded(self._seed, f"epoch {epoch}", self._rows.device) if model.draws else nullcontext():
+            terms = accumulate_gradient(model, self._rows, chunk_size=self._chunk_size)
+        self._optimizer.step()
+        return self._numbers_of(terms)
+
+    def _numbers_of(self, terms: LossTerms) -> Tensor:
+        named = {"loss": terms.total, **terms.parts, **terms.monitors}
+        if terms.labels is not None:
+            named["changed"] = (terms.labels != self._previous).double().mean()
+            self._previous.copy_(terms.labels)
+            # A replayed epoch writes into this very memory.
+            self.labels = self._previous if self._captures else terms.labels
+        self.names = tuple(named)
+        return torch.stack([value.detach().double() for value in named.values()])
 
 
-def _check_finite(epoch: int, values: dict[str, float]) -> None:
+def _check(epoch: int, values: dict[str, float], model: Model | GraphModel) -> None:
+    """Raise where a number is not finite, and warn of clusters that were empty."""
     bad = [name for name, value in values.items() if not math.isfinite(value)]
     if bad:
         shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
         raise TrainingError(
             f"epoch {epoch}: {', '.join(bad)} is not finite ({shown}). A smaller lr, or standardized features, may help"
         )
+    if "n_nonempty" in values and model.centers is not None:
+        warn_of_empty_clusters(int(values["n_nonempty"]), len(model.centers))
