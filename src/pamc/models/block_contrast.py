@@ -13,6 +13,7 @@ from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
 from pamc.models.rows import SparseRows
+from pamc.ops.self_training import self_training
 
 __all__ = ["BlockContrastModel"]
 
@@ -58,11 +59,15 @@ class BlockContrastModel(Model):
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims)."""
         config = self.config
-        log_q = log_soft_assignment(z, self.centers, eta=config.eta)
-        log_p = log_target_distribution(log_q.detach())
+        if getattr(config, "meta_assignment", "hard") == "soft":
+            # The gradient flows through q into the meta-nodes too.
+            log_q = log_soft_assignment(z, self.centers, eta=config.eta)
+            kl = kl_loss(log_target_distribution(log_q.detach()), log_q, reduction=config.kl_reduction)
+        else:
+            kl, log_q = self_training(z, self.centers, eta=config.eta)
+            kl = kl / len(z) if config.kl_reduction == "mean" else kl
         labels = log_q.detach().argmax(dim=1)
         contrast = self.contrast(z, log_q, labels)
-        kl = kl_loss(log_p, log_q, reduction=config.kl_reduction)
         return LossTerms(
             total=config.alpha * contrast.total + config.beta * kl,
             parts={**contrast.parts, "kl": kl},

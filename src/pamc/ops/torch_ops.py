@@ -24,6 +24,7 @@ __all__ = [
     "cluster_sums",
     "column_sums",
     "csr_tensor",
+    "gram",
     "ordered_sum",
     "positive_log_mass",
     "row_product",
@@ -123,7 +124,7 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
             [1., 1.]]), tensor([0., 2.]))
     """
     if assignment.ndim == 2:
-        return _gram(assignment, z), column_sums(assignment.detach())
+        return gram(assignment, z), column_sums(assignment.detach())
     # Sums of sums: rounding grows with the rows of a block and with the blocks, not with N.
     n_blocks = -(-len(z) // _ROWS_PER_BLOCK)
     block = torch.arange(len(z), device=z.device) // _ROWS_PER_BLOCK
@@ -289,7 +290,7 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         x, y = ctx.saved_tensors
         grad_x = x * grad.sum(dim=1, keepdim=True) - row_product(grad, y)
-        grad_y = y * column_sums(grad)[:, None] - _gram(grad, x)
+        grad_y = y * column_sums(grad)[:, None] - gram(grad, x)
         return 2 * grad_x, 2 * grad_y
 
 
@@ -335,7 +336,7 @@ def _row_blocks(pairs: PositivePairs) -> Iterator[_RowBlock]:
         yield _RowBlock(slice(row, next_row), slice(entry, next_entry), pairs.indptr[row : next_row + 1] - entry)
 
 
-def _gram(x: Tensor, y: Tensor) -> Tensor:
+def gram(x: Tensor, y: Tensor) -> Tensor:
     """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), the same bits for any number of threads."""
     return torch.bmm(_in_blocks(x).transpose(1, 2), _in_blocks(y)).sum(dim=0)
 
