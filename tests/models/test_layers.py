@@ -101,5 +101,5 @@ def test_sparse_blocks_are_used_where_few_entries_are_nonzero():
 
 def test_a_batch_is_dense_in_the_order_asked_for():
     features = sparse_features(50, 40)
-    batch = rows_of(features).dense_batch(np.array([7, 3]))
+    batch = rows_of(features).dense_batch(torch.tensor([7, 3]))
     assert np.array_equal(batch.numpy(), features.toarray()[[7, 3]])

@@ -58,9 +58,11 @@ class Model(nn.Module, ABC):
     The engine relies on three promises: `encoder` treats each row alone (no layer mixes rows, none draws random
     numbers), `objective` reads nothing of the rows but z, and neither has side effects. Under them the gradient of any
     chunking is the full-batch gradient. `centers` (C, n_dims) assigns rows; None asks for K-means of z at the end.
+    `capturable` promises that neither encoder nor objective waits for the device, so that a GPU can replay an epoch.
     """
 
     draws: ClassVar[bool] = False
+    capturable: bool = False
     encoder: nn.Module
     centers: Tensor | None
     row_weight: float = 1.0

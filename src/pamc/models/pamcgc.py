@@ -66,6 +66,8 @@ class PamCGCModel(BlockContrastModel):
     ) -> None:
         super().__init__(encoder, centers, pairs, config, decoder=decoder)
         self.known_labels = known_labels
+        # What an encoder of the user's does is not known here.
+        self.capturable = isinstance(encoder, MLP)
 
     def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""

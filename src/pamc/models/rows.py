@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
@@ -109,16 +108,21 @@ class FeatureRows:
         dense = self._dense(self._features)
         return SparseRows.from_scipy(self._features, device=self.device, dtype=self._dtype) if self.sparse else dense
 
-    def dense_batch(self, index: NDArray[np.int64]) -> Tensor:
-        """Return the rows at `index` as a dense (n, d) tensor.
+    @property
+    def holds_batches(self) -> bool:
+        """Whether all rows fit on the device while batches of them are drawn: a gibibyte, dense."""
+        return len(self) * self.n_features * self._dtype.itemsize <= _HELD_DENSE_BYTES
 
-        Rows that fit into a gibibyte travel to the device once; others, batch by batch.
+    def dense_batch(self, index: Tensor) -> Tensor:
+        """Return the rows at `index` (n,), which is on the device, as a dense (n, d) tensor.
+
+        Rows that fit there travel once; others, batch by batch.
         """
-        if len(self) * self.n_features * self._dtype.itemsize > _HELD_DENSE_BYTES:
-            return self._dense(self._features[index])
+        if not self.holds_batches:
+            return self._dense(self._features[index.cpu().numpy()])
         if self._all_dense is None:
             self._all_dense = self._dense(self._features)
-        return self._all_dense[torch.from_numpy(index).to(self.device)]
+        return self._all_dense[index]
 
     def release_batches(self) -> None:
         """Forget the dense copy that :meth:`dense_batch` holds."""

@@ -18,6 +18,7 @@ from pamc.models.products import column_product, row_product
 from pamc.models.rows import FeatureRows
 from pamc.ops.torch_ops import csr_tensor
 from pamc.runtime import generator, resolve_dtype, seed_for
+from pamc.training.capture import Captured
 from pamc.training.consensus import agreed_clusters
 from pamc.training.initialize import STARTS, Started, StartInput
 from pamc.training.kept_starts import keep_start, kept_start
@@ -55,7 +56,7 @@ def pretrain_autoencoder(given: StartInput) -> Started:
         autoencoder.load_state_dict(weights)
         return Started(autoencoder.encoder, autoencoder.decoder, kept=True)
 
-    def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
+    def reconstruction_error(batch: Tensor) -> Tensor:
         x = rows.dense_batch(batch)
         return _mean_squared(autoencoder(x)[0] - x)
 
@@ -74,7 +75,7 @@ def pretrain_propagated_autoencoder(given: StartInput) -> Started:
     rows = given.rows
     targets = FeatureRows(_propagated(given), device=rows.device, dtype=resolve_dtype(given.config.precision))
 
-    def reconstruction_error(batch: NDArray[np.int64]) -> Tensor:
+    def reconstruction_error(batch: Tensor) -> Tensor:
         return _mean_squared(autoencoder(rows.dense_batch(batch))[0] - targets.dense_batch(batch))
 
     _fit_batches(autoencoder, reconstruction_error, given)
@@ -169,8 +170,8 @@ def _fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer:
     encoder = _new_encoder(given)
     targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
 
-    def distance_to_target(batch: NDArray[np.int64]) -> Tensor:
-        return _mean_squared(encoder(rows.dense_batch(batch)) - targets[torch.from_numpy(batch)])
+    def distance_to_target(batch: Tensor) -> Tensor:
+        return _mean_squared(encoder(rows.dense_batch(batch)) - targets[batch])
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
@@ -228,30 +229,44 @@ def _propagated_svd(given: StartInput) -> NDArray[np.floating]:
 
 def _fit_batches(
     module: nn.Module,
-    error: Callable[[NDArray[np.int64]], Tensor],
+    error: Callable[[Tensor], Tensor],
     given: StartInput,
     *,
     times_longer: int = 1,
     batch_size: int | None = None,
 ) -> None:
-    """Minimize the error of batches of rows in random order by Adam."""
-    config = given.config
-    batch_size = batch_size or config.batch_size
-    optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True)
+    """Minimize the error of batches of rows, given by their numbers, in random order by Adam.
+
+    On a GPU a step on a whole batch is captured once and replayed.
+    """
+    config, rows = given.config, given.rows
+    batch_size = min(batch_size or config.batch_size, len(rows))
+    on_gpu = rows.device.type == "cuda"
+    optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True, capturable=on_gpu)
+    batch = torch.zeros(batch_size, dtype=torch.int64, device=rows.device)
+
+    def step(numbers: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = error(numbers)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+
+    whole_step = Captured(lambda: step(batch), enabled=on_gpu and rows.holds_batches)
     order = np.random.default_rng(seed_for(given.seed, "row order"))
     n_epochs = times_longer * config.pretrain_epochs
     with given.progress.phase("pre-training", n_epochs) as phase:
         for _ in range(n_epochs):
-            rows = order.permutation(len(given.rows))
+            shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
             losses = []
-            for start in range(0, len(rows), batch_size):
-                loss = error(rows[start : start + batch_size])
-                optimizer.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss)
-                optimizer.step()
-                losses.append(loss.detach())
+            for numbers in torch.split(shuffled, batch_size):
+                if len(numbers) == batch_size:
+                    batch.copy_(numbers)
+                    losses.append(whole_step())
+                else:
+                    losses.append(step(numbers))
             phase.advance(error=float(torch.stack(losses).mean()))
-    given.rows.release_batches()
+    rows.release_batches()
 
 
 def _mean_squared(difference: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -17,12 +16,10 @@ from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows
 from pamc.runtime import seeded
+from pamc.training.capture import Captured
 from pamc.training.engine import accumulate_gradient
 
 __all__ = ["EpochRecord", "train"]
-
-# Epochs that run as they are before one is captured: they allocate and compile what capturing may not.
-_EPOCHS_BEFORE_CAPTURE = 2
 
 
 @dataclass(frozen=True)
@@ -101,38 +98,17 @@ class _Epoch:
         self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
-        self._captures = on_gpu and isinstance(model, Model) and one_chunk and not model.draws
+        self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
         learnt = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.Adam(learnt, lr=lr, fused=True, capturable=on_gpu)
         self._previous = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._numbers: Tensor | None = None
-        self._n_run = count(1)
+        self._again = Captured(lambda: self._run(0), enabled=self._captures)
         self.names: tuple[str, ...] = ()
         self.labels: Tensor | None = None
 
     def __call__(self, epoch: int) -> Tensor:
-        if self._graph is not None and self._numbers is not None:
-            self._graph.replay()
-            return self._numbers.clone()
-        if not self._captures:
-            return self._run(epoch)
-        if next(self._n_run) <= _EPOCHS_BEFORE_CAPTURE:
-            return self._on_a_stream_of_its_own(epoch)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._numbers = self._run(epoch)
-        self._graph.replay()
-        return self._numbers.clone()
-
-    def _on_a_stream_of_its_own(self, epoch: int) -> Tensor:
-        """Run an epoch as capturing will run it: not on the stream that everything else waits for."""
-        current, own = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        own.wait_stream(current)
-        with torch.cuda.stream(own):
-            numbers = self._run(epoch)
-        current.wait_stream(own)
-        return numbers
+        # Only a loss that draws asks for the number of the epoch, and no such loss can be captured.
+        return self._again() if self._captures else self._run(epoch)
 
     def _run(self, epoch: int) -> Tensor:
         model = self._model
