@@ -62,6 +62,9 @@ def test_the_stamp_names_versions_device_and_commit():
 def test_the_stamp_does_without_git_and_without_cpu_names(monkeypatch, tmp_path):
     import pamc.runtime as runtime
 
+    monkeypatch.setenv("PAMC_COMMIT", "abc")
+    assert runtime._commit() == "abc"
+    monkeypatch.delenv("PAMC_COMMIT")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert runtime._commit() is None
     monkeypatch.setattr(runtime, "__file__", str(tmp_path / "a" / "b" / "runtime.py"))

@@ -148,11 +148,12 @@ def _version(package: str) -> str | None:
 def _commit() -> str | None:
     """Return the commit of the source tree that pamc runs from, None for an installed package.
 
-    A copy of the tree without its history may be told the commit by ``$PAMC_COMMIT``.
+    A copy of the tree whose history is missing, or that of another tree, is told the commit by ``$PAMC_COMMIT``.
     """
+    told = os.environ.get("PAMC_COMMIT")
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return os.environ.get("PAMC_COMMIT")
+    if told is not None or not (root / ".git").exists():
+        return told
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
