@@ -20,6 +20,7 @@ from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.ops import reference
 from pamc.runtime import generator
+from pamc.training import capture
 from pamc.training.engine import encode_rows
 from pamc.training.trainer import _Epoch
 
@@ -100,7 +101,8 @@ def test_a_float32_fit_on_a_gpu_is_as_good_and_loads_on_a_cpu(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_captured_epochs_are_those_of_the_cpu_and_wait_for_nothing(dtype):
+def test_captured_epochs_are_those_of_the_cpu_and_wait_for_nothing(dtype, monkeypatch):
+    monkeypatch.setattr(capture, "ALLOWED", True)
     graph = block_model(400, 4, n_features=20, degree=12, random_state=3)
     adjacency = build_adjacency(graph.edges, None, n_nodes=400, expect_directed=False)
     pairs, _ = positive_pairs(adjacency, n_hops=2, max_positives=None, dtype=dtype)

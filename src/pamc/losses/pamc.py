@@ -95,8 +95,7 @@ def pamc_loss(
     self_edges
         "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
     backend
-        "triton" (fused kernels, on a GPU), "torch", or "reference" (dense, float64, O(N²) memory); "auto" takes the
-        first that can work.
+        "auto", which is "torch"; "triton" (fused kernels, on a GPU); or "reference" (dense, float64, O(N²) memory).
 
     Examples
     --------

@@ -18,9 +18,9 @@ from pamc.registry import Registry
 
 __all__ = ["BACKENDS", "Backend", "resolve_backend"]
 
-# What "auto" tries, best first. The dense reference is never chosen for anyone.
-_PREFERRED = {"cuda": ("triton", "torch")}
-_PREFERRED_ELSEWHERE = ("torch",)
+# What "auto" tries, best first. The dense reference is never chosen for anyone, and Triton's kernels only by name until
+# they have been measured on a GPU.
+_PREFERRED = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
 
@@ -66,8 +66,7 @@ def resolve_backend(name: str, device: torch.device) -> Backend:
     if name != "auto" and name not in BACKENDS:
         raise UnknownNameError("backend", name, ["auto", *BACKENDS])
     reasons = []
-    preferred = _PREFERRED.get(device.type, _PREFERRED_ELSEWHERE)
-    for candidate in preferred if name == "auto" else (name,):
+    for candidate in _PREFERRED if name == "auto" else (name,):
         backend = BACKENDS[candidate]
         reason = backend.why_unavailable(device)
         if reason is None:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["Captured"]
+__all__ = ["ALLOWED", "Captured"]
+
+# Off until captured training has been measured on a GPU: every call is then a call of the function.
+ALLOWED = False
 
 # Calls that run as they are before one is captured: they allocate and compile what capturing may not.
 _CALLS_BEFORE_CAPTURE = 2
@@ -21,12 +24,12 @@ class Captured:
     function
         Returns a small tensor. It must not wait for the device, nor depend on anything on the host that changes.
     enabled
-        Whether to capture; without, each call is a call of the function.
+        Whether to capture, where :data:`ALLOWED`; without, each call is a call of the function.
     """
 
     def __init__(self, function: Callable[[], Tensor], *, enabled: bool) -> None:
         self._function = function
-        self._enabled = enabled
+        self._enabled = enabled and ALLOWED
         self._n_calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Tensor | None = None
