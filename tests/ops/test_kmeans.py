@@ -51,3 +51,11 @@ def test_fewer_distinct_rows_than_clusters_leave_clusters_empty(n_clusters):
     assert labels[0] == labels[1]
     assert labels[2] == labels[3]
     assert (labels[0] == labels[2]) == (n_clusters == 1)
+
+
+def test_the_number_of_iterations_is_bounded(monkeypatch):
+    points = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    best = inertia(points.cpu().numpy(), kmeans_runs(points, 5, seeds=[0])[0].cpu().numpy(), 5)
+    monkeypatch.setattr(kmeans, "_MOST_ITERATIONS", 1)
+    early = inertia(points.cpu().numpy(), kmeans_runs(points, 5, seeds=[0])[0].cpu().numpy(), 5)
+    assert early > best
