@@ -120,17 +120,18 @@ def forward_rows(
         own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
         top, mass, agrees = _mass(unit, own, indices, log_weight, begin, end, TAU, STRIDE, WIDTH, COLUMNS)
         if KEEP_SELF:
-            top, mass = _with_self(top, mass, tl.load(log_self + row).to(ACCUMULATOR))
+            # The term γ_ii·e⁰ of the released program.
+            top, mass = _joined(top, mass, tl.load(log_self + row).to(ACCUMULATOR), 1.0)
         tl.store(log_mass + row, _log(top, mass))
         tl.store(agreement + row, agrees)
 
 
 @triton.jit
-def _with_self(top, mass, log_self):
-    """Return largest score and mass with the term γ_ii·e⁰ of the released program."""
-    higher = tl.maximum(top, log_self)
+def _joined(top, mass, other_top, other_mass):
+    """Return largest score and mass of two parts of a row."""
+    higher = tl.maximum(top, other_top)
     shift = tl.where(higher == float("-inf"), 0.0, higher)
-    return higher, mass * tl.exp(top - shift) + tl.exp(log_self - shift)
+    return higher, mass * tl.exp(top - shift) + other_mass * tl.exp(other_top - shift)
 
 
 @triton.jit
@@ -170,14 +171,11 @@ def join_forward(long_row, first_piece, parts, log_self, log_mass, agreement, KE
     mass = tl.load(parts + 3 * begin + 1)
     agrees = tl.load(parts + 3 * begin + 2)
     for piece in range(begin + 1, end):
-        other = tl.load(parts + 3 * piece)
-        higher = tl.maximum(top, other)
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        mass = mass * tl.exp(top - shift) + tl.load(parts + 3 * piece + 1) * tl.exp(other - shift)
+        top, mass = _joined(top, mass, tl.load(parts + 3 * piece), tl.load(parts + 3 * piece + 1))
         agrees += tl.load(parts + 3 * piece + 2)
-        top = higher
     if KEEP_SELF:
-        top, mass = _with_self(top, mass, tl.load(log_self + row).to(top.dtype))
+        # The term γ_ii·e⁰ of the released program.
+        top, mass = _joined(top, mass, tl.load(log_self + row).to(top.dtype), 1.0)
     tl.store(log_mass + row, _log(top, mass))
     tl.store(agreement + row, agrees)
 

@@ -137,7 +137,7 @@ def summary_table(rows: Sequence[Row], data_sets: Sequence[str], metrics: Sequen
         lines.append([f"{title}: paper", *(_printed(paper_figure(name, "pamcgc", metric)) for name in data_sets)])
         lines.append([f"{title}: best rival", *(rival_figure(name, metric) for name in data_sets)])
         lines.append([f"**{title}: pamc, defaults**", *(f"**{percent(values)}**" for values in ours)])
-    return Table(["", *data_sets], lines, "l" + "r" * len(data_sets))
+    return _by_set("", data_sets, lines)
 
 
 def _printed(figure: Any) -> str:
@@ -173,8 +173,13 @@ def _starts(rows: Sequence[Row], folder: Path) -> list[Path]:
         "ACC in percent at the last epoch, mean ± standard deviation over the seeds; every other setting is the "
         "default's. In brackets: runs that ended with fewer clusters than were asked for."
     )
-    table = Table(["start", *data_sets], body, "l" + "r" * len(data_sets))
+    table = _by_set("start", data_sets, body)
     return write_table(table, folder, "quality-starts", title="Every start", rows=rows, note=note)
+
+
+def _by_set(first: str, data_sets: Sequence[str], body: list[list[str]]) -> Table:
+    """Return a table with a column per data set."""
+    return Table([first, *data_sets], body, "l" + "r" * len(data_sets))
 
 
 def _with_losses(rows: Sequence[Row], variant: str, data_set: str) -> str:
@@ -219,7 +224,7 @@ def _ablations(rows: Sequence[Row], folder: Path) -> list[Path]:
         "ACC in percent at the last epoch; below the first line, the difference to the default on the same seeds, in "
         "points. In brackets: runs that lost clusters."
     )
-    table = Table(["", *data_sets], body, "l" + "r" * len(data_sets))
+    table = _by_set("", data_sets, body)
     return write_table(table, folder, "quality-ablations", title="One ingredient at a time", rows=rows, note=note)
 
 
@@ -273,7 +278,7 @@ def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
         note = "One point per fit. Markers: " + ", ".join(f"{m} {s}" for s, m in _MARKERS.items()) + "."
         paths = save_figure(figure, folder, "quality-scores", rows=rows, note=note)
     note = "Spearman's rank correlation between a label-free score and ACC, over all starts and seeds of a data set."
-    table = Table(["score", *groups], body, "l" + "r" * len(groups))
+    table = _by_set("score", list(groups), body)
     return [
         *paths,
         *write_table(table, folder, "quality-scores", title="Which score agrees with accuracy", rows=rows, note=note),
