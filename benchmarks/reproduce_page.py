@@ -21,7 +21,7 @@ How to read it:
   another project's pre-trained autoencoders, which are not public, and presumably on the best epoch of each metric.
 - **last epoch** is ours: no label reached a fit or chose an epoch. The settings were chosen with labels, by the
   systems' authors or, as said below, with the paper's figures in view. `pamc reproduce quality` runs PamCGC with pamc's
-  own defaults, which no label chose.
+  own defaults, one configuration for all sets.
 - **oracle epoch** is ours with each metric at its own best epoch, chosen with the true labels, as the released program
   reports. It is here to be compared with the paper, and nowhere else. The first epoch looked at is the start; systems
   that assign once, by K-means, are looked at every 20th epoch.
