@@ -72,7 +72,7 @@ def _more_edges(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: in
 
 def _edges_by_agreement(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
     """Weigh each edge by how many first clusterings put its ends together, and cluster again."""
-    first = consensus._many(smoothed_points(rows, adjacency, 2 * n_clusters), n_clusters, seed)
+    first = consensus._many(smoothed_points(rows, adjacency, 2 * n_clusters), n_clusters, seed, consensus._CPU)
     ends: Any = adjacency.tocoo()
     together = np.mean([labels[ends.row] == labels[ends.col] for labels in first], axis=0)
     weighed = sp.csr_matrix((ends.data * (0.05 + together), (ends.row, ends.col)), shape=adjacency.shape)
@@ -97,7 +97,7 @@ ALTERNATIVES: dict[str, Clustering] = {
     "100 directions": _in_directions(100),
     "walks that go less far (0.7, 0.8, 0.9)": _with(consensus, _REACHES=(0.7, 0.8, 0.9)),
     "walks that go farther (0.9, 0.95, 0.98)": _with(consensus, _REACHES=(0.9, 0.95, 0.98)),
-    "25 steps": _with(smoothing, _N_STEPS=25),
+    "25 steps": _with(smoothing, N_STEPS=25),
     "1 dimension per cluster": partial(_agreed, per_cluster=1.0),
     "3 dimensions per cluster": partial(_agreed, per_cluster=3.0),
     "smallest cluster a tenth of N / C": _with(partitions, _MIN_SHARE=0.1),

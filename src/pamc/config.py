@@ -52,11 +52,14 @@ def _check_number(name: str, value: object, *, positive: bool) -> None:
         number = math.nan
     if not math.isfinite(number) or number < 0 or (positive and number == 0):
         raise ConfigError(f"{name} must be a finite number {'above' if positive else 'of at least'} 0, got {value!r}")
+    if name in _SHARES and number >= 1:
+        raise ConfigError(f"{name} is a share and must be below 1, got {value!r}")
 
 
 # Settings that may be None, and numbers that must be above 0; every other number may be 0.
 _OPTIONAL = ("max_positives", "chunk_size", "n_dims")
 _POSITIVE = ("tau", "eta", "lr", "pretrain_lr", "embedding_scale")
+_SHARES = ("pretrain_dropout",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +247,9 @@ class FitConfig(GraphConfig, AssigningConfig):
         sharp the first assignment is.
     pretrain_epochs, pretrain_lr, batch_size
         Of the start.
+    pretrain_dropout
+        Share of the features that is hidden, other ones for each row and batch, from an encoder that learns the place
+        of rows among their neighbors ("consensus", "propagated_svd"): it learns not to rely on single ones.
     n_init
         K-means starts for the centers.
     n_epochs, lr
@@ -274,8 +280,9 @@ class FitConfig(GraphConfig, AssigningConfig):
     hidden: tuple[int, ...] = (500, 500, 2000)
     n_dims: int | None = None
     start: str = "consensus"
-    embedding_scale: float = 8.0
+    embedding_scale: float = 3.0
     pretrain_epochs: int = 30
+    pretrain_dropout: float = 0.2
     pretrain_lr: float = 1e-3
     batch_size: int = 256
     n_init: int = 20

@@ -22,7 +22,7 @@ def test_merging_follows_a_shape_that_kmeans_cuts():
     from pamc.graph.knn import knn_edges
 
     adjacency = build_adjacency(knn_edges(points, 10), None, n_nodes=600, expect_directed=True)
-    merged = merged_labels(centered, adjacency, 2, n_groups=16, seed=0)
+    merged = merged_labels(kmeans_labels(centered, 16, seed=0), adjacency, 2)
     assert adjusted_rand_score(truth, merged) > 0.95
     assert adjusted_rand_score(truth, kmeans_labels(centered, 2, seed=0)) < 0.6
 

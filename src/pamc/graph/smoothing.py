@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import Features
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 
-__all__ = ["N_DIRECTIONS", "Floats", "embedding", "leading_directions", "on_sphere", "smoothed", "unit_rows"]
+__all__ = [
+    "N_DIRECTIONS",
+    "N_STEPS",
+    "Floats",
+    "embedding",
+    "embedding_of",
+    "leading_directions",
+    "on_sphere",
+    "smoothed",
+    "unit_rows",
+]
 
 Floats: TypeAlias = "NDArray[np.float64]"
 
@@ -19,9 +29,9 @@ Floats: TypeAlias = "NDArray[np.float64]"
 N_DIRECTIONS = 200
 
 # Steps of the walk after which its rest is left out.
-_N_STEPS = 12
+N_STEPS = 12
 
-_SVD_ITERATIONS = 4
+_SVD_ITERATIONS = 8
 
 # Rows of few columns differ in length as much as in direction.
 _FEW_DIRECTIONS = 16
@@ -93,7 +103,7 @@ def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float]) -> li
     step = symmetric_normalize(with_self_loops(adjacency))
     sums = [(1 - reach) * rows for reach in reaches]
     walked = rows
-    for k in range(1, _N_STEPS + 1):
+    for k in range(1, N_STEPS + 1):
         walked = step @ walked
         for total, reach in zip(sums, reaches, strict=True):
             total += (1 - reach) * reach**k * walked
@@ -108,11 +118,15 @@ def embedding(rows: Floats, n_dims: int) -> Floats:
     """
     spread, directions = np.linalg.eigh(rows.T @ rows)
     order = np.argsort(-spread)[: min(n_dims, len(spread))]
+    return embedding_of(rows @ directions[:, order], spread[order], n_dims)
+
+
+def embedding_of(coordinates: Floats, spread: Floats, n_dims: int) -> Floats:
+    """Return the embedding of rows (N, r) along directions in which the sums of their squares are `spread` (r,)."""
     # U·√s for the singular values s: the rows along a direction have length s, and spread is s².
-    scale = np.maximum(spread[order], 0.0) ** 0.25
-    coordinates = rows @ directions[:, order]
+    scale = np.maximum(spread, 0.0) ** 0.25
     # A direction has no sign of its own: its largest coordinate is made positive, as in scikit-learn.
-    coordinates *= np.sign(coordinates[np.abs(coordinates).argmax(axis=0), np.arange(len(order))])
-    result = np.zeros((len(rows), n_dims))
-    np.divide(coordinates, scale, out=result[:, : len(order)], where=scale > 1e-6 * scale.max(initial=0.0))
+    coordinates *= np.sign(coordinates[np.abs(coordinates).argmax(axis=0), np.arange(len(scale))])
+    result = np.zeros((len(coordinates), n_dims))
+    np.divide(coordinates, scale, out=result[:, : len(scale)], where=scale > 1e-6 * scale.max(initial=0.0))
     return unit_rows(result)

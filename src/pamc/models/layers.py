@@ -9,45 +9,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import relu
 
-from pamc.models.products import column_product, row_product
+from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
-from pamc.ops.torch_ops import column_sums
+from pamc.ops.slopes import sloped
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
 
 
 class _LinearMap(torch.autograd.Function):
-    """x Wᵀ + b for dense x, with products that are the same bits for any number of threads."""
+    """x Wᵀ + b for dense x, cut at 0 where asked for; the same bits for any number of threads."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, tensor_cores: bool) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rectified: bool, tensor_cores: bool) -> Tensor:
+        x, filled = aligned(x), aligned(weight, rows=True)
+        y = row_product(x, filled.T, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
+        y = y[:, : len(weight)]
+        ctx.save_for_backward(x, weight, *([y] if rectified else []))
         ctx.tensor_cores = tensor_cores
-        return row_product(x, weight.T, bias, tensor_cores=tensor_cores)
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        x, weight = ctx.saved_tensors
-        cores = ctx.tensor_cores
-        grad_x = row_product(grad, weight, tensor_cores=cores) if ctx.needs_input_grad[0] else None
-        return grad_x, column_product(grad, x, tensor_cores=cores), column_sums(grad), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        x, weight, *outputs = ctx.saved_tensors
+        n_out, n_in = weight.shape
+        grad, grad_bias = sloped(grad, *outputs)
+        grad = aligned(grad)
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = row_product(grad, aligned(weight, rows=True), tensor_cores=ctx.tensor_cores)[:, :n_in]
+        grad_weight = column_product(grad, x, tensor_cores=ctx.tensor_cores)[:n_out, :n_in]
+        return grad_x, grad_weight.contiguous(), grad_bias, None, None
 
 
 class _SparseLinearMap(torch.autograd.Function):
-    """x Wᵀ + b for sparse x, whose transposed copy gives the gradient of W. O(nnz · d_out) time."""
+    """The same for sparse x, whose transposed copy gives the gradient of W. O(nnz · d_out) time."""
 
     @staticmethod
-    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor, _: bool) -> Tensor:
+    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor, rectified: bool, _: bool) -> Tensor:
+        y = torch.addmm(bias, rows.matrix, weight.T.contiguous())
+        y = y.relu_() if rectified else y
         ctx.rows = rows
-        return torch.addmm(bias, rows.matrix, weight.T.contiguous())
+        ctx.save_for_backward(*([y] if rectified else []))
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None]:
-        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), column_sums(grad), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
+        grad, grad_bias = sloped(grad, *ctx.saved_tensors)
+        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), grad_bias, None, None
 
 
 class Linear(nn.Module):
@@ -59,15 +70,24 @@ class Linear(nn.Module):
         Sizes.
     generator
         Source of the starting weights, uniform on ±1/√n_in, which is torch's own rule for `nn.Linear`.
+    rectified
+        Whether a ReLU follows: it is part of the map, and costs neither a pass of its own nor a copy.
     tensor_cores
         Let a GPU take dense products in TF32.
     """
 
     def __init__(
-        self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype, tensor_cores: bool = False
+        self,
+        n_in: int,
+        n_out: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        rectified: bool = False,
+        tensor_cores: bool = False,
     ) -> None:
         super().__init__()
-        self.tensor_cores = tensor_cores
+        self.rectified, self.tensor_cores = rectified, tensor_cores
         bound = max(1, n_in) ** -0.5
         draw = [
             torch.empty(shape, dtype=dtype).uniform_(-bound, bound, generator=generator)
@@ -78,7 +98,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Return (n, n_out) for (n, n_in) dense or sparse rows."""
         function: Any = _SparseLinearMap if isinstance(x, SparseRows) else _LinearMap
-        result: Tensor = function.apply(x, self.weight, self.bias, self.tensor_cores)
+        result: Tensor = function.apply(x, self.weight, self.bias, self.rectified, self.tensor_cores)
         return result
 
 
@@ -105,9 +125,10 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
+        last = len(self.sizes) - 1
         self.layers = nn.ModuleList(
-            Linear(n_in, n_out, generator=generator, dtype=dtype, tensor_cores=tensor_cores)
-            for n_in, n_out in pairwise(self.sizes)
+            Linear(n_in, n_out, generator=generator, dtype=dtype, rectified=number < last, tensor_cores=tensor_cores)
+            for number, (n_in, n_out) in enumerate(pairwise(self.sizes), start=1)
         )
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
@@ -119,9 +140,8 @@ class MLP(nn.Module):
         if not self.layers:
             return [x.matrix.to_dense() if isinstance(x, SparseRows) else x]
         outputs: list[Tensor] = []
-        for number, layer in enumerate(self.layers, start=1):
-            h = layer(outputs[-1] if outputs else x)
-            outputs.append(h if number == len(self.layers) else relu(h))
+        for layer in self.layers:
+            outputs.append(layer(outputs[-1] if outputs else x))
         return outputs
 
 

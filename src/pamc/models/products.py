@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from pamc.runtime import cpu_name
 
-__all__ = ["MIN_ROWS", "column_product", "row_product"]
+__all__ = ["MIN_ROWS", "aligned", "column_product", "row_product"]
 
 _CUT_HERE = "intel" in cpu_name().lower()
 
@@ -37,15 +37,44 @@ MIN_ROWS = 16 * (_N_BLOCKS if _CUT_HERE else 1)
 _WIDE = 320
 _VECTOR = 16
 
+# Tensor cores read matrices whose rows begin at multiples of so many bytes; others take a much slower way.
+_ALIGNMENT_BYTES = 16
 
-def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tensor_cores: bool = False) -> Tensor:
+
+def aligned(x: Tensor, *, rows: bool = False) -> Tensor:
+    """Return x with zero columns, and rows where asked for, up to sizes that a GPU's matrix products like.
+
+    Itself on a CPU.
+    """
+    if x.device.type == "cpu":
+        return x
+    size = _ALIGNMENT_BYTES // x.dtype.itemsize
+    more_columns, more_rows = -x.shape[-1] % size, -len(x) % size if rows else 0
+    if not more_columns and not more_rows:
+        return x
+    return pad(x, (0, more_columns) if x.ndim == 1 else (0, more_columns, 0, more_rows))
+
+
+def row_product(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, rectified: bool = False, tensor_cores: bool = False
+) -> Tensor:
     """Return x @ weight + bias, (n, m), for tall x (n, k), weight (k, m) and bias (m,). O(n·k·m) time.
 
-    With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32; sums are taken in float32.
+    With `rectified`, what is below 0 is 0. With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32;
+    sums are taken in float32.
     """
     if x.device.type != "cpu":
         with _tensor_cores(tensor_cores):
-            return x @ weight if bias is None else torch.addmm(bias, x, weight)
+            if rectified and bias is not None and x.dtype == torch.float32:
+                # One kernel: the product's own last step adds the bias and cuts at 0.
+                return torch._addmm_activation(bias, x, weight)
+            product = x @ weight if bias is None else torch.addmm(bias, x, weight)
+    else:
+        product = _row_product_on_cpu(x, weight, bias)
+    return product.relu_() if rectified else product
+
+
+def _row_product_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if _CUT_HERE:
         size = max(_ROWS_PER_BLOCK, -(-len(x) // _N_BLOCKS))
         n_blocks = max(_N_BLOCKS, -(-len(x) // size))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pamc.errors import DataError
 from pamc.graph.adjacency import Adjacency
-from pamc.ops.torch_ops import ordered_sum
+from pamc.ops.torch_ops import ordered_sum, row_product
 
 __all__ = [
     "alignment",
@@ -168,8 +168,9 @@ def uniformity(unit_rows: Tensor) -> Tensor:
     """
     if len(unit_rows) < 2:
         return unit_rows.new_zeros(())
-    potential = torch.exp(-2 * torch.pdist(unit_rows) ** 2)
-    return (ordered_sum(potential) / len(potential)).log()
+    # ‖u_i − u_j‖² = 2 − 2·u_i·u_j; each pair stands twice in the square, and each row once with itself.
+    potential = torch.exp(4 * row_product(unit_rows, unit_rows.T) - 4).fill_diagonal_(0.0)
+    return (ordered_sum(potential) / (len(potential) * (len(potential) - 1))).log()
 
 
 def alignment(unit_rows: Tensor, pairs: Tensor) -> Tensor:

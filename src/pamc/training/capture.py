@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
 
 __all__ = ["ALLOWED", "Captured"]
 
-# Off until captured training has been measured on a GPU: every call is then a call of the function.
-ALLOWED = False
+# For tests and measurements: without it every call is a call of the function.
+ALLOWED = True
 
 # Calls that run as they are before one is captured: they allocate and compile what capturing may not.
-_CALLS_BEFORE_CAPTURE = 2
+_CALLS_BEFORE_CAPTURE = 1
 
 
 class Captured:
@@ -28,7 +29,7 @@ class Captured:
     """
 
     def __init__(self, function: Callable[[], Tensor], *, enabled: bool) -> None:
-        self._function = function
+        self._function: Callable[[], Tensor] | None = function
         self._enabled = enabled and ALLOWED
         self._n_calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -36,24 +37,37 @@ class Captured:
 
     def __call__(self) -> Tensor:
         """Return what the function returns, in memory that later calls leave alone."""
+        function: Callable[[], Tensor] = self._function  # type: ignore[assignment]
         self._n_calls += 1
         if not self._enabled:
-            return self._function()
+            return function()
         if self._n_calls <= _CALLS_BEFORE_CAPTURE:
-            return self._on_a_stream_of_its_own()
+            return _on_stream(function)
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._result = self._function()
+            stream = _stream(torch.cuda.current_device())
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                self._result = function()
         self._graph.replay()
         result: Tensor = self._result.clone()  # type: ignore[union-attr]
         return result
 
-    def _on_a_stream_of_its_own(self) -> Tensor:
-        """Call the function as capturing will call it: not on the stream that everything else waits for."""
-        current, own = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        own.wait_stream(current)
-        with torch.cuda.stream(own):
-            result = self._function()
-        current.wait_stream(own)
-        return result
+    def release(self) -> None:
+        """Give back the memory of the graph and of all that the function holds; no call may follow."""
+        self._function, self._graph, self._result = None, None, None
+
+
+def _on_stream(function: Callable[[], Tensor]) -> Tensor:
+    """Call a function as capturing will call it: not on the stream that everything else waits for."""
+    current, own = torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+    own.wait_stream(current)
+    with torch.cuda.stream(own):
+        result = function()
+    current.wait_stream(own)
+    return result
+
+
+@cache
+def _stream(device: int) -> torch.cuda.Stream:
+    """Return the stream of all capturing on a device: matrix products hold a workspace for every stream they see."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

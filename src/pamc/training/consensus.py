@@ -15,7 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
 from pamc.graph.knn import knn_edges
+from pamc.graph.on_device import nearest_on, smoothed_points_on
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
+from pamc.ops.kmeans import kmeans_runs
 from pamc.ops.scores import edge_information
 from pamc.runtime import seed_for
 from pamc.training.partitions import Labels, agreement, consensus, few_points_allowed, kmeans_labels, merged_labels
@@ -40,7 +42,7 @@ _MIDDLE = 1
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 
 # K-means and merging each make this many clusterings for each reach.
-_N_REPEATS = 18
+_N_REPEATS = 36
 
 # Beyond this many clusters groups are not merged: it takes time with the third power of their number.
 _MOST_MERGED = 64
@@ -57,6 +59,8 @@ _LEAST_EDGES = 400
 
 # Directions in which neighbors are sought.
 _NEIGHBOR_DIRECTIONS = 50
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +85,10 @@ class Agreed:
     agreement: float
 
 
-def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int) -> Agreed:
-    """Return the clusters that 54 quick clusterings agree on, made by K-means or by merging groups along the graph.
+def agreed_clusters(
+    rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int, device: torch.device = _CPU
+) -> Agreed:
+    """Return the clusters that 108 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
     Both are tried. Merging follows clusters of any shape and size, but where edges are few it follows their accidents:
     it is taken where its clusters hold the edges together better (:func:`~pamc.ops.scores.edge_information`) and its
@@ -94,58 +100,68 @@ def agreed_clusters(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_di
         (N, r) features in few directions.
     adjacency
         (N, N) symmetric weights.
+    device
+        Where K-means runs.
     """
-    points = smoothed_points(rows, adjacency, n_dims)
-    by_kmeans = by_repeated_kmeans(points, n_clusters, seed)
+    points = smoothed_points(rows, adjacency, n_dims, device)
+    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device)
     if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
         return by_kmeans
-    merged = by_repeated_merging(points, adjacency, n_clusters, seed)
+    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device)
     holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
     return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
 
 
-def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int) -> list[Floats]:
+def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device = _CPU) -> list[Floats]:
     """Return the (N, n_dims) embedding of the rows smoothed by each of the walks."""
+    if device.type != "cpu":
+        return smoothed_points_on(rows, adjacency, n_dims, reaches=_REACHES, device=device)
     return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
 
 
-def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int) -> Agreed:
+def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU) -> Agreed:
     """Return the consensus of K-means on each of the embeddings."""
-    labelings = _many(points, n_clusters, seed)
+    labelings = _many(points, n_clusters, seed, device)
     labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus"))
     return Agreed(labels, points[_MIDDLE], "k-means", agreement(labelings, n_clusters))
 
 
-def by_repeated_merging(points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int) -> Agreed:
+def by_repeated_merging(
+    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device = _CPU
+) -> Agreed:
     """Return the consensus of groups of each of the embeddings, merged along the graph."""
-    labelings = _many_merged(points, adjacency, n_clusters, seed)
+    labelings = _many_merged(points, adjacency, n_clusters, seed, device)
     labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"))
     return Agreed(labels, points[_MIDDLE], "merged groups", agreement(labelings, n_clusters))
 
 
-def _many(points: list[Floats], n_clusters: int, seed: int) -> list[Labels]:
-    return _side_by_side(
-        partial(kmeans_labels, each, n_clusters, seed=seed_for(seed, f"k-means {number} {repeat}"))
-        for number, each in enumerate(points)
-        for repeat in range(_N_REPEATS)
-    )
+def _many(points: list[Floats], n_clusters: int, seed: int, device: torch.device) -> list[Labels]:
+    labelings = []
+    for number, each in enumerate(points):
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(_N_REPEATS)]
+        labelings += _kmeans_runs(each, n_clusters, seeds, device)
+    return labelings
 
 
-def _many_merged(points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int) -> list[Labels]:
+def _many_merged(
+    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device
+) -> list[Labels]:
     most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
-    return _side_by_side(
-        partial(
-            merged_labels,
-            each,
-            adjacency,
-            n_clusters,
-            n_groups=min(per_cluster * n_clusters, most),
-            seed=seed_for(seed, f"groups {number} {per_cluster} {repeat}"),
-        )
-        for number, each in enumerate(points)
-        for per_cluster in _GROUPS_PER_CLUSTER
-        for repeat in range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
-    )
+    groupings = []
+    for number, each in enumerate(points):
+        for per_cluster in _GROUPS_PER_CLUSTER:
+            repeats = range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
+            seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
+            groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
+    return _side_by_side(partial(merged_labels, groups, adjacency, n_clusters) for groups in groupings)
+
+
+def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
+    """Return the clusters of one run for each seed: all at once on a GPU, one per core at a time elsewhere."""
+    if device.type == "cpu":
+        return _side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
+    on_device = torch.from_numpy(points).to(device=device, dtype=torch.float32)
+    return list(kmeans_runs(on_device, n_clusters, seeds=seeds).cpu().numpy())
 
 
 def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
@@ -164,14 +180,17 @@ def _on_one_thread(clustering: Callable[[], Labels]) -> Labels:
         return clustering()
 
 
-def angular_edges(rows: Floats, n_neighbors: int) -> NDArray[np.int64]:
+def angular_edges(rows: Floats, n_neighbors: int, device: torch.device = _CPU) -> NDArray[np.int64]:
     """Return (2, N·k) directed edges to the nearest rows by their angle in the 50 leading directions."""
-    return knn_edges(on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS]), n_neighbors)
+    placed = on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS])
+    if device.type != "cpu" and n_neighbors < len(rows):
+        return nearest_on(placed, n_neighbors, device=device)
+    return knn_edges(placed, n_neighbors)
 
 
-def knn_adjacency(rows: Floats, n_neighbors: int) -> Adjacency:
+def knn_adjacency(rows: Floats, n_neighbors: int, device: torch.device = _CPU) -> Adjacency:
     """Return the symmetric kNN graph of rows by their angle."""
-    return build_adjacency(angular_edges(rows, n_neighbors), None, n_nodes=len(rows), expect_directed=True)
+    return build_adjacency(angular_edges(rows, n_neighbors, device), None, n_nodes=len(rows), expect_directed=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +212,15 @@ class Evidence:
     adjacency: Adjacency
 
 
-def weigh_evidence(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_neighbors: int, seed: int) -> Evidence:
+def weigh_evidence(
+    rows: Floats,
+    adjacency: Adjacency,
+    n_clusters: int,
+    *,
+    n_neighbors: int,
+    seed: int,
+    device: torch.device = _CPU,
+) -> Evidence:
     """Return what to rely on: features and graph, or, where they disagree, the one that has clusters by itself.
 
     They agree when the ends of edges are more alike than random rows, beyond chance. Where they do not, one of them is
@@ -204,9 +231,9 @@ def weigh_evidence(rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_nei
     both = Evidence("features and graph", rows, adjacency)
     if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _likeness(rows, adjacency, seed) >= _BEYOND_CHANCE:
         return both
-    alone = Evidence("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1)))
+    alone = Evidence("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device))
     graph = Evidence("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
-    return max(alone, graph, key=lambda each: _stability(each, n_clusters, seed))
+    return max(alone, graph, key=lambda each: _stability(each, n_clusters, seed, device))
 
 
 def _likeness(rows: Floats, adjacency: Adjacency, seed: int) -> float:
@@ -234,6 +261,6 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
     return np.asarray(u * s)
 
 
-def _stability(evidence: Evidence, n_clusters: int, seed: int) -> float:
-    points = smoothed_points(evidence.rows, evidence.adjacency, 2 * n_clusters)
-    return agreement(_many(points, n_clusters, seed), n_clusters)
+def _stability(evidence: Evidence, n_clusters: int, seed: int, device: torch.device) -> float:
+    points = smoothed_points(evidence.rows, evidence.adjacency, 2 * n_clusters, device)
+    return agreement(_many(points, n_clusters, seed, device), n_clusters)

@@ -187,7 +187,7 @@ def fit_method(
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
         adjacency, evidence = graph_and_evidence(
-            method, graph, features, config, seed=seed, preparation=preparation.kind
+            method, graph, features, config, seed=seed, preparation=preparation.kind, device=device
         )
         pairs, kept_influence = positives(adjacency, config, device, dtype)
 

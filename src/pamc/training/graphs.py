@@ -15,6 +15,7 @@ from pamc.errors import DataError, DataWarning
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.knn import knn_edges
+from pamc.graph.on_device import leading_directions_on
 from pamc.graph.pairs import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions
 from pamc.models.method import Method
@@ -26,9 +27,18 @@ __all__ = ["graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
 # Share of values other than 0 up to which rows are taken for words.
 _THIN = 0.1
 
+_CPU = torch.device("cpu")
+
 
 def graph_and_evidence(
-    method: Method, graph: AttributedGraph, features: Features, config: Any, *, seed: int, preparation: str
+    method: Method,
+    graph: AttributedGraph,
+    features: Features,
+    config: Any,
+    *,
+    seed: int,
+    preparation: str,
+    device: torch.device,
 ) -> tuple[Adjacency | None, Evidence | None]:
     """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth.
 
@@ -36,19 +46,28 @@ def graph_and_evidence(
     ----------
     features, preparation
         (N, d) prepared features, and how they were prepared.
+    device
+        Where the work that can be done there is done.
     """
     asked = getattr(config, "start", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
     directions = None
     with threadpool_limits(limits=1):
         if asked or by_angle:
-            directions = _directions(features, preparation, seed)
-        adjacency = _adjacency(method, graph, features, config, directions if by_angle else None)
+            directions = _directions(features, preparation, seed, device)
+        adjacency = _adjacency(method, graph, features, config, directions if by_angle else None, device)
         if not asked or adjacency is None or directions is None:
             return adjacency, None
         if graph.edges is None or config.graph_trust == "always":
             return adjacency, Evidence("features and graph", directions, adjacency)
-        evidence = weigh_evidence(directions, adjacency, config.n_clusters, n_neighbors=config.n_neighbors, seed=seed)
+        evidence = weigh_evidence(
+            directions,
+            adjacency,
+            config.n_clusters,
+            n_neighbors=config.n_neighbors,
+            seed=seed,
+            device=device,
+        )
     if evidence.kind != "features and graph":
         left_out = "features" if evidence.kind == "graph" else "graph"
         warnings.warn(
@@ -61,7 +80,12 @@ def graph_and_evidence(
 
 
 def _adjacency(
-    method: Method, graph: AttributedGraph, features: Features, config: Any, directions: Floats | None
+    method: Method,
+    graph: AttributedGraph,
+    features: Features,
+    config: Any,
+    directions: Floats | None,
+    device: torch.device,
 ) -> Adjacency | None:
     """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given."""
     edges, weight = graph.edges, graph.edge_weight
@@ -75,7 +99,7 @@ def _adjacency(
         if directions is None:
             edges = knn_edges(features, config.n_neighbors, metric=config.metric)
         else:
-            edges = angular_edges(directions, config.n_neighbors)
+            edges = angular_edges(directions, config.n_neighbors, device)
     own_list = graph.edges is None or graph.edges_are_neighbours
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
@@ -88,14 +112,17 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: s
     if config.metric != "auto":
         return knn_edges(features, config.n_neighbors, metric=config.metric)
     with threadpool_limits(limits=1):
-        return angular_edges(_directions(features, preparation, seed), config.n_neighbors)
+        return angular_edges(_directions(features, preparation, seed, _CPU), config.n_neighbors)
 
 
-def _directions(features: Features, preparation: str, seed: int) -> Floats:
+def _directions(features: Features, preparation: str, seed: int, device: torch.device) -> Floats:
     # Rows with few values are taken for words however they were prepared: centering would fill them up.
     thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
     centered = preparation != "tfidf" and not thin
-    return leading_directions(features, seed=seed_for(seed, "directions"), centered=centered)
+    seed = seed_for(seed, "directions")
+    if device.type != "cpu":
+        return leading_directions_on(features, seed=seed, centered=centered, device=device)
+    return leading_directions(features, seed=seed, centered=centered)
 
 
 def positives(

@@ -47,13 +47,13 @@ def few_points_allowed() -> Iterator[None]:
         yield
 
 
-def merged_labels(points: Floats, adjacency: Adjacency, n_clusters: int, *, n_groups: int, seed: int) -> Labels:
-    """Return (N,) clusters: K-means makes many small groups, and the graph says which of them belong together.
+def merged_labels(groups: Labels, adjacency: Adjacency, n_clusters: int) -> Labels:
+    """Return (N,) clusters of rows in many small groups (N,): the graph says which of them belong together.
 
     K-means alone cuts a long cluster in two and joins two small ones; groups that many edges join are one cluster
-    whatever its shape. O(N·n_groups·d + E + n_groups³) time.
+    whatever its shape. O(E + M³) time for M groups.
     """
-    groups = kmeans_labels(points, n_groups, seed=seed)
+    n_groups = max(n_clusters, int(groups.max()) + 1)
     member = sp.csr_matrix((np.ones(len(groups)), (np.arange(len(groups)), groups)), shape=(len(groups), n_groups))
     weight = np.asarray((member.T @ adjacency @ member).todense(), dtype=np.float64)
     merged: Labels = merge_groups(weight, np.bincount(groups, minlength=n_groups), n_clusters)[groups]

@@ -16,6 +16,7 @@ from pamc.graph.smoothing import unit_rows
 from pamc.models.layers import MLP, Autoencoder
 from pamc.models.products import column_product, row_product
 from pamc.models.rows import FeatureRows
+from pamc.ops.masks import hidden_values
 from pamc.ops.torch_ops import csr_tensor
 from pamc.runtime import generator, resolve_dtype, seed_for
 from pamc.training.capture import Captured
@@ -104,7 +105,12 @@ def fit_consensus(given: StartInput) -> Started:
     config = given.config
     with given.progress.phase("consensus"), threadpool_limits(limits=1):
         agreed = agreed_clusters(
-            evidence.rows, evidence.adjacency, config.n_clusters, n_dims=config.n_dims, seed=given.seed
+            evidence.rows,
+            evidence.adjacency,
+            config.n_clusters,
+            n_dims=config.n_dims,
+            seed=given.seed,
+            device=given.rows.device,
         )
     by_heart = evidence.kind == "graph"
     encoder = _fitted_to(agreed.points, given, times_longer=_TIMES_LONGER_BY_HEART if by_heart else 1)
@@ -170,8 +176,17 @@ def _fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer:
     encoder = _new_encoder(given)
     targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
 
+    share, step = config.pretrain_dropout, torch.zeros((), dtype=torch.int64, device=rows.device)
+    seed = seed_for(given.seed, "hidden features")
+
     def distance_to_target(batch: Tensor) -> Tensor:
-        return _mean_squared(encoder(rows.dense_batch(batch)) - targets[batch])
+        x = rows.dense_batch(batch)
+        if share > 0:
+            # The other values are raised to make up for those that are hidden.
+            hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
+            x = x.masked_fill(hidden, 0.0) / (1 - share)
+            step.add_(1)
+        return _mean_squared(encoder(x) - targets[batch])
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))

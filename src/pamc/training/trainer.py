@@ -18,6 +18,7 @@ from pamc.models.rows import FeatureRows
 from pamc.runtime import seeded
 from pamc.training.capture import Captured
 from pamc.training.engine import accumulate_gradient
+from pamc.training.optimizer import adam
 
 __all__ = ["EpochRecord", "train"]
 
@@ -69,7 +70,15 @@ def train(
     if n_epochs == 0:
         return
     epoch_of = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
-    read_every = 1 if tol > 0 else read_every
+    try:
+        yield from _records(epoch_of, model, n_epochs=n_epochs, tol=tol, read_every=1 if tol > 0 else read_every)
+    finally:
+        epoch_of.release()
+
+
+def _records(
+    epoch_of: _Epoch, model: Model | GraphModel, *, n_epochs: int, tol: float, read_every: int
+) -> Iterator[EpochRecord]:
     for first in range(1, n_epochs + 1, read_every):
         started = time.perf_counter()
         together = range(first, min(first + read_every, n_epochs + 1))
@@ -100,7 +109,7 @@ class _Epoch:
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
         learnt = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.Adam(learnt, lr=lr, fused=True, capturable=on_gpu)
+        self._optimizer = adam(learnt, lr=lr)
         self._previous = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
         self._again = Captured(lambda: self._run(0), enabled=self._captures)
         self.names: tuple[str, ...] = ()
@@ -109,6 +118,10 @@ class _Epoch:
     def __call__(self, epoch: int) -> Tensor:
         # Only a loss that draws asks for the number of the epoch, and no such loss can be captured.
         return self._again() if self._captures else self._run(epoch)
+
+    def release(self) -> None:
+        """Give back what a captured epoch holds."""
+        self._again.release()
 
     def _run(self, epoch: int) -> Tensor:
         model = self._model
@@ -121,12 +134,13 @@ class _Epoch:
     def _numbers_of(self, terms: LossTerms) -> Tensor:
         named = {"loss": terms.total, **terms.parts, **terms.monitors}
         if terms.labels is not None:
-            named["changed"] = (terms.labels != self._previous).double().mean()
+            named["changed"] = (terms.labels != self._previous).sum() / len(self._previous)
             self._previous.copy_(terms.labels)
             # A replayed epoch writes into this very memory.
             self.labels = self._previous if self._captures else terms.labels
         self.names = tuple(named)
-        return torch.stack([value.detach().double() for value in named.values()])
+        kind = terms.total.dtype
+        return torch.stack([value.detach().to(kind) for value in named.values()]).double()
 
 
 def _check(epoch: int, values: dict[str, float], model: Model | GraphModel) -> None:

@@ -42,6 +42,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "features as they are": {"preparation": "none"},
     "neighbors by distance": {"metric": "euclidean"},
     "10 dimensions": {"n_dims": 10},
+    "no features hidden": {"pretrain_dropout": 0.0},
+    "sharper first assignment (scale 8)": {"embedding_scale": 8.0},
 }
 _N_SEEDS, _N_SEEDS_ABLATION = 10, 3
 

@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from pamc.ops.slopes import sloped
+
+triton_slopes = pytest.importorskip("pamc.ops.triton_slopes", reason="triton is not installed")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def problem(n_rows, n_columns, dtype):
+    generator = torch.Generator().manual_seed(0)
+    grad, output = (torch.randn(n_rows, n_columns, generator=generator, dtype=torch.float64) for _ in range(2))
+    return grad.to(device=DEVICE, dtype=dtype), output.relu().to(device=DEVICE, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 1), (41, 129), (401, 33), (1271, 500)])
+def test_kernels_and_torch_give_what_a_relu_gives(n_rows, n_columns, dtype, monkeypatch):
+    grad, output = problem(n_rows, n_columns, dtype)
+    expected = grad.double() * (output > 0)
+    filled = torch.full_like
+    monkeypatch.setattr(torch, "empty_like", lambda x: filled(x, torch.nan))
+    for function in (sloped, triton_slopes.sloped):
+        through, sums = function(grad, output)
+        assert torch.equal(through.double(), expected)
+        torch.testing.assert_close(sums.double(), expected.sum(dim=0), rtol=1e-5, atol=1e-5)
+
+
+def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
+    monkeypatch.setattr(triton_slopes, "_MOST_PARTS", 3)
+    grad, output = problem(401, 20, torch.float64)
+    _, sums = triton_slopes.sloped(grad, output)
+    torch.testing.assert_close(sums, (grad * (output > 0)).sum(dim=0))
+
+
+def test_without_a_relu_everything_goes_through():
+    grad, _ = problem(5, 3, torch.float64)
+    through, sums = sloped(grad)
+    assert through is grad
+    torch.testing.assert_close(sums, grad.sum(dim=0))

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+triton_adam = pytest.importorskip("pamc.ops.triton_adam", reason="triton is not installed")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_it_steps_as_torchs_adam_does(dtype, tolerance):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(41, 33), (7,), (1271,)]
+    ours, theirs = (
+        [torch.randn(s, generator=generator.manual_seed(0), dtype=torch.float64).to(DEVICE, dtype) for s in shapes]
+        for _ in range(2)
+    )
+    idle = torch.ones(3, device=DEVICE, dtype=dtype)
+    one = triton_adam.KernelAdam([*ours, idle], lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+    other = torch.optim.Adam(theirs, lr=1e-2)
+    for _ in range(20):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+            q.grad = p.grad.clone()
+        one.step()
+        other.step()
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+    assert torch.equal(idle, torch.ones_like(idle))
+    one.zero_grad()
+    assert ours[0].grad is None
