@@ -95,7 +95,8 @@ def pamc_loss(
     self_edges
         "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
     backend
-        "auto", which is "torch"; "triton" (fused kernels, on a GPU); or "reference" (dense, float64, O(N²) memory).
+        "torch"; "triton" (fused kernels, on a CUDA GPU); "reference" (dense, float64, O(N²) memory); or "auto":
+        "triton" where z is on a CUDA GPU that it can work on, else "torch".
 
     Examples
     --------
@@ -156,7 +157,7 @@ def pamc_terms(
     pairs = check_pairs(z, edges, edge_weight)
     chosen = resolve_backend(backend, z.device)
 
-    log_mass, alignment = chosen.positive_log_mass(unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    log_mass, alignment = chosen.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
     sums, mass = chosen.cluster_sums(z, assignment, n_clusters)
     nodes, present = sums / len(z), mass > 0
     if meta_nodes is not None:

@@ -69,17 +69,18 @@ class PamCGCModel(BlockContrastModel):
         # What an encoder of the user's does is not known here.
         self.capturable = isinstance(encoder, MLP)
 
-    def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
+    def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
         config = self.config
         terms = pamc_terms(
             z,
             self.pairs,
-            self._assignment(log_q, labels),
+            self._assignment(labels, log_q),
             tau=config.tau,
             n_clusters=len(self.centers),
             proxy=config.proxy,
             self_edges=config.self_edges,
+            backend=self.backend,
             trusted=True,
         )
         return LossTerms(
@@ -88,9 +89,9 @@ class PamCGCModel(BlockContrastModel):
             monitors=self._monitors(z.detach(), terms),
         )
 
-    def _assignment(self, log_q: Tensor, labels: Tensor) -> Tensor:
+    def _assignment(self, labels: Tensor, log_q: Tensor | None) -> Tensor:
         known = self.known_labels
-        if self.config.meta_assignment == "hard":
+        if log_q is None:
             return labels if known is None else torch.where(known >= 0, known, labels)
         q = log_q.exp() if self.config.meta_assignment == "soft" else log_q.detach().exp()
         if known is None:
