@@ -19,12 +19,15 @@ from pamc.losses.contrastive import contrastive_loss
 from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
-from pamc.ops import reference
+from pamc.ops import reference, torch_ops
+from pamc.ops.dispatch import resolve_backend
+from pamc.ops.self_training import self_training
 from pamc.runtime import generator
 from pamc.training.engine import encode_rows
 from pamc.training.trainer import _Epoch
 
 triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
+triton_clustering = pytest.importorskip("pamc.ops.triton_clustering", reason="triton is not installed")
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
@@ -162,3 +165,82 @@ def test_a_hub_of_many_neighbors_and_offsets_beyond_32_bits():
     assert unit.grad[5, 1].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
     assert unit.grad[-1, 0].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
     assert unit.grad[6].abs().max().item() == 0
+
+
+def test_auto_takes_the_kernels():
+    assert resolve_backend("auto", torch.device("cuda")).name == "triton"
+
+
+def clustered_rows(n_nodes, n_dims, n_clusters, dtype):
+    order = torch.Generator(device="cuda").manual_seed(0)
+    options = {"generator": order, "dtype": torch.float64, "device": "cuda"}
+    centers = 2 * torch.randn(n_clusters, n_dims, **options)
+    z = torch.randn(n_nodes, n_dims, **options) + centers[torch.arange(n_nodes, device="cuda") % n_clusters]
+    return z.to(dtype), centers.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("n_dims", "n_clusters"), [(1, 2), (10, 7), (33, 40), (64, 100), (1024, 3)])
+def test_self_training_and_sums_of_many_rows_are_those_of_torch_in_float64(n_dims, n_clusters, dtype):
+    z, centers = clustered_rows(200_000, n_dims, n_clusters, dtype)
+    exact = [x.double().requires_grad_() for x in (z, centers)]
+    expected, log_q = self_training(*exact, eta=1.0)
+    expected_gradients = torch.autograd.grad(expected, exact)
+    ours = [x.requires_grad_() for x in (z, centers)]
+    kl, labels = triton_clustering.self_training(*ours, eta=1.0)
+    gradients = torch.autograd.grad(kl, ours)
+    tolerance = TOLERANCE[dtype]
+    assert abs(kl.item() - expected.item()) <= tolerance * max(1, abs(expected.item()))
+    assert (labels != log_q.argmax(dim=1)).double().mean() <= 1e-4
+    for gradient, other in zip(gradients, expected_gradients, strict=True):
+        assert (gradient.double() - other).norm() <= tolerance * other.norm()
+    sums, mass = triton_clustering.cluster_sums(z.detach(), labels, n_clusters)
+    expected_sums, expected_mass = torch_ops.cluster_sums(z.detach().double(), labels, n_clusters)
+    assert (sums.double() - expected_sums).norm() <= tolerance * expected_sums.norm()
+    assert torch.equal(mass.double(), expected_mass)
+
+
+@pytest.mark.parametrize("n_clusters", [7, 40])
+def test_the_kernels_of_clustering_repeat_bit_by_bit_and_can_be_captured(n_clusters):
+    z, centers = (x.requires_grad_() for x in clustered_rows(200_000, 10, n_clusters, torch.float32))
+
+    def once():
+        kl, labels = triton_clustering.self_training(z, centers, eta=1.0)
+        sums, mass = triton_clustering.cluster_sums(z, labels, n_clusters)
+        gradients = torch.autograd.grad(kl + sums.square().sum(), (z, centers))
+        return [kl.detach(), labels, sums.detach(), mass, *gradients]
+
+    own = torch.cuda.Stream()
+    own.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(own):
+        expected = once()
+        with no_waiting():
+            again = once()
+    torch.cuda.current_stream().wait_stream(own)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = once()
+    for _ in range(3):
+        graph.replay()
+    for one, other, replayed in zip(expected, again, captured, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, replayed)
+
+
+def test_clustering_beyond_offsets_of_32_bits():
+    n_nodes = 2**31 // 16 + 1000
+    z = torch.zeros(n_nodes, 16, device="cuda")
+    z[-500:, 0] = 1.0
+    centers = torch.eye(2, 16, device="cuda").flip(0)
+    centers[0] = 0
+    z.requires_grad_()
+    centers.requires_grad_()
+    kl, labels = triton_clustering.self_training(z, centers, eta=1.0)
+    assert labels.sum().item() == 500
+    assert labels[-500:].all()
+    kl.backward()
+    assert z.grad[-1, 0].item() != 0
+    assert torch.equal(z.grad[-1], z.grad[-500])
+    sums, mass = triton_clustering.cluster_sums(z.detach(), labels, 2)
+    assert sums[:, 0].tolist() == [0, 500]
+    assert mass[1].item() == 500

@@ -1,9 +1,11 @@
+from importlib.util import find_spec
+
 import pytest
 import torch
 
 from pamc.errors import BackendError, UnknownNameError
+from pamc.ops import dispatch
 from pamc.ops.dispatch import BACKENDS, resolve_backend
-from pamc.ops.torch_ops import unit_rows
 from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value
 
@@ -11,8 +13,23 @@ CPU = torch.device("cpu")
 NAMES = sorted(BACKENDS)
 
 
-def test_auto_takes_the_edge_lists():
+def test_auto_takes_the_edge_lists_on_a_cpu_even_where_kernels_can_be_interpreted(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert resolve_backend("auto", CPU).name == "torch"
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_auto_takes_the_kernels_on_a_gpu_where_they_can_be_compiled(monkeypatch):
+    for found, name in ((True, "triton"), (False, "torch")):
+        monkeypatch.setattr(dispatch, "_has_compiler", lambda found=found: found)
+        assert resolve_backend("auto", torch.device("cuda")).name == name
+
+
+@pytest.mark.parametrize(("cc", "path", "found"), [("cc", "", True), ("", "", False), ("", "gcc", True)])
+def test_a_compiler_is_the_one_named_or_one_that_is_there(cc, path, found, monkeypatch):
+    monkeypatch.setenv("CC", cc)
+    monkeypatch.setattr(dispatch, "which", lambda name: name == path)
+    assert dispatch._has_compiler.__wrapped__() is found
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +61,7 @@ def test_every_backend_has_the_positives_of_the_reference(name, self_edges, dtyp
     for backend in (name, "reference"):
         z = case.z.clone().requires_grad_()
         function = BACKENDS[backend].positive_log_mass
-        log_mass, alignment = function(unit_rows(z), case.pairs, tau=2.0, self_edges=self_edges)
+        log_mass, alignment = function(z, case.pairs, tau=2.0, self_edges=self_edges)
         assert log_mass.dtype == alignment.dtype == dtype
         assert not alignment.requires_grad
         results.append((log_mass, alignment, torch.autograd.grad(log_mass[4:].sum(), z)[0]))
@@ -67,6 +84,24 @@ def test_every_backend_has_the_cluster_sums_of_the_reference(name, soft, dtype):
     assert_value(results[0][0], results[1][0], dtype=dtype)
     assert_value(results[0][1], results[1][1], dtype=dtype)
     assert_gradient(results[0][2], results[1][2], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "reference"])
+def test_every_backend_has_the_self_training_of_the_reference(name, dtype):
+    case = awkward_case(41, 10, dtype=dtype)
+    results = []
+    for backend in (name, "reference"):
+        z = case.z.clone().requires_grad_()
+        centers = (2 * case.z[4:11]).requires_grad_()
+        kl, labels = BACKENDS[backend].self_training(z, centers, eta=1.5)
+        assert kl.dtype == dtype
+        assert labels.dtype == torch.int64
+        results.append((kl, labels, torch.autograd.grad(kl, (z, centers))))
+    assert_value(results[0][0], results[1][0], dtype=dtype)
+    assert torch.equal(results[0][1], results[1][1])
+    for gradient, expected in zip(results[0][2], results[1][2], strict=True):
+        assert_gradient(gradient, expected, dtype=dtype)
 
 
 def test_the_reference_has_alignment_zero_without_pairs():

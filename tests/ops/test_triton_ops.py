@@ -34,9 +34,7 @@ def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):
     dtype = z.dtype
     weight = torch.randn(len(z), generator=torch.Generator().manual_seed(1), dtype=dtype)
     own = z.to(DEVICE).requires_grad_()
-    log_mass, alignment = triton_ops.positive_log_mass(
-        torch_ops.unit_rows(own), pairs.to(device=DEVICE), tau=tau, self_edges=self_edges
-    )
+    log_mass, alignment = triton_ops.positive_log_mass(own, pairs.to(device=DEVICE), tau=tau, self_edges=self_edges)
     total = (weight.to(DEVICE) * log_mass)[log_mass > -math.inf].sum()
     (gradient,) = torch.autograd.grad(total, own)
     exact = z.double().requires_grad_()
@@ -94,10 +92,12 @@ def test_the_layout_is_made_once_for_each_pairs():
 
 def test_rows_in_bfloat16_are_summed_in_float32():
     case = awkward_case(41, 10, dtype=torch.float32)
-    rounded = torch_ops.unit_rows(case.z).bfloat16()
+    # Four entries of ±1 have length 2: the unit rows are exact in bfloat16.
+    chosen = case.z.abs().topk(4, dim=1).indices
+    rows = torch.zeros_like(case.z).scatter(1, chosen, case.z.gather(1, chosen).sign())
     results = []
-    for unit in (rounded, rounded.float()):
-        own = unit.to(DEVICE).requires_grad_()
+    for z in (rows.bfloat16(), rows):
+        own = z.to(DEVICE).requires_grad_()
         log_mass, _ = triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
         log_mass[log_mass > -math.inf].sum().backward()
         results.append((log_mass.detach(), own.grad))
@@ -105,6 +105,15 @@ def test_rows_in_bfloat16_are_summed_in_float32():
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, full)
     torch.testing.assert_close(half_gradient, full_gradient.bfloat16())
+
+
+def test_a_zero_row_has_cosine_and_gradient_zero():
+    case = awkward_case(41, 10)
+    own = case.z.to(DEVICE).requires_grad_()
+    log_mass, _ = triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+    assert log_mass[1].item() == pytest.approx(math.log(case.gamma[1].sum()), rel=1e-12)
+    log_mass[log_mass > -math.inf].sum().backward()
+    assert not own.grad[1].any()
 
 
 def test_nothing_is_kept_per_pair():
@@ -115,7 +124,7 @@ def test_nothing_is_kept_per_pair():
         kept.append(tensor.numel())
         return tensor
 
-    own = torch_ops.unit_rows(case.z).to(DEVICE).requires_grad_()
+    own = case.z.to(DEVICE).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=1.0, self_edges="drop")
     assert max(kept) == 41 * 12  # float64: 10 numbers fill three sectors of four
@@ -136,5 +145,7 @@ def test_it_says_what_it_needs(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert BACKENDS["triton"].why_unavailable(torch.device("cpu")) == "its kernels need a CUDA GPU"
     assert BACKENDS["triton"].why_unavailable(torch.device("cuda")) is None
+    monkeypatch.setattr("pamc.ops.dispatch._has_compiler", lambda: False)
+    assert "C compiler" in BACKENDS["triton"].why_unavailable(torch.device("cuda"))
     monkeypatch.setattr("pamc.ops.dispatch.find_spec", lambda name: None)
     assert BACKENDS["triton"].why_unavailable(torch.device("cuda")) == "the package triton is not installed"

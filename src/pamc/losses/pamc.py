@@ -14,7 +14,8 @@ from pamc.graph.pairs import PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.torch_ops import cluster_sums, ordered_sum, row_product, unit_rows
+from pamc.ops.proxy import proxy as ops_proxy
+from pamc.ops.torch_ops import cluster_sums, ordered_sum
 
 __all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss", "warn_of_empty_clusters"]
 
@@ -95,7 +96,8 @@ def pamc_loss(
     self_edges
         "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
     backend
-        "auto", which is "torch"; "triton" (fused kernels, on a GPU); or "reference" (dense, float64, O(N²) memory).
+        "torch"; "triton" (fused kernels, on a CUDA GPU); "reference" (dense, float64, O(N²) memory); or "auto":
+        "triton" where z is on a CUDA GPU that it can work on, else "torch".
 
     Examples
     --------
@@ -156,16 +158,16 @@ def pamc_terms(
     pairs = check_pairs(z, edges, edge_weight)
     chosen = resolve_backend(backend, z.device)
 
-    log_mass, alignment = chosen.positive_log_mass(unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    log_mass, alignment = chosen.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
     sums, mass = chosen.cluster_sums(z, assignment, n_clusters)
-    nodes, present = sums / len(z), mass > 0
+    nodes, counted = sums / len(z), mass
     if meta_nodes is not None:
-        nodes, present = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
+        nodes, counted = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
     if not trusted:
-        warn_of_empty_clusters(int(present.sum()), n_clusters)
+        warn_of_empty_clusters(int((counted > 0).sum()), n_clusters)
     return PamCTerms(
         positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / len(z),
-        proxy=_proxy(nodes, present, tau=tau, proxy=proxy),
+        proxy=chosen.proxy(nodes, counted, tau=tau, kind=proxy),
         alignment=alignment,
         meta_nodes=nodes.detach(),
         mass=mass,
@@ -226,7 +228,7 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
     meta_nodes = check_embedding(meta_nodes, name="meta_nodes")
     if mass is not None and mass.shape != meta_nodes.shape[:1]:
         raise DataError(f"mass must have one value per meta-node ({len(meta_nodes)}), got shape {tuple(mass.shape)}")
-    return _proxy(meta_nodes, _nonzero(meta_nodes) if mass is None else mass > 0, tau=tau, proxy=proxy)
+    return ops_proxy(meta_nodes, _nonzero(meta_nodes) if mass is None else mass, tau=tau, kind=proxy)
 
 
 class PamCLoss(nn.Module):
@@ -297,24 +299,8 @@ class PamCLoss(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
 
 
-def _proxy(meta_nodes: Tensor, present: Tensor, *, tau: float, proxy: str) -> Tensor:
-    """Return Eq 2 or Eq 6 over the clusters that are present (C,), without a trip to the host."""
-    unit = unit_rows(meta_nodes)
-    contrasted = present[:, None] & present & ~torch.eye(len(present), dtype=torch.bool, device=present.device)
-    scores = (tau * row_product(unit, unit.T)).masked_fill(~contrasted, -math.inf)
-    if proxy == "eq6":
-        # The diagonal's e⁰, which also keeps a row with nothing to contrast finite.
-        top = scores.detach().amax(dim=1, keepdim=True).clamp(min=0)
-        rows = top[:, 0] + ((-top).exp()[:, 0] + (scores - top).exp().sum(dim=1)).log()
-        return torch.where(present, rows, 0.0).sum() / present.sum().clamp(min=1)
-    some = contrasted.any()
-    top = torch.where(some, scores.detach().amax(), 0.0)
-    total = (scores - top).exp().sum(dim=1).sum()
-    return torch.where(some, top + torch.where(some, total, 1.0).log(), 0.0)
-
-
 def _nonzero(meta_nodes: Tensor) -> Tensor:
-    return (meta_nodes != 0).any(dim=1)
+    return (meta_nodes != 0).any(dim=1).to(meta_nodes.dtype)
 
 
 def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> Tensor:

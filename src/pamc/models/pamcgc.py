@@ -15,8 +15,7 @@ from pamc.models.base import LossTerms
 from pamc.models.block_contrast import BlockContrastModel
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
-from pamc.ops.scores import uniformity
-from pamc.ops.torch_ops import unit_rows
+from pamc.ops.dispatch import resolve_backend
 
 __all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc"]
 
@@ -69,17 +68,18 @@ class PamCGCModel(BlockContrastModel):
         # What an encoder of the user's does is not known here.
         self.capturable = isinstance(encoder, MLP)
 
-    def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
+    def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
         config = self.config
         terms = pamc_terms(
             z,
             self.pairs,
-            self._assignment(log_q, labels),
+            self._assignment(labels, log_q),
             tau=config.tau,
             n_clusters=len(self.centers),
             proxy=config.proxy,
             self_edges=config.self_edges,
+            backend=self.backend,
             trusted=True,
         )
         return LossTerms(
@@ -88,9 +88,9 @@ class PamCGCModel(BlockContrastModel):
             monitors=self._monitors(z.detach(), terms),
         )
 
-    def _assignment(self, log_q: Tensor, labels: Tensor) -> Tensor:
+    def _assignment(self, labels: Tensor, log_q: Tensor | None) -> Tensor:
         known = self.known_labels
-        if self.config.meta_assignment == "hard":
+        if log_q is None:
             return labels if known is None else torch.where(known >= 0, known, labels)
         q = log_q.exp() if self.config.meta_assignment == "soft" else log_q.detach().exp()
         if known is None:
@@ -100,17 +100,21 @@ class PamCGCModel(BlockContrastModel):
 
     @torch.no_grad()
     def _monitors(self, z: Tensor, contrast: PamCTerms) -> dict[str, Tensor]:
-        step = max(1, len(z) // _UNIFORMITY_ROWS)
         # Eq 8 divides by N; over its own mass a meta-node is its cluster's mean, which a center can be compared with.
         present = contrast.mass > 0
         means = contrast.meta_nodes * (len(z) / torch.where(present, contrast.mass, 1.0))[:, None]
         distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
         return {
             "alignment": contrast.alignment,
-            "uniformity": uniformity(unit_rows(z[::step][:_UNIFORMITY_ROWS])),
+            "uniformity": self._uniformity(z),
             "center_distance": distances.sum() / present.sum(),
             "n_nonempty": present.sum(),
         }
+
+    def _uniformity(self, z: Tensor) -> Tensor:
+        step = max(1, len(z) // _UNIFORMITY_ROWS)
+        n_rows = min(_UNIFORMITY_ROWS, -(-len(z) // step))
+        return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ class SCGCModel(BlockContrastModel):
     autoencoder's reconstruction and takes neighbors as positives.
     """
 
-    def contrast(self, z: Tensor, log_q: Tensor, labels: Tensor) -> LossTerms:
+    def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return the mean of Eq 1 over all nodes. O(N²·n_dims) time, O(N²) memory."""
         loss = contrastive_loss(z, self.pairs, tau=self.config.tau, self_edges=self.config.self_edges)
         return LossTerms(total=loss, parts={"contrast": loss})

@@ -1,8 +1,8 @@
 """The sums of the PamC loss from edge lists, in O(E·d + N·d) on CPU and GPU.
 
 On a CPU every result is the same bits for any number of threads. Torch and the BLAS behind it split long reductions and
-tall matrix products by the number of threads; here both are cut into blocks of fixed size first. What the functions
-compute, and its gradient, is compared with :mod:`pamc.ops.reference`.
+tall matrix products by the number of threads; here both are cut into blocks of fixed size first. On a GPU they are left
+to torch. What the functions compute, and its gradient, is compared with :mod:`pamc.ops.reference`.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ def row_product(x: Tensor, weight: Tensor) -> Tensor:
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
     """
+    if x.device.type != "cpu":
+        return x @ weight
     blocks = _in_blocks(x)
     return torch.bmm(blocks, weight.expand(len(blocks), -1, -1)).flatten(0, 1)[: len(x)]
 
@@ -181,7 +183,7 @@ def column_sums(x: Tensor) -> Tensor:
     >>> column_sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([4., 6.])
     """
-    while len(x) > _ROWS_PER_BLOCK:
+    while x.device.type == "cpu" and len(x) > _ROWS_PER_BLOCK:
         whole = len(x) - len(x) % _ROWS_PER_BLOCK
         blocks = x[:whole].view(-1, _ROWS_PER_BLOCK, x.shape[1]).sum(dim=1)
         x = torch.cat([blocks, x[whole:].sum(dim=0, keepdim=True)])
@@ -298,7 +300,7 @@ class _OrderedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.shape = x.shape
-        return column_sums(x.reshape(-1, 1))[0]
+        return column_sums(x.reshape(-1, 1))[0] if x.device.type == "cpu" else x.sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -338,6 +340,8 @@ def _row_blocks(pairs: PositivePairs) -> Iterator[_RowBlock]:
 
 def gram(x: Tensor, y: Tensor) -> Tensor:
     """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), the same bits for any number of threads."""
+    if x.device.type != "cpu":
+        return x.T @ y
     return torch.bmm(_in_blocks(x).transpose(1, 2), _in_blocks(y)).sum(dim=0)
 
 

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from pamc.ops import triton_kernels
+from pamc.ops.kernels import encoder
 
 __all__ = ["KernelAdam"]
 
@@ -52,7 +52,7 @@ class KernelAdam:
             if parameter.grad is None:
                 continue
             size = parameter.numel()
-            triton_kernels.adam_step[(triton.cdiv(size, _NUMBERS_PER_PROGRAM),)](
+            encoder.adam_step[(triton.cdiv(size, _NUMBERS_PER_PROGRAM),)](
                 parameter,
                 parameter.grad.contiguous(),
                 mean,

@@ -7,12 +7,12 @@ its own entries only, because γ_ij and γ_ji stand side by side: no atomics, an
 A row of very many pairs would keep one warp busy long after all others are done, so it is cut into pieces, each a
 program of its own, whose results are put together in their order by a second kernel.
 
-Rows of z are gathered at random: each is padded to whole sectors of 32 bytes, and read once per pair and pass.
+Rows of z are gathered at random: each is scaled to length 1 and padded to whole sectors of 32 bytes once, and then read
+once per pair and pass.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.pairs import PositivePairs
-from pamc.ops import triton_kernels
+from pamc.ops.kernels import positives
 
 __all__ = ["positive_log_mass"]
 
@@ -42,12 +42,14 @@ _MOST_NODES_IN_32_BITS = 2**31 - 1
 _SECTOR = 32
 
 
-def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does. O(E·d) time, O(N·d) memory beside the pairs.
+def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does of the unit rows of z.
 
-    Rows in float32 or bfloat16 are summed in float32, rows in float64 in float64.
+    Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
+    float64. Zero rows have cosine 0 and gradient 0. O(E·d) time, O(N·d) memory beside the pairs.
     """
-    result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(unit, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
 
 
@@ -59,8 +61,8 @@ class _Layout:
     ----------
     indices
         (E,) columns, in 32 bits where they fit.
-    weight_sum
-        () Σ γ_ij over all pairs.
+    offset, scale
+        () 2 and 2/Σγ_ij, which make the alignment of Σγ_ij·cosine; 0 where all γ are 0.
     piece_row, piece_begin
         (P,) the row of each piece of a long row, and its first entry.
     long_row, first_piece
@@ -68,7 +70,8 @@ class _Layout:
     """
 
     indices: Tensor
-    weight_sum: Tensor
+    offset: Tensor
+    scale: Tensor
     piece_row: Tensor
     piece_begin: Tensor
     long_row: Tensor
@@ -89,9 +92,11 @@ def _layout(pairs: PositivePairs) -> _Layout:
         piece_row = torch.repeat_interleave(long_row, n_pieces)
         number = torch.arange(len(piece_row), device=piece_row.device)
         number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
+        weight_sum = pairs.log_weight.exp().sum()
         found = _LAYOUTS[pairs] = _Layout(
             indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
-            weight_sum=pairs.log_weight.exp().sum(),
+            offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
+            scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
             piece_row=piece_row,
             piece_begin=pairs.indptr[piece_row] + PIECE * number,
             long_row=long_row,
@@ -112,24 +117,24 @@ class _Shape:
     accumulator: Any
 
     @classmethod
-    def of(cls, unit: Tensor) -> _Shape:
-        dims = unit.shape[1]
-        numbers_per_sector = _SECTOR // unit.element_size()
+    def of(cls, z: Tensor) -> _Shape:
+        dims = z.shape[1]
+        numbers_per_sector = _SECTOR // z.element_size()
         stride = -(-dims // numbers_per_sector) * numbers_per_sector
         width = triton.next_power_of_2(stride)
         columns = min(_MOST_COLUMNS, max(_LEAST_COLUMNS, _TILE // width))
         n_warps = min(8, max(1, columns * width // _TILE))
-        return cls(dims, stride, width, columns, n_warps, tl.float64 if unit.dtype == torch.float64 else tl.float32)
+        return cls(dims, stride, width, columns, n_warps, tl.float64 if z.dtype == torch.float64 else tl.float32)
 
-    def constants(self, tau: float) -> dict[str, Any]:
+    def constants(self, **further: Any) -> dict[str, Any]:
         return {
-            "TAU": tau,
-            "PIECE": PIECE,
             "STRIDE": self.stride,
             "WIDTH": self.width,
             "COLUMNS": self.columns,
             "ACCUMULATOR": self.accumulator,
             "num_warps": self.n_warps,
+            "enable_fp_fusion": True,
+            **further,
         }
 
 
@@ -137,24 +142,24 @@ class _PositiveLogMass(torch.autograd.Function):
     """As in :mod:`pamc.ops.torch_ops`; both passes read the unit rows and keep nothing per pair."""
 
     @staticmethod
-    def forward(ctx: Any, unit: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
-        layout, shape = _layout(pairs), _Shape.of(unit)
-        constants = shape.constants(tau)
-        accumulator = torch.float64 if unit.dtype == torch.float64 else torch.float32
-        padded = torch.nn.functional.pad(unit, (0, shape.stride - shape.dims)).contiguous()
-        log_mass = unit.new_empty(len(unit), dtype=accumulator)
-        agreement = torch.empty_like(log_mass)
-        weights = (padded, pairs.indptr, layout.indices, pairs.log_weight)
-        triton_kernels.forward_rows[(len(unit),)](
+    def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
+        layout, shape, n_rows = _layout(pairs), _Shape.of(z), len(z)
+        constants = shape.constants(TAU=tau, PIECE=PIECE)
+        log_mass = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
+        agreement, inverse = torch.empty_like(log_mass), torch.empty_like(log_mass)
+        unit = z.new_empty(n_rows, shape.stride)
+        positives.scale_rows[(triton.cdiv(n_rows, shape.columns),)](
+            z.contiguous(), unit, inverse, n_rows, **shape.constants(DIMS=shape.dims)
+        )
+        weights = (unit, pairs.indptr, layout.indices, pairs.log_weight)
+        positives.forward_rows[(n_rows,)](
             *weights, pairs.log_self_weight, log_mass, agreement, KEEP_SELF=keep_self, **constants
         )
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = log_mass.new_empty(n_pieces, 3)
-            triton_kernels.forward_pieces[(n_pieces,)](
-                *weights, layout.piece_row, layout.piece_begin, parts, **constants
-            )
-            triton_kernels.join_forward[(len(layout.long_row),)](
+            positives.forward_pieces[(n_pieces,)](*weights, layout.piece_row, layout.piece_begin, parts, **constants)
+            positives.join_forward[(len(layout.long_row),)](
                 layout.long_row,
                 layout.first_piece,
                 parts,
@@ -163,33 +168,40 @@ class _PositiveLogMass(torch.autograd.Function):
                 agreement,
                 KEEP_SELF=keep_self,
                 num_warps=1,
+                enable_fp_fusion=True,
             )
-        ctx.save_for_backward(padded, log_mass)
-        ctx.pairs, ctx.tau, ctx.shape, ctx.dtype = pairs, tau, shape, unit.dtype
-        total = layout.weight_sum.to(accumulator)
-        alignment = torch.where(total > 0, 2 - 2 * agreement.sum() / total, 0.0)
+        ctx.save_for_backward(unit, inverse, log_mass)
+        ctx.pairs, ctx.tau, ctx.shape = pairs, tau, shape
+        alignment = torch.addcmul(layout.offset.to(log_mass), agreement.sum(), layout.scale.to(log_mass), value=-1)
         ctx.mark_non_differentiable(alignment)
         return log_mass, alignment
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        padded, log_mass = ctx.saved_tensors
+        unit, inverse, log_mass = ctx.saved_tensors
         pairs, shape, layout = ctx.pairs, ctx.shape, _layout(ctx.pairs)
-        constants = shape.constants(ctx.tau)
-        # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
-        known = torch.where(log_mass == -math.inf, math.inf, log_mass)
-        mass_and_grad = torch.stack([known, grad], dim=1)
-        grad_unit = log_mass.new_empty(len(padded), shape.dims)
-        weights = (padded, pairs.indptr, layout.indices, pairs.log_weight, pairs.log_weight_t, mass_and_grad)
-        triton_kernels.backward_rows[(len(padded),)](*weights, grad_unit, DIMS=shape.dims, **constants)
+        constants = shape.constants(TAU=ctx.tau, PIECE=PIECE)
+        mass_and_grad = torch.stack([log_mass, grad], dim=1)
+        grad_z = unit.new_empty(len(unit), shape.dims)
+        weights = (unit, pairs.indptr, layout.indices, pairs.log_weight, pairs.log_weight_t, mass_and_grad)
+        positives.backward_rows[(len(unit),)](*weights, inverse, grad_z, DIMS=shape.dims, **constants)
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = log_mass.new_empty(n_pieces, shape.width)
-            triton_kernels.backward_pieces[(n_pieces,)](
-                *weights, layout.piece_row, layout.piece_begin, parts, **constants
+            positives.backward_pieces[(n_pieces,)](*weights, layout.piece_row, layout.piece_begin, parts, **constants)
+            positives.join_backward[(len(layout.long_row),)](
+                unit,
+                layout.long_row,
+                layout.first_piece,
+                parts,
+                inverse,
+                grad_z,
+                DIMS=shape.dims,
+                STRIDE=shape.stride,
+                WIDTH=shape.width,
+                ACCUMULATOR=shape.accumulator,
+                num_warps=1,
+                enable_fp_fusion=True,
             )
-            triton_kernels.join_backward[(len(layout.long_row),)](
-                layout.long_row, layout.first_piece, parts, grad_unit, DIMS=shape.dims, WIDTH=shape.width, num_warps=1
-            )
-        return grad_unit.to(ctx.dtype), None, None, None
+        return grad_z, None, None, None

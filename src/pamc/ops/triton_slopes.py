@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from pamc.ops import triton_kernels
+from pamc.ops.kernels import encoder
 
 __all__ = ["sloped"]
 
@@ -29,7 +29,7 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     n_parts = triton.cdiv(n_rows, rows_per_part)
     accumulator = torch.float64 if grad.dtype == torch.float64 else torch.float32
     parts = torch.empty(n_parts, n_columns, dtype=accumulator, device=grad.device)
-    triton_kernels.slope_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
+    encoder.slope_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
         grad, output, through, parts, n_rows, n_columns, rows_per_part, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=4
     )
     return through, parts.sum(dim=0).to(grad.dtype)

@@ -1,12 +1,43 @@
 """Device code of :mod:`pamc.ops.triton_ops`: what one program does with one row of the pairs.
 
-In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros; WIDTH ≥ STRIDE is a power of two; COLUMNS
+In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros, and `inverse` (N,) what z was multiplied with
+to get them; WIDTH ≥ STRIDE is a power of two; COLUMNS
 entries of a row are read at a time; sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant
 of the compiled kernel, which float64 takes in full.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def scale_rows(
+    z,
+    unit,
+    inverse,
+    n_rows,
+    DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per COLUMNS rows: z (N, DIMS) scaled to length 1 and padded; zero rows stay zero."""
+    row = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    there = row < n_rows
+    dims = tl.arange(0, WIDTH)
+    own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & (dims < DIMS), other=0.0).to(ACCUMULATOR)
+    squared = tl.sum(own * own, axis=1)
+    nothing = squared == 0
+    scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
+    tl.store(inverse + row, scale, mask=there)
+    tl.store(unit + row[:, None] * STRIDE + dims, own * scale[:, None], mask=there[:, None] & (dims < STRIDE))
+
+
+@triton.jit
+def _through_scaling(grad, own, inverse, row):
+    """Return the gradient (WIDTH,) of a row of z, given that of its unit row: what lies along the row is lost."""
+    return (grad - tl.sum(grad * own, axis=0) * own) * tl.load(inverse + row)
 
 
 @triton.jit
@@ -54,6 +85,12 @@ def _log(top, mass):
 
 
 @triton.jit
+def _or_infinite(log_mass):
+    """Return +∞ for the −∞ of a node without positives: no share in anything, and never −∞ − (−∞)."""
+    return tl.where(log_mass == float("-inf"), float("inf"), log_mass)
+
+
+@triton.jit
 def _gradient(
     unit,
     own,
@@ -71,7 +108,7 @@ def _gradient(
 ):
     """Return (WIDTH,) Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j over the entries [begin, end) of row i, w of Eq 3's softmax."""
     dims = tl.arange(0, WIDTH)
-    log_mass = tl.load(mass_and_grad + 2 * row)
+    log_mass = _or_infinite(tl.load(mass_and_grad + 2 * row))
     grad = tl.load(mass_and_grad + 2 * row + 1)
     total = tl.zeros([WIDTH], own.dtype)
     for first in range(begin, end, COLUMNS):
@@ -80,7 +117,7 @@ def _gradient(
         column = tl.load(indices + entry, mask=there, other=0).to(tl.int64)
         weight = tl.load(log_weight + entry, mask=there, other=float("-inf")).to(own.dtype)
         weight_t = tl.load(log_weight_t + entry, mask=there, other=float("-inf")).to(own.dtype)
-        log_mass_t = tl.load(mass_and_grad + 2 * column, mask=there, other=float("inf"))
+        log_mass_t = _or_infinite(tl.load(mass_and_grad + 2 * column, mask=there, other=float("inf")))
         grad_t = tl.load(mass_and_grad + 2 * column + 1, mask=there, other=0.0)
         other = tl.load(unit + column[:, None] * STRIDE + dims, mask=there[:, None] & (dims < STRIDE), other=0.0)
         other = other.to(own.dtype)
@@ -188,7 +225,8 @@ def backward_rows(
     log_weight,
     log_weight_t,
     mass_and_grad,
-    grad_unit,
+    inverse,
+    grad_z,
     TAU: tl.constexpr,
     DIMS: tl.constexpr,
     PIECE: tl.constexpr,
@@ -206,7 +244,7 @@ def backward_rows(
             unit, own, indices, log_weight, log_weight_t, mass_and_grad, row, begin, end, TAU, STRIDE, WIDTH, COLUMNS
         )
         dims = tl.arange(0, WIDTH)
-        tl.store(grad_unit + row * DIMS + dims, total, mask=dims < DIMS)
+        tl.store(grad_z + row * DIMS + dims, _through_scaling(total, own, inverse, row), mask=dims < DIMS)
 
 
 @triton.jit
@@ -239,7 +277,18 @@ def backward_pieces(
 
 
 @triton.jit
-def join_backward(long_row, first_piece, parts, grad_unit, DIMS: tl.constexpr, WIDTH: tl.constexpr):
+def join_backward(
+    unit,
+    long_row,
+    first_piece,
+    parts,
+    inverse,
+    grad_z,
+    DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
     """One program per long row: the sum of its pieces, in their order."""
     number = tl.program_id(0)
     row = tl.load(long_row + number)
@@ -248,65 +297,5 @@ def join_backward(long_row, first_piece, parts, grad_unit, DIMS: tl.constexpr, W
     total = tl.load(parts + begin * WIDTH + dims)
     for piece in range(begin + 1, end):
         total += tl.load(parts + piece * WIDTH + dims)
-    tl.store(grad_unit + row * DIMS + dims, total, mask=dims < DIMS)
-
-
-@triton.jit
-def slope_parts(
-    grad,
-    output,
-    through,
-    parts,
-    n_rows,
-    n_columns,
-    rows_per_part,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """One program per part of the rows and block of columns: the gradient where the output is above 0, and its sums."""
-    part = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first = part * rows_per_part
-    end = tl.minimum(first + rows_per_part, n_rows)
-    total = tl.zeros([COLUMNS], parts.dtype.element_ty)
-    for start in range(first, end, ROWS):
-        row = start + tl.arange(0, ROWS)
-        there = (row < end)[:, None] & (column < n_columns)[None, :]
-        at = row[:, None] * n_columns + column[None, :]
-        passed = tl.where(
-            tl.load(output + at, mask=there, other=0.0) > 0, tl.load(grad + at, mask=there, other=0.0), 0.0
-        )
-        tl.store(through + at, passed, mask=there)
-        total += tl.sum(passed.to(total.dtype), axis=0)
-    tl.store(parts + part * n_columns + column, total, mask=column < n_columns)
-
-
-@triton.jit
-def adam_step(
-    parameter,
-    grad,
-    mean,
-    square,
-    powers,
-    size,
-    LR: tl.constexpr,
-    BETA_1: tl.constexpr,
-    BETA_2: tl.constexpr,
-    EPSILON: tl.constexpr,
-    NUMBERS: tl.constexpr,
-):
-    """One program per NUMBERS numbers of a tensor: its moments, and its step against them."""
-    at = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
-    there = at < size
-    kind = parameter.dtype.element_ty
-    rate = (LR / (1.0 - tl.load(powers))).to(kind)
-    spread = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(kind)
-    slope = tl.load(grad + at, mask=there, other=0.0)
-    m = tl.load(mean + at, mask=there, other=0.0)
-    v = tl.load(square + at, mask=there, other=0.0)
-    m += (1.0 - BETA_1) * (slope - m)
-    v += (1.0 - BETA_2) * (slope * slope - v)
-    tl.store(mean + at, m, mask=there)
-    tl.store(square + at, v, mask=there)
-    step = rate * m / (tl.sqrt(v) * spread + EPSILON)
-    tl.store(parameter + at, tl.load(parameter + at, mask=there, other=0.0) - step, mask=there)
+    own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
+    tl.store(grad_z + row * DIMS + dims, _through_scaling(total, own, inverse, row), mask=dims < DIMS)

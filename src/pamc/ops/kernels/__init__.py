@@ -1,0 +1,1 @@
+"""Device code: what one program of a Triton kernel does."""

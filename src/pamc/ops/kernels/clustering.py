@@ -1,0 +1,205 @@
+"""Device code of :mod:`pamc.ops.triton_clustering`: what one program does with some rows of z.
+
+In all of them: `z` (N, DIMS) and `centers` (C, DIMS) have whole rows; `squared` and `slope` are (C, N), so that ROWS
+neighbors in memory belong to ROWS threads, each of which holds all CLUSTERS clusters of its rows and adds them up
+alone; sums are taken in the type ACCUMULATOR. ETA is η of Eq 9, a constant of the compiled kernel, which float64 takes
+in full.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _log_kernel(squared, ETA: tl.constexpr):
+    """Return log(1 + d²/η)^(−(η + 1)/2), the numerator of Eq 9."""
+    return tl.log(1.0 + squared / ETA) * (-(ETA + 1.0) / 2.0)
+
+
+@triton.jit
+def _with_scores(top, total, score):
+    """Return largest score and Σ e^(score − largest) of each row after a tile (CLUSTERS, ROWS) of further scores."""
+    higher = tl.maximum(top, tl.max(score, axis=0))
+    return higher, total * tl.exp(top - higher) + tl.sum(tl.exp(score - higher), axis=0)
+
+
+@triton.jit
+def _add(place, value, mask, again):
+    """Add to what this program has stored, or store its first value."""
+    before = tl.load(place, mask=mask & again, other=0.0)
+    tl.store(place, before + value, mask=mask)
+
+
+@triton.jit
+def assign_rows(
+    z,
+    centers,
+    squared,
+    log_total,
+    labels,
+    parts,
+    n_rows,
+    n_clusters,
+    ETA: tl.constexpr,
+    DIMS: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per ROWS rows: d² to all centers, the nearest, log of Eq 9's denominator, and their part of Σ_i q."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program * ROWS + tl.arange(0, ROWS)
+    there = row < n_rows
+    top = tl.full([ROWS], float("-inf"), ACCUMULATOR)
+    total = tl.zeros([ROWS], ACCUMULATOR)
+    nearest = tl.full([ROWS], float("inf"), ACCUMULATOR)
+    label = tl.zeros([ROWS], tl.int32)
+    for first in range(0, n_clusters, CLUSTERS):
+        cluster = first + tl.arange(0, CLUSTERS)
+        exists = cluster < n_clusters
+        distance = tl.zeros([CLUSTERS, ROWS], ACCUMULATOR)
+        for dim in range(DIMS):
+            own = tl.load(z + row * DIMS + dim, mask=there, other=0.0).to(ACCUMULATOR)
+            center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
+            difference = own - center[:, None]
+            distance += difference * difference
+        place = squared + cluster.to(tl.int64)[:, None] * n_rows + row
+        tl.store(place, distance, mask=exists[:, None] & there)
+        top, total = _with_scores(top, total, tl.where(exists[:, None], _log_kernel(distance, ETA), float("-inf")))
+        least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
+        label = tl.where(least < nearest, first + number, label)
+        nearest = tl.minimum(nearest, least)
+    log_sum = top + tl.log(total)
+    tl.store(log_total + row, log_sum, mask=there)
+    tl.store(labels + row, label, mask=there)
+    # Distances that other threads of the program stored are read.
+    tl.debug_barrier()
+    for first in range(0, n_clusters, CLUSTERS):
+        cluster = first + tl.arange(0, CLUSTERS)
+        exists = cluster < n_clusters
+        known = exists[:, None] & there
+        distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
+        q = tl.where(known, tl.exp(_log_kernel(distance, ETA) - log_sum), 0.0)
+        tl.store(parts + program * n_clusters + cluster, tl.sum(q, axis=1), mask=exists)
+
+
+@triton.jit
+def _log_assignments(
+    squared, log_sum, frequency, first, row, n_rows, n_clusters, ETA: tl.constexpr, CLUSTERS: tl.constexpr
+):
+    """Return, of CLUSTERS clusters: d², log q (Eq 9), log(q²/f) of Eq 10, and which of them are no padding."""
+    cluster = first + tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    known = exists[:, None] & (row < n_rows)
+    distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
+    log_q = _log_kernel(distance, ETA) - log_sum
+    size = tl.load(frequency + cluster, mask=exists, other=1.0)
+    # Where f underflows so does every q, and q² with it.
+    log_size = tl.log(tl.where(size > 0, size, 1.0))
+    return distance, log_q, tl.where(exists[:, None], 2.0 * log_q - log_size[:, None], float("-inf")), known
+
+
+@triton.jit
+def sharpen_rows(
+    squared,
+    log_total,
+    frequency,
+    parts,
+    n_rows,
+    n_clusters,
+    ETA: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """One program per ROWS rows: their part of Eq 11, and (p − q)·(η + 1)/(η + d²) in the place of d²."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program * ROWS + tl.arange(0, ROWS)
+    log_sum = tl.load(log_total + row, mask=row < n_rows, other=0.0)
+    top = tl.full([ROWS], float("-inf"), log_sum.dtype)
+    total = tl.zeros([ROWS], log_sum.dtype)
+    for first in range(0, n_clusters, CLUSTERS):
+        _, _, score, _ = _log_assignments(squared, log_sum, frequency, first, row, n_rows, n_clusters, ETA, CLUSTERS)
+        top, total = _with_scores(top, total, score)
+    log_norm = top + tl.log(total)
+    divergence = tl.zeros([ROWS], log_sum.dtype)
+    for first in range(0, n_clusters, CLUSTERS):
+        distance, log_q, score, known = _log_assignments(
+            squared, log_sum, frequency, first, row, n_rows, n_clusters, ETA, CLUSTERS
+        )
+        log_p = score - log_norm
+        p, q = tl.exp(log_p), tl.exp(log_q)
+        divergence += tl.sum(p * tl.where(known, log_p - log_q, 0.0), axis=0)
+        cluster = first + tl.arange(0, CLUSTERS)
+        place = squared + cluster.to(tl.int64)[:, None] * n_rows + row
+        tl.store(place, (p - q) * (ETA + 1.0) / (ETA + distance), mask=known)
+    tl.store(parts + program, tl.sum(divergence, axis=0))
+
+
+@triton.jit
+def gradient_rows(
+    z,
+    centers,
+    slope,
+    grad,
+    grad_z,
+    parts,
+    n_rows,
+    n_clusters,
+    n_tiles,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per n_tiles·ROWS rows: Σ_u b_iu·(z_i − μ_u) of each, and their part of −Σ_i b_iu·(z_i − μ_u)."""
+    program = tl.program_id(0).to(tl.int64)
+    stride = tl.zeros([], tl.int64) + n_rows
+    dims = tl.arange(0, WIDTH)
+    inside = dims < DIMS
+    scale = tl.load(grad)
+    for tile in range(n_tiles):
+        row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
+        there = row < n_rows
+        own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        total = tl.zeros([ROWS, WIDTH], ACCUMULATOR)
+        for cluster in range(n_clusters):
+            center = tl.load(centers + cluster * DIMS + dims, mask=inside, other=0.0).to(ACCUMULATOR)
+            weight = scale * tl.load(slope + cluster * stride + row, mask=there, other=0.0)
+            pull = weight[:, None] * (own - center)
+            total += pull
+            place = parts + (program * n_clusters + cluster) * DIMS + dims
+            _add(place, -tl.sum(pull, axis=0), inside, tile > 0)
+        tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=there[:, None] & inside)
+        # The next tile adds to what other threads of the program stored.
+        tl.debug_barrier()
+
+
+@triton.jit
+def sum_rows(
+    z,
+    labels,
+    parts,
+    n_rows,
+    n_clusters,
+    n_tiles,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per n_tiles·ROWS rows: the sum of those of each cluster, and, in column DIMS, their number."""
+    program = tl.program_id(0).to(tl.int64)
+    dims = tl.arange(0, WIDTH)
+    inside = dims < DIMS
+    for tile in range(n_tiles):
+        row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
+        there = row < n_rows
+        own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        label = tl.load(labels + row, mask=there, other=-1)
+        for cluster in range(n_clusters):
+            member = label == cluster
+            place = parts + (program * n_clusters + cluster) * (DIMS + 1)
+            _add(place + dims, tl.sum(tl.where(member[:, None], own, 0.0), axis=0), inside, tile > 0)
+            _add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
+        # The next tile adds to what other threads of the program stored.
+        tl.debug_barrier()

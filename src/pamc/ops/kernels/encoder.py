@@ -1,0 +1,65 @@
+"""Device code of :mod:`pamc.ops.triton_slopes` and :mod:`pamc.ops.triton_adam`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def slope_parts(
+    grad,
+    output,
+    through,
+    parts,
+    n_rows,
+    n_columns,
+    rows_per_part,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """One program per part of the rows and block of columns: the gradient where the output is above 0, and its sums."""
+    part = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    first = part * rows_per_part
+    end = tl.minimum(first + rows_per_part, n_rows)
+    total = tl.zeros([COLUMNS], parts.dtype.element_ty)
+    for start in range(first, end, ROWS):
+        row = start + tl.arange(0, ROWS)
+        there = (row < end)[:, None] & (column < n_columns)[None, :]
+        at = row[:, None] * n_columns + column[None, :]
+        passed = tl.where(
+            tl.load(output + at, mask=there, other=0.0) > 0, tl.load(grad + at, mask=there, other=0.0), 0.0
+        )
+        tl.store(through + at, passed, mask=there)
+        total += tl.sum(passed.to(total.dtype), axis=0)
+    tl.store(parts + part * n_columns + column, total, mask=column < n_columns)
+
+
+@triton.jit
+def adam_step(
+    parameter,
+    grad,
+    mean,
+    square,
+    powers,
+    size,
+    LR: tl.constexpr,
+    BETA_1: tl.constexpr,
+    BETA_2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    NUMBERS: tl.constexpr,
+):
+    """One program per NUMBERS numbers of a tensor: its moments, and its step against them."""
+    at = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
+    there = at < size
+    kind = parameter.dtype.element_ty
+    rate = (LR / (1.0 - tl.load(powers))).to(kind)
+    spread = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(kind)
+    slope = tl.load(grad + at, mask=there, other=0.0)
+    m = tl.load(mean + at, mask=there, other=0.0)
+    v = tl.load(square + at, mask=there, other=0.0)
+    m += (1.0 - BETA_1) * (slope - m)
+    v += (1.0 - BETA_2) * (slope * slope - v)
+    tl.store(mean + at, m, mask=there)
+    tl.store(square + at, v, mask=there)
+    step = rate * m / (tl.sqrt(v) * spread + EPSILON)
+    tl.store(parameter + at, tl.load(parameter + at, mask=there, other=0.0) - step, mask=there)

@@ -1,0 +1,105 @@
+"""Device code of :mod:`pamc.ops.triton_proxy`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def contrast_clusters(
+    meta_nodes,
+    mass,
+    value,
+    gradient,
+    n_clusters,
+    TAU: tl.constexpr,
+    EQ6: tl.constexpr,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+):
+    """One program: Eq 2 or Eq 6 of the meta-nodes (C, DIMS), and its gradient."""
+    cluster = tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    kind = meta_nodes.dtype.element_ty
+    present = exists & (tl.load(mass + cluster, mask=exists, other=0.0) > 0)
+
+    squared = tl.zeros([CLUSTERS], kind)
+    for dim in range(DIMS):
+        column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0)
+        squared += column * column
+    nothing = squared == 0
+    inverse = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
+    cosine = tl.zeros([CLUSTERS, CLUSTERS], kind)
+    for dim in range(DIMS):
+        column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0) * inverse
+        cosine += column[:, None] * column[None, :]
+
+    contrasted = present[:, None] & present[None, :] & (cluster[:, None] != cluster[None, :])
+    score = tl.where(contrasted, TAU * cosine, float("-inf"))
+    highest = tl.max(score, axis=1)
+    n_present = tl.sum(present.to(kind), axis=0)
+    if EQ6:
+        # The diagonal's e⁰, which also keeps a row with nothing to contrast finite.
+        top = tl.maximum(highest, 0.0)
+        share = tl.exp(score - top[:, None])
+        total = tl.exp(-top) + tl.sum(share, axis=1)
+        rows = tl.where(present, top + tl.log(total), 0.0)
+        result = tl.sum(rows, axis=0) / tl.maximum(n_present, 1.0)
+        share = tl.where(contrasted, share / total[:, None], 0.0) / tl.maximum(n_present, 1.0)
+    else:
+        top = tl.max(highest, axis=0)
+        some = top > float("-inf")
+        top = tl.where(some, top, 0.0)
+        share = tl.exp(score - top)
+        total = tl.sum(tl.sum(share, axis=1), axis=0)
+        result = tl.where(some, top + tl.log(tl.where(some, total, 1.0)), 0.0)
+        share = share / tl.where(some, total, 1.0)
+    tl.store(value, result)
+
+    # A cosine stands twice in the square: for a and b, and for b and a.
+    share = TAU * (share + tl.trans(share))
+    dims = tl.arange(0, WIDTH)
+    inside = exists[:, None] & (dims < DIMS)[None, :]
+    own = tl.load(meta_nodes + cluster[:, None] * DIMS + dims[None, :], mask=inside, other=0.0) * inverse[:, None]
+    slope = tl.zeros([CLUSTERS, WIDTH], kind)
+    for other in range(n_clusters):
+        pull = tl.sum(tl.where(cluster[None, :] == other, share, 0.0), axis=1)
+        length = tl.sum(tl.where(cluster == other, inverse, 0.0), axis=0)
+        row = tl.load(meta_nodes + other * DIMS + dims, mask=dims < DIMS, other=0.0) * length
+        slope += pull[:, None] * row[None, :]
+    along = tl.sum(slope * own, axis=1)
+    tl.store(
+        gradient + cluster[:, None] * DIMS + dims[None, :],
+        (slope - along[:, None] * own) * inverse[:, None],
+        mask=inside,
+    )
+
+
+@triton.jit
+def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constexpr):
+    """One program per ROWS rows: Σ_j exp(4·u_i·u_j − 4) = Σ_j exp(−2‖u_i − u_j‖²) over the others, summed."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program * ROWS + tl.arange(0, ROWS)
+    there = row < n_rows
+    stride = tl.zeros([], tl.int64) + step
+    kind = parts.dtype.element_ty
+    squared = tl.zeros([ROWS], kind)
+    for dim in range(DIMS):
+        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(kind)
+        squared += own * own
+    inverse = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt(tl.where(squared == 0, 1.0, squared)))
+    total = tl.zeros([ROWS], kind)
+    for first in range(0, n_rows, ROWS):
+        other = (first + tl.arange(0, ROWS)).to(tl.int64)
+        exists = other < n_rows
+        cosine = tl.zeros([ROWS, ROWS], kind)
+        length = tl.zeros([ROWS], kind)
+        for dim in range(DIMS):
+            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(kind) * inverse
+            its = tl.load(z + other * stride + dim, mask=exists, other=0.0).to(kind)
+            cosine += own[:, None] * its[None, :]
+            length += its * its
+        scale = tl.where(length == 0, 0.0, 1.0 / tl.sqrt(tl.where(length == 0, 1.0, length)))
+        pair = there[:, None] & exists[None, :] & (row[:, None] != other[None, :])
+        total += tl.sum(tl.where(pair, tl.exp(4.0 * cosine * scale[None, :] - 4.0), 0.0), axis=1)
+    tl.store(parts + program, tl.sum(total, axis=0))
