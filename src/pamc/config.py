@@ -280,9 +280,9 @@ class FitConfig(GraphConfig, AssigningConfig):
     hidden: tuple[int, ...] = (500, 500, 2000)
     n_dims: int | None = None
     start: str = "consensus"
-    embedding_scale: float = 3.0
+    embedding_scale: float = 2.0
     pretrain_epochs: int = 30
-    pretrain_dropout: float = 0.2
+    pretrain_dropout: float = 0.3
     pretrain_lr: float = 1e-3
     batch_size: int = 256
     n_init: int = 20
@@ -290,7 +290,7 @@ class FitConfig(GraphConfig, AssigningConfig):
     lr: float = 1e-4
     tol: float = 0.0
     chunk_size: int | None = None
-    precision: str = "float32"
+    precision: str = "auto"
 
 
 # Table 1 of the paper, and the rates of its pre-training.
