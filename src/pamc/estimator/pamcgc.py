@@ -58,11 +58,11 @@ class PamCGC(RowClusterer):
         How the encoder gets its first weights and the clusters their first centers: from the clusters that many quick
         clusterings of the smoothed features agree on, from a truncated SVD of the propagated features, from
         reconstructing those, from a spectral contrast, or from reconstructing the features, as in the paper.
-    embedding_scale : float, default=3.0
+    embedding_scale : float, default=2.0
         Length of a row of z after a start other than "autoencoder": how sharp the first assignment is.
     pretrain_epochs, pretrain_lr, batch_size : int, float, int, default=30, 1e-3, 256
         Of the start.
-    pretrain_dropout : float, default=0.2
+    pretrain_dropout : float, default=0.3
         Share of the features that is hidden from an encoder while it learns the place of rows among their neighbors.
     n_init : int, default=20
         K-means starts for the centers.
@@ -142,9 +142,9 @@ class PamCGC(RowClusterer):
         hidden: tuple[int, ...] = (500, 500, 2000),
         n_dims: int | None = None,
         start: str = "consensus",
-        embedding_scale: float = 3.0,
+        embedding_scale: float = 2.0,
         pretrain_epochs: int = 30,
-        pretrain_dropout: float = 0.2,
+        pretrain_dropout: float = 0.3,
         pretrain_lr: float = 1e-3,
         batch_size: int = 256,
         n_init: int = 20,
