@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pamc.ops.slopes import sloped
+from pamc.ops.slopes import is_narrow, sloped, sloped_product
 
 triton_slopes = pytest.importorskip("pamc.ops.triton_slopes", reason="triton is not installed")
 
@@ -34,8 +34,21 @@ def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
     torch.testing.assert_close(sums, (grad * (output > 0)).sum(dim=0))
 
 
-def test_without_a_relu_everything_goes_through():
-    grad, _ = problem(5, 3, torch.float64)
-    through, sums = sloped(grad)
-    assert through is grad
-    torch.testing.assert_close(sums, grad.sum(dim=0))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n_rows", "depth", "n_columns"), [(1, 1, 1), (41, 10, 129), (401, 3, 33), (1271, 33, 200)])
+def test_a_narrow_product_and_its_slope_are_one_pass(n_rows, depth, n_columns, dtype):
+    _, output = problem(n_rows, n_columns, dtype)
+    generator = torch.Generator().manual_seed(1)
+    grad, weight = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+        for shape in ((n_rows, depth), (depth, n_columns))
+    )
+    expected = (grad.double() @ weight.double()) * (output > 0)
+    through, sums = sloped_product(grad, weight, output)
+    torch.testing.assert_close(through.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sums.double(), expected.sum(dim=0), rtol=1e-4, atol=1e-4)
+
+
+def test_only_a_gpu_has_a_narrow_way():
+    assert is_narrow(torch.zeros(3, 10, device=DEVICE)) is (DEVICE == "cuda")
+    assert not is_narrow(torch.zeros(3, 100, device=DEVICE))

@@ -12,53 +12,80 @@ from torch.autograd.function import once_differentiable
 
 from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
-from pamc.ops.slopes import sloped
+from pamc.ops.slopes import is_narrow, sloped, sloped_product
+from pamc.ops.torch_ops import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
 
 
-class _LinearMap(torch.autograd.Function):
-    """x Wᵀ + b for dense x, cut at 0 where asked for; the same bits for any number of threads."""
+class _Chain(torch.autograd.Function):
+    """Linear maps x Wᵀ + b with a ReLU between them; the same bits on a CPU for any number of threads.
+
+    The backward pass makes, layer by layer, the gradient of the weights, and then, in one step, that of the output
+    below: what its ReLU lets through, and the sums of its columns, which are the gradient of the bias there. So no
+    gradient is held beside its rectified copy. The first layer may take sparse rows, in O(nnz · n_out) time, whose
+    transposed copy gives the gradient of its weights.
+
+    `layers` holds W (n_out, n_in) and b (n_out,) of each layer in turn.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rectified: bool, tensor_cores: bool) -> Tensor:
-        x, filled = aligned(x), aligned(weight, rows=True)
-        y = row_product(x, filled.T, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
-        y = y[:, : len(weight)]
-        ctx.save_for_backward(x, weight, *([y] if rectified else []))
-        ctx.tensor_cores = tensor_cores
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, weight, *outputs = ctx.saved_tensors
-        n_out, n_in = weight.shape
-        grad, grad_bias = sloped(grad, *outputs)
-        grad = aligned(grad)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = row_product(grad, aligned(weight, rows=True), tensor_cores=ctx.tensor_cores)[:, :n_in]
-        grad_weight = column_product(grad, x, tensor_cores=ctx.tensor_cores)[:n_out, :n_in]
-        return grad_x, grad_weight.contiguous(), grad_bias, None, None
-
-
-class _SparseLinearMap(torch.autograd.Function):
-    """The same for sparse x, whose transposed copy gives the gradient of W. O(nnz · d_out) time."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: SparseRows, weight: Tensor, bias: Tensor, rectified: bool, _: bool) -> Tensor:
-        y = torch.addmm(bias, rows.matrix, weight.T.contiguous())
-        y = y.relu_() if rectified else y
-        ctx.rows = rows
-        ctx.save_for_backward(*([y] if rectified else []))
-        return y
+    def forward(ctx: Any, x: Tensor | SparseRows, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
+        weights, biases = layers[::2], layers[1::2]
+        inputs: list[Any] = [x if isinstance(x, SparseRows) else aligned(x)]
+        for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
+            cut = rectified or number < len(weights)
+            inputs.append(_mapped(inputs[-1], weight, bias, rectified=cut, tensor_cores=tensor_cores))
+        ctx.rectified, ctx.tensor_cores = rectified, tensor_cores
+        ctx.rows = x if isinstance(x, SparseRows) else None
+        kept = inputs[1:] if rectified else inputs[1:-1]
+        ctx.save_for_backward(*([] if isinstance(x, SparseRows) else inputs[:1]), *kept, *weights)
+        ctx.n_layers = len(weights)
+        z: Tensor = inputs[-1]
+        return z
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
-        grad, grad_bias = sloped(grad, *ctx.saved_tensors)
-        return None, (ctx.rows.transposed @ grad.contiguous()).T.contiguous(), grad_bias, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved, cores = ctx.saved_tensors, ctx.tensor_cores
+        weights, inputs = saved[-ctx.n_layers :], list(saved[: -ctx.n_layers])
+        if ctx.rows is not None:
+            inputs.insert(0, ctx.rows)
+        grad, grad_bias = sloped(grad, inputs.pop()) if ctx.rectified else (grad, column_sums(grad))
+        grads: list[Tensor] = []
+        for number in range(ctx.n_layers - 1, -1, -1):
+            below, weight = inputs.pop(), weights[number]
+            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias, *grads]
+            if number > 0 and is_narrow(grad):
+                grad, grad_bias = sloped_product(grad, weight, below)
+            elif number > 0 or ctx.needs_input_grad[0]:
+                filled = aligned(weight, rows=True)
+                grad = row_product(aligned(grad), filled, tensor_cores=cores)[:, : weight.shape[1]]
+                grad, grad_bias = sloped(grad, below) if number > 0 else (grad, grad_bias)
+        return grad if ctx.needs_input_grad[0] else None, None, None, *grads
+
+
+def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:
+    """Return x Wᵀ + b, cut at 0 where asked for."""
+    if isinstance(x, SparseRows):
+        y = torch.addmm(bias, x.matrix, weight.T.contiguous())
+        return y.relu_() if rectified else y
+    filled = aligned(weight, rows=True).T
+    return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)[:, : len(weight)]
+
+
+def _weight_gradient(grad: Tensor, below: Tensor | SparseRows, weight: Tensor, *, tensor_cores: bool) -> Tensor:
+    """Return gradᵀ x, (n_out, n_in), for what a layer took."""
+    if isinstance(below, SparseRows):
+        return (below.transposed @ grad.contiguous()).T.contiguous()
+    product = column_product(aligned(grad), below, tensor_cores=tensor_cores)
+    return product[: weight.shape[0], : weight.shape[1]].contiguous()
+
+
+def _chain(x: Tensor | SparseRows, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
+    numbers = [values for layer in layers for values in (layer.weight, layer.bias)]
+    result: Tensor = _Chain.apply(x, rectified, tensor_cores, *numbers)  # type: ignore[no-untyped-call]
+    return result
 
 
 class Linear(nn.Module):
@@ -97,9 +124,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Return (n, n_out) for (n, n_in) dense or sparse rows."""
-        function: Any = _SparseLinearMap if isinstance(x, SparseRows) else _LinearMap
-        result: Tensor = function.apply(x, self.weight, self.bias, self.rectified, self.tensor_cores)
-        return result
+        return _chain(x, [self], rectified=self.rectified, tensor_cores=self.tensor_cores)
 
 
 class MLP(nn.Module):
@@ -124,7 +149,7 @@ class MLP(nn.Module):
         tensor_cores: bool = False,
     ) -> None:
         super().__init__()
-        self.sizes = tuple(sizes)
+        self.sizes, self.tensor_cores = tuple(sizes), tensor_cores
         last = len(self.sizes) - 1
         self.layers = nn.ModuleList(
             Linear(n_in, n_out, generator=generator, dtype=dtype, rectified=number < last, tensor_cores=tensor_cores)
@@ -133,16 +158,22 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Return (n, n_out) for (n, n_in) rows."""
-        return self.activations(x)[-1]
+        if not self.layers:
+            return _dense(x)
+        return _chain(x, list(self.layers), rectified=False, tensor_cores=self.tensor_cores)  # type: ignore[arg-type]
 
     def activations(self, x: Tensor | SparseRows) -> list[Tensor]:
         """Return the output of every layer, hidden ones after their ReLU; the last is what `forward` returns."""
         if not self.layers:
-            return [x.matrix.to_dense() if isinstance(x, SparseRows) else x]
+            return [_dense(x)]
         outputs: list[Tensor] = []
         for layer in self.layers:
             outputs.append(layer(outputs[-1] if outputs else x))
         return outputs
+
+
+def _dense(x: Tensor | SparseRows) -> Tensor:
+    return x.matrix.to_dense() if isinstance(x, SparseRows) else x
 
 
 class Autoencoder(nn.Module):

@@ -40,6 +40,9 @@ _VECTOR = 16
 # Tensor cores read matrices whose rows begin at multiples of so many bytes; others take a much slower way.
 _ALIGNMENT_BYTES = 16
 
+# Rows over columns of a weight from which on a GPU wants it transposed in memory.
+_TALL = 2
+
 
 def aligned(x: Tensor, *, rows: bool = False) -> Tensor:
     """Return x with zero columns, and rows where asked for, up to sizes that a GPU's matrix products like.
@@ -64,6 +67,9 @@ def row_product(
     sums are taken in float32.
     """
     if x.device.type != "cpu":
+        if len(weight) >= _TALL * weight.shape[1] and weight.is_contiguous():
+            # Long sums are taken faster along memory; the copy is small beside x.
+            weight = weight.T.contiguous().T
         with _tensor_cores(tensor_cores):
             if rectified and bias is not None and x.dtype == torch.float32:
                 # One kernel: the product's own last step adds the bias and cuts at 0.

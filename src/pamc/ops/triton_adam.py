@@ -65,4 +65,5 @@ class KernelAdam:
                 EPSILON=self._epsilon,
                 NUMBERS=_NUMBERS_PER_PROGRAM,
                 num_warps=4,
+                enable_fp_fusion=True,
             )

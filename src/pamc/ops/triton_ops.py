@@ -1,18 +1,21 @@
 """The positive term of the PamC loss in fused kernels: nothing per pair is stored, in neither direction.
 
-One warp takes one row of the pairs and reads, tile by tile, the columns, their weights and their unit rows. The mass of
-a row is summed with the largest score so far taken off, so that no τ and no γ overflows. The gradient of row i needs
-its own entries only, because γ_ij and γ_ji stand side by side: no atomics, and the same bits in every run.
+One warp takes a few rows of the pairs and reads, tile by tile, the columns, their weights and their unit rows. Weights
+are given relative to the largest of their row, and e^(τ·cosine) relative to e^τ: no number is above 1, and none that
+counts is lost. The gradient of row i needs its own entries only, because γ_ij and γ_ji stand side by side: no
+atomics, and the same bits in every run.
 
-A row of very many pairs would keep one warp busy long after all others are done, so it is cut into pieces, each a
-program of its own, whose results are put together in their order by a second kernel.
+Rows that stand beside each other are taken in the order of their numbers of pairs, so that those of one warp are done
+at about the same time. A row of very many pairs would keep one warp busy long after all others are done, so it is cut
+into pieces, each a program of its own, whose results are put together in their order by a second kernel.
 
-Rows of z are gathered at random: each is scaled to length 1 and padded to whole sectors of 32 bytes once, and then read
-once per pair and pass.
+Rows of z are gathered at random: each is scaled to length 1 and padded to a multiple of 16 bytes once, which is as few
+sectors of memory as there can be, and then read once per pair and pass.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.pairs import PositivePairs
+from pamc.ops import torch_ops
 from pamc.ops.kernels import positives
 
 __all__ = ["positive_log_mass"]
@@ -31,23 +35,29 @@ __all__ = ["positive_log_mass"]
 # Rows of more pairs than this are cut.
 PIECE = 4096
 
-# Numbers of a tile of unit rows, columns times width, for one warp.
+# Rows beside each other that are sorted by their numbers of pairs.
+_SORTED_TOGETHER = 1024
+
+# Numbers of a tile of unit rows for one warp.
 _TILE = 1024
-_MOST_COLUMNS = 32
-_LEAST_COLUMNS = 4
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
-# Bytes that memory hands out at a time.
-_SECTOR = 32
+_ALIGNMENT_BYTES = 16
+
+# Beyond, e^(−2τ), the least share of a neighbor, is nothing in float32.
+_MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
     """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does of the unit rows of z.
 
     Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
-    float64. Zero rows have cosine 0 and gradient 0. O(E·d) time, O(N·d) memory beside the pairs.
+    float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
+    the pairs.
     """
+    if tau > _MOST_TAU:
+        return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
@@ -55,12 +65,20 @@ def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """What the kernels want of the pairs beside the pairs themselves.
+    """The pairs as the kernels want them.
 
     Parameters
     ----------
+    order
+        (N,) the rows, those beside each other by their numbers of pairs; in 32 bits where they fit.
     indices
         (E,) columns, in 32 bits where they fit.
+    top
+        (N,) log of the largest γ of a row, 0 where it has none.
+    weight, weight_t
+        (E,) γ_ij over the largest γ of row i, γ_ji over that of row j.
+    weight_self
+        (N,) γ_ii likewise, 0 where it does not count.
     offset, scale
         () 2 and 2/Σγ_ij, which make the alignment of Σγ_ij·cosine; 0 where all γ are 0.
     piece_row, piece_begin
@@ -69,7 +87,12 @@ class _Layout:
         (R,), (R + 1,) the long rows, and where the pieces of each begin.
     """
 
+    order: Tensor
     indices: Tensor
+    top: Tensor
+    weight: Tensor
+    weight_t: Tensor
+    weight_self: Tensor
     offset: Tensor
     scale: Tensor
     piece_row: Tensor
@@ -78,31 +101,51 @@ class _Layout:
     first_piece: Tensor
 
 
-_LAYOUTS: WeakKeyDictionary[PositivePairs, _Layout] = WeakKeyDictionary()
+_LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, _Layout]] = WeakKeyDictionary()
 
 
-def _layout(pairs: PositivePairs) -> _Layout:
+def _layout(pairs: PositivePairs, keep_self: bool = False) -> _Layout:
     """Return the layout of the pairs, made once for each."""
-    found = _LAYOUTS.get(pairs)
-    if found is None:
-        n_entries = pairs.indptr.diff()
-        (long_row,) = torch.nonzero(n_entries > PIECE, as_tuple=True)
-        n_pieces = -(-n_entries[long_row] // PIECE)
-        first_piece = torch.cat([n_pieces.new_zeros(1), n_pieces.cumsum(0)])
-        piece_row = torch.repeat_interleave(long_row, n_pieces)
-        number = torch.arange(len(piece_row), device=piece_row.device)
-        number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
-        weight_sum = pairs.log_weight.exp().sum()
-        found = _LAYOUTS[pairs] = _Layout(
-            indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
-            offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
-            scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
-            piece_row=piece_row,
-            piece_begin=pairs.indptr[piece_row] + PIECE * number,
-            long_row=long_row,
-            first_piece=first_piece,
-        )
-    return found
+    known = _LAYOUTS.setdefault(pairs, {})
+    if keep_self not in known:
+        known[keep_self] = _make_layout(pairs, keep_self)
+    return known[keep_self]
+
+
+def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
+    n_entries = pairs.indptr.diff()
+    row_of_entry = torch.repeat_interleave(n_entries)
+    window = torch.arange(pairs.n_nodes, device=n_entries.device) // _SORTED_TOGETHER
+    order = torch.argsort(window * (pairs.n_pairs + 1) + n_entries, stable=True)
+    small = pairs.n_nodes <= _MOST_NODES_IN_32_BITS
+
+    top = torch.full_like(pairs.log_self_weight, -math.inf)
+    top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
+    top = torch.maximum(top, pairs.log_self_weight) if keep_self else top
+    top = torch.where(top == -math.inf, 0.0, top)
+    weight_self = (pairs.log_self_weight - top).exp() if keep_self else torch.zeros_like(top)
+    weight_sum = pairs.log_weight.exp().sum()
+
+    (long_row,) = torch.nonzero(n_entries > PIECE, as_tuple=True)
+    n_pieces = -(-n_entries[long_row] // PIECE)
+    first_piece = torch.cat([n_pieces.new_zeros(1), n_pieces.cumsum(0)])
+    piece_row = torch.repeat_interleave(long_row, n_pieces)
+    number = torch.arange(len(piece_row), device=piece_row.device)
+    number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
+    return _Layout(
+        order=order.int() if small else order,
+        indices=pairs.indices.int() if small else pairs.indices,
+        top=top,
+        weight=(pairs.log_weight - top[row_of_entry]).exp_(),
+        weight_t=(pairs.log_weight_t - top[pairs.indices]).exp_(),
+        weight_self=weight_self,
+        offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
+        scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
+        piece_row=piece_row,
+        piece_begin=pairs.indptr[piece_row] + PIECE * number,
+        long_row=long_row,
+        first_piece=first_piece,
+    )
 
 
 @dataclass(frozen=True)
@@ -112,30 +155,36 @@ class _Shape:
     dims: int
     stride: int
     width: int
-    columns: int
-    n_warps: int
     accumulator: Any
 
     @classmethod
     def of(cls, z: Tensor) -> _Shape:
-        dims = z.shape[1]
-        numbers_per_sector = _SECTOR // z.element_size()
-        stride = -(-dims // numbers_per_sector) * numbers_per_sector
+        dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
+        stride = -(-dims // alignment) * alignment
+        # As wide as the padding, which is written with the row.
         width = triton.next_power_of_2(stride)
-        columns = min(_MOST_COLUMNS, max(_LEAST_COLUMNS, _TILE // width))
-        n_warps = min(8, max(1, columns * width // _TILE))
-        return cls(dims, stride, width, columns, n_warps, tl.float64 if z.dtype == torch.float64 else tl.float32)
+        return cls(dims, stride, width, tl.float64 if z.dtype == torch.float64 else tl.float32)
 
     def constants(self, **further: Any) -> dict[str, Any]:
         return {
+            "DIMS": self.dims,
             "STRIDE": self.stride,
             "WIDTH": self.width,
-            "COLUMNS": self.columns,
             "ACCUMULATOR": self.accumulator,
-            "num_warps": self.n_warps,
             "enable_fp_fusion": True,
             **further,
         }
+
+    def tiles(self, *, columns: int, tau: float) -> dict[str, Any]:
+        """Return the constants of a kernel that reads at most so many columns of the pairs at a time."""
+        columns = min(columns, max(4, _TILE // self.width))
+        n_warps = min(8, max(1, columns * self.width // _TILE))
+        return self.constants(TAU=tau, PIECE=PIECE, COLUMNS=columns, num_warps=n_warps)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the pairs that one warp takes: short rows of z leave room for more than one."""
+        return min(4, max(1, 64 // self.width))
 
 
 class _PositiveLogMass(torch.autograd.Function):
@@ -143,65 +192,51 @@ class _PositiveLogMass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
-        layout, shape, n_rows = _layout(pairs), _Shape.of(z), len(z)
-        constants = shape.constants(TAU=tau, PIECE=PIECE)
+        layout, shape, n_rows = _layout(pairs, keep_self), _Shape.of(z), len(z)
         log_mass = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
-        agreement, inverse = torch.empty_like(log_mass), torch.empty_like(log_mass)
+        agreements, inverse, over_mass = (torch.empty_like(log_mass) for _ in range(3))
         unit = z.new_empty(n_rows, shape.stride)
-        positives.scale_rows[(triton.cdiv(n_rows, shape.columns),)](
-            z.contiguous(), unit, inverse, n_rows, **shape.constants(DIMS=shape.dims)
+        rows = max(1, _TILE // shape.width)
+        positives.scale_rows[(triton.cdiv(n_rows, rows),)](
+            z.contiguous(), unit, inverse, n_rows, ROWS=rows, **shape.constants()
         )
-        weights = (unit, pairs.indptr, layout.indices, pairs.log_weight)
-        positives.forward_rows[(n_rows,)](
-            *weights, pairs.log_self_weight, log_mass, agreement, KEEP_SELF=keep_self, **constants
+        # The term γ_ii·e⁰ of the released program, relative to e^τ too.
+        weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
+        results = (weight_self, layout.top, log_mass, over_mass, agreements)
+        tiles = shape.tiles(columns=16, tau=tau)
+        weights = (pairs.indptr, layout.indices, layout.weight)
+        positives.forward_rows[(triton.cdiv(n_rows, shape.rows),)](
+            unit, layout.order, *weights, *results, n_rows, ROWS=shape.rows, **tiles
         )
         n_pieces = len(layout.piece_row)
         if n_pieces:
-            parts = log_mass.new_empty(n_pieces, 3)
-            positives.forward_pieces[(n_pieces,)](*weights, layout.piece_row, layout.piece_begin, parts, **constants)
+            parts = log_mass.new_empty(n_pieces, 2)
+            positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
             positives.join_forward[(len(layout.long_row),)](
-                layout.long_row,
-                layout.first_piece,
-                parts,
-                pairs.log_self_weight,
-                log_mass,
-                agreement,
-                KEEP_SELF=keep_self,
-                num_warps=1,
-                enable_fp_fusion=True,
+                layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
             )
-        ctx.save_for_backward(unit, inverse, log_mass)
-        ctx.pairs, ctx.tau, ctx.shape = pairs, tau, shape
-        alignment = torch.addcmul(layout.offset.to(log_mass), agreement.sum(), layout.scale.to(log_mass), value=-1)
+        ctx.save_for_backward(unit, inverse, over_mass)
+        ctx.pairs, ctx.layout, ctx.tau, ctx.shape = pairs, layout, tau, shape
+        alignment = torch.addcmul(layout.offset.to(log_mass), agreements.sum(), layout.scale.to(log_mass), value=-1)
         ctx.mark_non_differentiable(alignment)
         return log_mass, alignment
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        unit, inverse, log_mass = ctx.saved_tensors
-        pairs, shape, layout = ctx.pairs, ctx.shape, _layout(ctx.pairs)
-        constants = shape.constants(TAU=ctx.tau, PIECE=PIECE)
-        mass_and_grad = torch.stack([log_mass, grad], dim=1)
-        grad_z = unit.new_empty(len(unit), shape.dims)
-        weights = (unit, pairs.indptr, layout.indices, pairs.log_weight, pairs.log_weight_t, mass_and_grad)
-        positives.backward_rows[(len(unit),)](*weights, inverse, grad_z, DIMS=shape.dims, **constants)
+        unit, inverse, over_mass = ctx.saved_tensors
+        shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
+        grad_z = unit.new_empty(n_rows, shape.dims)
+        tiles = shape.tiles(columns=8, tau=ctx.tau)
+        weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
+        positives.backward_rows[(triton.cdiv(n_rows, shape.rows),)](
+            unit, layout.order, *weights, inverse, grad_z, n_rows, ROWS=shape.rows, **tiles
+        )
         n_pieces = len(layout.piece_row)
         if n_pieces:
-            parts = log_mass.new_empty(n_pieces, shape.width)
-            positives.backward_pieces[(n_pieces,)](*weights, layout.piece_row, layout.piece_begin, parts, **constants)
+            parts = over_mass.new_empty(n_pieces, shape.width)
+            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
             positives.join_backward[(len(layout.long_row),)](
-                unit,
-                layout.long_row,
-                layout.first_piece,
-                parts,
-                inverse,
-                grad_z,
-                DIMS=shape.dims,
-                STRIDE=shape.stride,
-                WIDTH=shape.width,
-                ACCUMULATOR=shape.accumulator,
-                num_warps=1,
-                enable_fp_fusion=True,
+                unit, layout.long_row, layout.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )
         return grad_z, None, None, None

@@ -18,7 +18,7 @@ __all__ = ["proxy", "uniformity"]
 _MOST_CLUSTERS = 64
 _MOST_NUMBERS = 64 * 128
 
-# Rows whose uniformity one program looks at, with as many others at a time.
+# Rows whose uniformity one program looks at, with as many others.
 _ROWS = 32
 
 
@@ -38,14 +38,14 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     """Return :func:`pamc.ops.scores.uniformity` of `n_rows` rows of z, every `step`-th, scaled to length 1.
 
-    O(n_rows²·d) time, O(n_rows) memory.
+    O(n_rows²·d) time, O(n_rows²/1024) memory.
     """
     if n_rows < 2:
         return z.new_zeros(())
-    n_programs = triton.cdiv(n_rows, _ROWS)
-    parts = z.new_empty(n_programs, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
+    n_blocks = triton.cdiv(n_rows, _ROWS)
+    parts = z.new_empty(n_blocks, n_blocks, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-        kernels.potential_parts[(n_programs,)](
+        kernels.potential_parts[(n_blocks, n_blocks)](
             z, parts, n_rows, step * z.stride(0), DIMS=z.shape[1], ROWS=_ROWS, num_warps=4, enable_fp_fusion=True
         )
     return (parts.sum() / (n_rows * (n_rows - 1))).log()

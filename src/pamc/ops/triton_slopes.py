@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
 
 from pamc.ops.kernels import encoder
 
-__all__ = ["sloped"]
+__all__ = ["sloped", "sloped_product"]
 
 # Rows and columns of a tile.
 _ROWS, _COLUMNS = 32, 128
 
 # Parts into which the rows are cut at most: each leaves its own sums of the columns.
-_MOST_PARTS = 512
+_MOST_PARTS = 64
 
 
 def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,14 +24,35 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
     Sums are taken in float32, or float64 where the gradient is, in an order that depends on N alone.
     """
-    grad, output = grad.contiguous(), output.contiguous()
-    n_rows, n_columns = grad.shape
-    through = torch.empty_like(grad)
+    return _run(encoder.slope_parts, (grad.contiguous(),), output)
+
+
+def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.slopes.sloped_product` does."""
+    return _run(encoder.slope_product_parts, (grad.contiguous(), weight.contiguous()), output, DEPTH=grad.shape[1])
+
+
+def _run(kernel: Any, factors: tuple[Tensor, ...], output: Tensor, **constants: int) -> tuple[Tensor, Tensor]:
+    output = output.contiguous()
+    n_rows, n_columns = output.shape
+    through = torch.empty_like(output)
     rows_per_part = _ROWS * triton.cdiv(n_rows, _ROWS * _MOST_PARTS)
     n_parts = triton.cdiv(n_rows, rows_per_part)
-    accumulator = torch.float64 if grad.dtype == torch.float64 else torch.float32
-    parts = torch.empty(n_parts, n_columns, dtype=accumulator, device=grad.device)
-    encoder.slope_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
-        grad, output, through, parts, n_rows, n_columns, rows_per_part, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=4
-    )
-    return through, parts.sum(dim=0).to(grad.dtype)
+    accumulator = torch.float64 if output.dtype == torch.float64 else torch.float32
+    parts = torch.empty(n_parts, n_columns, dtype=accumulator, device=output.device)
+    with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
+        kernel[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
+            *factors,
+            output,
+            through,
+            parts,
+            n_rows,
+            n_columns,
+            rows_per_part,
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=4,
+            enable_fp_fusion=True,
+            **constants,
+        )
+    return through, parts.sum(dim=0).to(output.dtype)

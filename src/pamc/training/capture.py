@@ -42,6 +42,7 @@ class Captured:
         if not self._enabled:
             return function()
         if self._n_calls <= _CALLS_BEFORE_CAPTURE:
+            _release_workspaces()
             return _on_stream(function)
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
@@ -65,6 +66,13 @@ def _on_stream(function: Callable[[], Tensor]) -> Tensor:
         result = function()
     current.wait_stream(own)
     return result
+
+
+def _release_workspaces() -> None:
+    """Give back the memory that matrix products keep for the streams they have seen: capturing takes another one."""
+    release = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if release is not None:
+        release()
 
 
 @cache

@@ -35,6 +35,43 @@ def slope_parts(
 
 
 @triton.jit
+def slope_product_parts(
+    grad,
+    weight,
+    output,
+    through,
+    parts,
+    n_rows,
+    n_columns,
+    rows_per_part,
+    DEPTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """One program likewise, for the gradient grad (N, DEPTH) @ weight (DEPTH, n_columns), which is never stored."""
+    part = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n_columns
+    first = part * rows_per_part
+    end = tl.minimum(first + rows_per_part, n_rows)
+    total = tl.zeros([COLUMNS], parts.dtype.element_ty)
+    for start in range(first, end, ROWS):
+        row = start + tl.arange(0, ROWS)
+        there = (row < end)[:, None] & inside[None, :]
+        at = row[:, None] * n_columns + column[None, :]
+        positive = tl.load(output + at, mask=there, other=0.0) > 0
+        product = tl.zeros([ROWS, COLUMNS], parts.dtype.element_ty)
+        for depth in range(DEPTH):
+            slope = tl.load(grad + row * DEPTH + depth, mask=row < end, other=0.0)
+            pull = tl.load(weight + depth * n_columns + column, mask=inside, other=0.0)
+            product += slope[:, None] * pull[None, :]
+        passed = tl.where(positive, product, 0.0)
+        tl.store(through + at, passed, mask=there)
+        total += tl.sum(passed, axis=0)
+    tl.store(parts + part * n_columns + column, total, mask=inside)
+
+
+@triton.jit
 def adam_step(
     parameter,
     grad,

@@ -1,9 +1,9 @@
-"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with one row of the pairs.
+"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with a few rows of the pairs.
 
 In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros, and `inverse` (N,) what z was multiplied with
-to get them; WIDTH ≥ STRIDE is a power of two; COLUMNS
-entries of a row are read at a time; sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant
-of the compiled kernel, which float64 takes in full.
+to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j; ROWS rows at a
+time are read, COLUMNS entries of each, WIDTH ≥ DIMS numbers of each entry, a power of two; sums are taken in the type
+ACCUMULATOR. TAU is τ of Eq 3, a constant of the compiled kernel, which float64 takes in full.
 """
 
 import triton
@@ -19,11 +19,11 @@ def scale_rows(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per COLUMNS rows: z (N, DIMS) scaled to length 1 and padded; zero rows stay zero."""
-    row = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    """One program per ROWS rows: z (N, DIMS) scaled to length 1 and padded; zero rows stay zero."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
     dims = tl.arange(0, WIDTH)
     own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & (dims < DIMS), other=0.0).to(ACCUMULATOR)
@@ -35,9 +35,26 @@ def scale_rows(
 
 
 @triton.jit
-def _through_scaling(grad, own, inverse, row):
-    """Return the gradient (WIDTH,) of a row of z, given that of its unit row: what lies along the row is lost."""
-    return (grad - tl.sum(grad * own, axis=0) * own) * tl.load(inverse + row)
+def _own_rows(
+    unit, row, there, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr, ACCUMULATOR: tl.constexpr
+):
+    dims = tl.arange(0, WIDTH)
+    place = unit + row[:, None] * STRIDE + dims
+    return tl.load(place, mask=there[:, None] & (dims < DIMS), other=0.0).to(ACCUMULATOR)
+
+
+@triton.jit
+def _entries(unit, indices, entry, there, own, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr):
+    """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows.
+
+    What is read once makes room for the unit rows, which are read again and again.
+    """
+    dims = tl.arange(0, WIDTH)
+    column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
+    place = unit + column[:, :, None] * STRIDE + dims
+    other = tl.load(place, mask=there[:, :, None] & (dims < DIMS), other=0.0, eviction_policy="evict_last")
+    other = other.to(own.dtype)
+    return column, other, tl.sum(other * own[:, None, :], axis=2)
 
 
 @triton.jit
@@ -45,49 +62,27 @@ def _mass(
     unit,
     own,
     indices,
-    log_weight,
+    weight,
     begin,
     end,
     TAU: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return, of the entries [begin, end) of one row: the largest score, Σ e^(score − largest), and Σ γ·cosine.
-
-    score = τ·u_i·u_j + log γ_ij, Eq 3.
-    """
-    dims = tl.arange(0, WIDTH)
-    top = tl.full([], float("-inf"), own.dtype)
-    mass = tl.zeros([], own.dtype)
-    agreement = tl.zeros([], own.dtype)
-    for first in range(begin, end, COLUMNS):
-        entry = first + tl.arange(0, COLUMNS)
-        there = entry < end
-        column = tl.load(indices + entry, mask=there, other=0).to(tl.int64)
-        weight = tl.load(log_weight + entry, mask=there, other=float("-inf")).to(own.dtype)
-        other = tl.load(unit + column[:, None] * STRIDE + dims, mask=there[:, None] & (dims < STRIDE), other=0.0)
-        cosine = tl.sum(other.to(own.dtype) * own, axis=1)
-        score = TAU * cosine + weight
-        higher = tl.maximum(top, tl.max(score, axis=0))
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        mass = mass * tl.exp(top - shift) + tl.sum(tl.exp(score - shift), axis=0)
-        agreement += tl.sum(tl.exp(weight) * cosine, axis=0)
-        top = higher
-    return top, mass, agreement
-
-
-@triton.jit
-def _log(top, mass):
-    """Return the logarithm of a mass whose scores had `top` taken off: −∞ for nothing."""
-    nothing = top == float("-inf")
-    return tl.where(nothing, float("-inf"), tl.where(nothing, 0.0, top) + tl.log(tl.where(nothing, 1.0, mass)))
-
-
-@triton.jit
-def _or_infinite(log_mass):
-    """Return +∞ for the −∞ of a node without positives: no share in anything, and never −∞ − (−∞)."""
-    return tl.where(log_mass == float("-inf"), float("inf"), log_mass)
+    """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over the entries [begin, end) of each row, (ROWS,)."""
+    mass = tl.zeros([ROWS, COLUMNS], own.dtype)
+    agreement = tl.zeros([ROWS, COLUMNS], own.dtype)
+    for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
+        entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
+        there = entry < end[:, None]
+        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        _, _, cosine = _entries(unit, indices, entry, there, own, DIMS, STRIDE, WIDTH)
+        mass += share * tl.exp(TAU * cosine - TAU)
+        agreement += share * cosine
+    return tl.sum(mass, axis=1), tl.sum(agreement, axis=1)
 
 
 @triton.jit
@@ -95,80 +90,95 @@ def _gradient(
     unit,
     own,
     indices,
-    log_weight,
-    log_weight_t,
-    mass_and_grad,
-    row,
+    weight,
+    weight_t,
+    pull,
+    own_pull,
     begin,
     end,
     TAU: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return (WIDTH,) Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j over the entries [begin, end) of row i, w of Eq 3's softmax."""
-    dims = tl.arange(0, WIDTH)
-    log_mass = _or_infinite(tl.load(mass_and_grad + 2 * row))
-    grad = tl.load(mass_and_grad + 2 * row + 1)
-    total = tl.zeros([WIDTH], own.dtype)
-    for first in range(begin, end, COLUMNS):
-        entry = first + tl.arange(0, COLUMNS)
-        there = entry < end
-        column = tl.load(indices + entry, mask=there, other=0).to(tl.int64)
-        weight = tl.load(log_weight + entry, mask=there, other=float("-inf")).to(own.dtype)
-        weight_t = tl.load(log_weight_t + entry, mask=there, other=float("-inf")).to(own.dtype)
-        log_mass_t = _or_infinite(tl.load(mass_and_grad + 2 * column, mask=there, other=float("inf")))
-        grad_t = tl.load(mass_and_grad + 2 * column + 1, mask=there, other=0.0)
-        other = tl.load(unit + column[:, None] * STRIDE + dims, mask=there[:, None] & (dims < STRIDE), other=0.0)
-        other = other.to(own.dtype)
-        score = TAU * tl.sum(other * own, axis=1)
-        share = grad * tl.exp(score + weight - log_mass) + grad_t * tl.exp(score + weight_t - log_mass_t)
-        total += tl.sum((TAU * share)[:, None] * other, axis=0)
+    """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over the entries [begin, end) of each row.
+
+    (ROWS, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
+    """
+    total = tl.zeros([ROWS, WIDTH], own.dtype)
+    for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
+        entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
+        there = entry < end[:, None]
+        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        share_t = tl.load(weight_t + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        column, other, cosine = _entries(unit, indices, entry, there, own, DIMS, STRIDE, WIDTH)
+        other_pull = tl.load(pull + column, mask=there, other=0.0, eviction_policy="evict_last")
+        slope = TAU * tl.exp(TAU * cosine - TAU) * (share * own_pull[:, None] + share_t * other_pull)
+        total += tl.sum(slope[:, :, None] * other, axis=1)
     return total
 
 
 @triton.jit
-def _own_row(unit, row, STRIDE: tl.constexpr, WIDTH: tl.constexpr, ACCUMULATOR: tl.constexpr):
-    dims = tl.arange(0, WIDTH)
-    return tl.load(unit + row * STRIDE + dims, mask=dims < STRIDE, other=0.0).to(ACCUMULATOR)
+def _rows_of(order, indptr, n_rows, PIECE: tl.constexpr, ROWS: tl.constexpr):
+    """Return the rows of a program, which of them are there and not cut, and where their entries begin and end."""
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.load(order + number, mask=number < n_rows, other=0).to(tl.int64)
+    begin = tl.load(indptr + row)
+    end = tl.load(indptr + row + 1)
+    there = (number < n_rows) & (end - begin <= PIECE)
+    return row, there, begin, tl.where(there, end, begin)
+
+
+@triton.jit
+def _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
+    """Store L_i = τ + log of the largest γ + log mass, one over the mass, and Σ_j γ_ij·cosine."""
+    nothing = mass == 0
+    known = tl.where(nothing, 1.0, mass)
+    highest = tl.load(top + row, mask=there, other=0.0).to(mass.dtype)
+    tl.store(log_mass + row, tl.where(nothing, float("-inf"), TAU + highest + tl.log(known)), mask=there)
+    tl.store(over_mass + row, tl.where(nothing, 0.0, 1.0 / known), mask=there)
+    tl.store(agreements + row, agreement * tl.exp(highest), mask=there)
 
 
 @triton.jit
 def forward_rows(
     unit,
+    order,
     indptr,
     indices,
-    log_weight,
-    log_self,
+    weight,
+    weight_self,
+    top,
     log_mass,
-    agreement,
+    over_mass,
+    agreements,
+    n_rows,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
-    KEEP_SELF: tl.constexpr,
 ):
-    """One program per row: L_i and Σ_j γ_ij·cosine; rows that are cut are left to the next kernels."""
-    row = tl.program_id(0).to(tl.int64)
-    begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    if end - begin <= PIECE:
-        own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
-        top, mass, agrees = _mass(unit, own, indices, log_weight, begin, end, TAU, STRIDE, WIDTH, COLUMNS)
-        if KEEP_SELF:
-            # The term γ_ii·e⁰ of the released program.
-            top, mass = _joined(top, mass, tl.load(log_self + row).to(ACCUMULATOR), 1.0)
-        tl.store(log_mass + row, _log(top, mass))
-        tl.store(agreement + row, agrees)
+    """One program per ROWS rows of about the same number of entries; rows that are cut are left to the next kernels."""
+    row, there, begin, end = _rows_of(order, indptr, n_rows, PIECE, ROWS)
+    own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS)
+    mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
+    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
 
 
 @triton.jit
-def _joined(top, mass, other_top, other_mass):
-    """Return largest score and mass of two parts of a row."""
-    higher = tl.maximum(top, other_top)
-    shift = tl.where(higher == float("-inf"), 0.0, higher)
-    return higher, mass * tl.exp(top - shift) + other_mass * tl.exp(other_top - shift)
+def _piece(piece_row, piece_begin, indptr, PIECE: tl.constexpr):
+    """Return the row of a piece, and where its entries begin and end, each (1,)."""
+    piece = tl.program_id(0) + tl.arange(0, 1)
+    row = tl.load(piece_row + piece)
+    begin = tl.load(piece_begin + piece)
+    return piece.to(tl.int64), row, begin, tl.minimum(begin + PIECE, tl.load(indptr + row + 1))
 
 
 @triton.jit
@@ -176,75 +186,78 @@ def forward_pieces(
     unit,
     indptr,
     indices,
-    log_weight,
+    weight,
     piece_row,
     piece_begin,
     parts,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per piece of a long row: its largest score, mass and agreement."""
-    piece = tl.program_id(0).to(tl.int64)
-    row, begin = tl.load(piece_row + piece), tl.load(piece_begin + piece)
-    end = tl.minimum(begin + PIECE, tl.load(indptr + row + 1))
-    own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
-    top, mass, agrees = _mass(unit, own, indices, log_weight, begin, end, TAU, STRIDE, WIDTH, COLUMNS)
-    tl.store(parts + 3 * piece, top)
-    tl.store(parts + 3 * piece + 1, mass)
-    tl.store(parts + 3 * piece + 2, agrees)
+    """One program per piece of a long row: its mass and agreement."""
+    piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
+    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, 1, COLUMNS)
+    tl.store(parts + 2 * piece, mass)
+    tl.store(parts + 2 * piece + 1, agreement)
 
 
 @triton.jit
-def join_forward(long_row, first_piece, parts, log_self, log_mass, agreement, KEEP_SELF: tl.constexpr):
+def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
     """One program per long row: its pieces put together, in their order."""
-    number = tl.program_id(0)
+    number = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + number), tl.load(first_piece + number + 1)
-    top = tl.load(parts + 3 * begin)
-    mass = tl.load(parts + 3 * begin + 1)
-    agrees = tl.load(parts + 3 * begin + 2)
-    for piece in range(begin + 1, end):
-        top, mass = _joined(top, mass, tl.load(parts + 3 * piece), tl.load(parts + 3 * piece + 1))
-        agrees += tl.load(parts + 3 * piece + 2)
-    if KEEP_SELF:
-        # The term γ_ii·e⁰ of the released program.
-        top, mass = _joined(top, mass, tl.load(log_self + row).to(top.dtype), 1.0)
-    tl.store(log_mass + row, _log(top, mass))
-    tl.store(agreement + row, agrees)
+    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
+    mass = tl.load(weight_self + row).to(parts.dtype.element_ty)
+    agreement = tl.zeros_like(mass)
+    for piece in range(begin, end):
+        mass += tl.load(parts + 2 * piece)
+        agreement += tl.load(parts + 2 * piece + 1)
+    _store_mass(row, row >= 0, mass, agreement, top, log_mass, over_mass, agreements, TAU)
+
+
+@triton.jit
+def _store_gradient(grad_z, row, there, total, own, inverse, DIMS: tl.constexpr, WIDTH: tl.constexpr):
+    """Store the gradient of rows of z, given that of their unit rows: what lies along a row is lost."""
+    dims = tl.arange(0, WIDTH)
+    across = total - tl.sum(total * own, axis=1)[:, None] * own
+    grad = across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
+    tl.store(grad_z + row[:, None] * DIMS + dims, grad, mask=there[:, None] & (dims < DIMS))
 
 
 @triton.jit
 def backward_rows(
     unit,
+    order,
     indptr,
     indices,
-    log_weight,
-    log_weight_t,
-    mass_and_grad,
+    weight,
+    weight_t,
+    pull,
     inverse,
     grad_z,
+    n_rows,
     TAU: tl.constexpr,
-    DIMS: tl.constexpr,
     PIECE: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per row: its row of the gradient; rows that are cut are left to the next kernels."""
-    row = tl.program_id(0).to(tl.int64)
-    begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    if end - begin <= PIECE:
-        own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
-        total = _gradient(
-            unit, own, indices, log_weight, log_weight_t, mass_and_grad, row, begin, end, TAU, STRIDE, WIDTH, COLUMNS
-        )
-        dims = tl.arange(0, WIDTH)
-        tl.store(grad_z + row * DIMS + dims, _through_scaling(total, own, inverse, row), mask=dims < DIMS)
+    """One program per ROWS rows: their rows of the gradient; rows that are cut are left to the next kernels."""
+    row, there, begin, end = _rows_of(order, indptr, n_rows, PIECE, ROWS)
+    own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own_pull = tl.load(pull + row, mask=there, other=0.0)
+    total = _gradient(
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS
+    )
+    _store_gradient(grad_z, row, there, total, own, inverse, DIMS, WIDTH)
 
 
 @triton.jit
@@ -252,28 +265,28 @@ def backward_pieces(
     unit,
     indptr,
     indices,
-    log_weight,
-    log_weight_t,
-    mass_and_grad,
+    weight,
+    weight_t,
+    pull,
     piece_row,
     piece_begin,
     parts,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per piece of a long row: its part of that row of the gradient."""
-    piece = tl.program_id(0).to(tl.int64)
-    row, begin = tl.load(piece_row + piece), tl.load(piece_begin + piece)
-    end = tl.minimum(begin + PIECE, tl.load(indptr + row + 1))
-    own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
+    piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
+    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own_pull = tl.load(pull + row)
     total = _gradient(
-        unit, own, indices, log_weight, log_weight_t, mass_and_grad, row, begin, end, TAU, STRIDE, WIDTH, COLUMNS
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, 1, COLUMNS
     )
-    tl.store(parts + piece * WIDTH + tl.arange(0, WIDTH), total)
+    tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
 
 
 @triton.jit
@@ -290,12 +303,11 @@ def join_backward(
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per long row: the sum of its pieces, in their order."""
-    number = tl.program_id(0)
+    number = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + number), tl.load(first_piece + number + 1)
-    dims = tl.arange(0, WIDTH)
-    total = tl.load(parts + begin * WIDTH + dims)
-    for piece in range(begin + 1, end):
-        total += tl.load(parts + piece * WIDTH + dims)
-    own = _own_row(unit, row, STRIDE, WIDTH, ACCUMULATOR)
-    tl.store(grad_z + row * DIMS + dims, _through_scaling(total, own, inverse, row), mask=dims < DIMS)
+    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
+    total = tl.zeros([1, WIDTH], ACCUMULATOR)
+    for piece in range(begin, end):
+        total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
+    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    _store_gradient(grad_z, row, row >= 0, total, own, inverse, DIMS, WIDTH)

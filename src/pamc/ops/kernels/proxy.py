@@ -27,8 +27,7 @@ def contrast_clusters(
     for dim in range(DIMS):
         column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0)
         squared += column * column
-    nothing = squared == 0
-    inverse = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
+    inverse = _over_root(squared)
     cosine = tl.zeros([CLUSTERS, CLUSTERS], kind)
     for dim in range(DIMS):
         column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0) * inverse
@@ -77,29 +76,27 @@ def contrast_clusters(
 
 @triton.jit
 def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constexpr):
-    """One program per ROWS rows: Σ_j exp(4·u_i·u_j − 4) = Σ_j exp(−2‖u_i − u_j‖²) over the others, summed."""
-    program = tl.program_id(0).to(tl.int64)
-    row = program * ROWS + tl.arange(0, ROWS)
-    there = row < n_rows
+    """One program per block of ROWS × ROWS pairs of rows: Σ exp(4·u_i·u_j − 4) = Σ exp(−2‖u_i − u_j‖²) over i ≠ j."""
     stride = tl.zeros([], tl.int64) + step
     kind = parts.dtype.element_ty
-    squared = tl.zeros([ROWS], kind)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    other = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    cosine = tl.zeros([ROWS, ROWS], kind)
+    length = tl.zeros([ROWS], kind)
+    other_length = tl.zeros([ROWS], kind)
     for dim in range(DIMS):
-        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(kind)
-        squared += own * own
-    inverse = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt(tl.where(squared == 0, 1.0, squared)))
-    total = tl.zeros([ROWS], kind)
-    for first in range(0, n_rows, ROWS):
-        other = (first + tl.arange(0, ROWS)).to(tl.int64)
-        exists = other < n_rows
-        cosine = tl.zeros([ROWS, ROWS], kind)
-        length = tl.zeros([ROWS], kind)
-        for dim in range(DIMS):
-            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(kind) * inverse
-            its = tl.load(z + other * stride + dim, mask=exists, other=0.0).to(kind)
-            cosine += own[:, None] * its[None, :]
-            length += its * its
-        scale = tl.where(length == 0, 0.0, 1.0 / tl.sqrt(tl.where(length == 0, 1.0, length)))
-        pair = there[:, None] & exists[None, :] & (row[:, None] != other[None, :])
-        total += tl.sum(tl.where(pair, tl.exp(4.0 * cosine * scale[None, :] - 4.0), 0.0), axis=1)
-    tl.store(parts + program, tl.sum(total, axis=0))
+        own = tl.load(z + row * stride + dim, mask=row < n_rows, other=0.0).to(kind)
+        its = tl.load(z + other * stride + dim, mask=other < n_rows, other=0.0).to(kind)
+        cosine += own[:, None] * its[None, :]
+        length += own * own
+        other_length += its * its
+    cosine = cosine * _over_root(length)[:, None] * _over_root(other_length)[None, :]
+    pair = (row < n_rows)[:, None] & (other < n_rows)[None, :] & (row[:, None] != other[None, :])
+    total = tl.sum(tl.sum(tl.where(pair, tl.exp(4.0 * cosine - 4.0), 0.0), axis=1), axis=0)
+    tl.store(parts + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), total)
+
+
+@triton.jit
+def _over_root(squared):
+    """Return 1/√x, 0 for 0."""
+    return tl.where(squared == 0, 0.0, 1.0 / tl.sqrt(tl.where(squared == 0, 1.0, squared)))
