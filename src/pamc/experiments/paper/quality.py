@@ -46,6 +46,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "sharper first assignment (scale 8)": {"embedding_scale": 8.0},
 }
 _N_SEEDS, _N_SEEDS_ABLATION = 10, 3
+# Enough fits to count those that lose a cluster.
+_N_SEEDS_DEFAULT = 20
 
 # Only the last epoch counts; the others are looked at now and then.
 _EVALUATED_EVERY = 50
@@ -74,7 +76,8 @@ def cells(scope: Scope) -> list[Cell]:
     for data_set in data_sets_of(scope, DATA_SETS):
         if "pamcgc" in methods:
             for start in STARTS:
-                found += _cells(scope, "pamcgc", data_set, _settings(scope, start=start), start, _N_SEEDS)
+                n_seeds = _N_SEEDS_DEFAULT if start == DEFAULT else _N_SEEDS
+                found += _cells(scope, "pamcgc", data_set, _settings(scope, start=start), start, n_seeds)
             for name in tuple(ABLATIONS)[: 1 if scope.quick else None]:
                 if "metric" in ABLATIONS[name] and data_set in _GRAPHS:
                     continue
