@@ -54,6 +54,9 @@ class PamCGCModel(BlockContrastModel):
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
     """
 
+    # Who computes the sums of the loss, as `backend` of :func:`pamc.losses.pamc.pamc_loss`.
+    backend: str = "auto"
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -80,6 +83,7 @@ class PamCGCModel(BlockContrastModel):
             n_clusters=len(self.centers),
             proxy=config.proxy,
             self_edges=config.self_edges,
+            backend=self.backend,
             trusted=True,
         )
         return LossTerms(

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from pamc.runtime import cpu_name
 
-__all__ = ["MIN_ROWS", "column_product", "row_product"]
+__all__ = ["MIN_ROWS", "column_product", "products_in_tf32", "row_product"]
 
 _CUT_HERE = "intel" in cpu_name().lower()
 
@@ -44,7 +44,7 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tensor
     With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32; sums are taken in float32.
     """
     if x.device.type != "cpu":
-        with _tensor_cores(tensor_cores):
+        with products_in_tf32(tensor_cores):
             return x @ weight if bias is None else torch.addmm(bias, x, weight)
     if _CUT_HERE:
         size = max(_ROWS_PER_BLOCK, -(-len(x) // _N_BLOCKS))
@@ -62,7 +62,7 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
     """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time. As :func:`row_product`."""
     n_rows, n_columns = x.shape[1], y.shape[1]
     if x.device.type != "cpu":
-        with _tensor_cores(tensor_cores):
+        with products_in_tf32(tensor_cores):
             return x.T @ y
     if n_rows < n_columns:
         # The wider matrix first: the other way round the sum over n would be divided.
@@ -75,7 +75,7 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
 
 
 @contextmanager
-def _tensor_cores(allowed: bool) -> Iterator[None]:
+def products_in_tf32(allowed: bool) -> Iterator[None]:
     """Allow or forbid TF32 for the products inside, whatever the rest of the program has set."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-__all__ = ["ALLOWED", "Captured"]
+__all__ = ["ALLOWED", "Captured", "capturing"]
 
 # Off until captured training has been measured on a GPU: every call is then a call of the function.
 ALLOWED = False
 
 # Calls that run as they are before one is captured: they allocate and compile what capturing may not.
 _CALLS_BEFORE_CAPTURE = 2
+
+
+@contextmanager
+def capturing(allowed: bool) -> Iterator[None]:
+    """Set :data:`ALLOWED` for what is made inside, and put it back."""
+    global ALLOWED
+    before, ALLOWED = ALLOWED, allowed
+    try:
+        yield
+    finally:
+        ALLOWED = before
 
 
 class Captured:
