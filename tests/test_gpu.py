@@ -9,6 +9,8 @@ import scipy.sparse as sp
 import torch
 
 from pamc import PamCGC, evaluate, pamc_loss
+from pamc.bench.case import CASES, Scope
+from pamc.bench.run import run_case
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
@@ -154,3 +156,15 @@ def test_a_hub_of_many_neighbors_and_offsets_beyond_32_bits():
     assert unit.grad[5, 1].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
     assert unit.grad[-1, 0].item() == pytest.approx(1 / math.exp(expected), rel=1e-4)
     assert unit.grad[6].abs().max().item() == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_of_the_bench_runs_on_a_gpu(name, tmp_path):
+    notes = []
+    scope = Scope(torch.device("cuda"), quick=True, precision="tf32")
+    rows = run_case(CASES[name], scope, tmp_path, note=notes.append)
+    assert rows
+    assert not notes
+    assert not [row for row in rows if "error" in row]
+    if name in ("loss", "positive", "epoch"):
+        assert "triton" in {row["provider"] for row in rows}

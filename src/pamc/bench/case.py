@@ -72,24 +72,27 @@ class Case:
         Returns the cells of a scope, the cheap way: data are made when a cell is measured.
     sum_up
         Returns further rows made of the measured ones, such as fitted exponents.
+    n_rounds
+        How often all cells are measured in turn on a CPU, which others may be using; the fastest time of each counts.
     """
 
     name: str
     about: str
     cells: Callable[[Scope], list[Cell]]
     sum_up: Callable[[Sequence[Row]], list[Row]] = no_more_rows
+    n_rounds: int = 1
 
 
 CASES: Registry[Case] = Registry("case", package="pamc.bench.cases")
 
 
 def register_case(
-    name: str, about: str, *, sum_up: Callable[[Sequence[Row]], list[Row]] = no_more_rows
+    name: str, about: str, *, sum_up: Callable[[Sequence[Row]], list[Row]] = no_more_rows, n_rounds: int = 1
 ) -> Callable[[Callable[[Scope], list[Cell]]], Callable[[Scope], list[Cell]]]:
     """Return a decorator that files the function of a case's cells."""
 
     def add(cells: Callable[[Scope], list[Cell]]) -> Callable[[Scope], list[Cell]]:
-        CASES.register(name)(Case(name, about, cells, sum_up))
+        CASES.register(name)(Case(name, about, cells, sum_up, n_rounds))
         return cells
 
     return add

@@ -33,7 +33,8 @@ _RETURNED_BYTES = 1 << 16
 _GLIBC_DEFAULT_BYTES = 1 << 17
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-# Calls of which the time is taken: at least and at most so many, and no new one after so many seconds.
+# Calls of which the time is taken: at least and at most so many, and no new one after so many seconds. One is enough of
+# a call that takes longer than these seconds.
 _LEAST_CALLS, _MOST_CALLS = 3, 30
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -70,14 +71,16 @@ def call_values(step: Callable[[], object], device: torch.device, *, budget_s: f
 
     Time and memory come from the same state. On a GPU a call is timed by the events around it.
     """
+    started = time.perf_counter()
     step()
     wait(device)
+    least = 1 if time.perf_counter() - started > budget_s > 0 else _LEAST_CALLS
     with peak_memory(device) as peak:
         step()
     seconds: list[float] = []
     with _returning_memory() if device.type == "cpu" else _nothing():
         ends_at = time.perf_counter() + budget_s
-        while len(seconds) < _LEAST_CALLS or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
+        while len(seconds) < least or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
             seconds.append(_seconds_of(step, device))
     values = {"seconds": median(seconds), "fastest_s": min(seconds), "n_calls": len(seconds)}
     return {**values, "peak_bytes": peak.n_bytes}
@@ -120,9 +123,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release(device: torch.device) -> None:
-    """Give back all memory that is no longer used, the work space of the matrix products included."""
-    gc.collect()
+    """Give back all of a GPU's memory that is no longer used, the work space of the matrix products included."""
     if device.type == "cuda":
+        gc.collect()
         wait(device)
         with suppress(AttributeError):
             torch._C._cuda_clearCublasWorkspaces()

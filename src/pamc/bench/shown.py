@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pamc.bench.rows import Row
+from pamc.experiments.figures import by
 
 __all__ = ["MISSING", "ShownTable", "bytes_text", "ratio_to_pamc", "tables", "time_text"]
 
@@ -66,10 +67,10 @@ def ratio_to_pamc(rows: Sequence[Row], row: Row, name: str) -> float | None:
 
 
 def tables(case: str, rows: Sequence[Row]) -> list[ShownTable]:
-    """Return the tables of a case: what was measured, and the exponents fitted to it."""
+    """Return the tables of a case: what was measured, each sweep in a table of its own, and the exponents fitted."""
     points = [row for row in rows if "time_exponent" not in row["values"]]
     fitted = [row for row in rows if "time_exponent" in row["values"]]
-    found = [_measured(case, points)] if points else []
+    found = [_measured(case, group) for group in by(points, lambda row: str(row["parameters"].get("sweep"))).values()]
     return [*found, _exponents(case, fitted)] if fitted else found
 
 

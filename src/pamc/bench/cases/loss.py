@@ -77,6 +77,7 @@ def exponents(rows: Sequence[Row]) -> list[Row]:
     "loss",
     "the loss alone, forward and backward: time and memory over N, degree, dimensions, clusters",
     sum_up=exponents,
+    n_rounds=3,
 )
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per provider and point of each sweep."""
@@ -110,7 +111,7 @@ def loss_values(
     def step() -> None:
         torch.autograd.grad(prepared.loss(z), z)
 
-    budget_s = 0.2 if scope.quick else 1.0
+    budget_s = 0.05 if scope.quick else 1.0
     with products_in_tf32(scope.precision == "tf32" and provider in ("dense", "released")):
         values = call_values(step, device, budget_s=budget_s)
     n_pairs = on_host.pairs.n_pairs
