@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def speed_page(folder: Path) -> str:
     }
     parts = [_HEAD]
     parts += [f"## {title}\n\n{section(folder).rstrip()}\n" for title, section in sections.items()]
-    return "\n".join(parts)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
 def training_table(rows: Rows) -> str:
@@ -190,7 +191,7 @@ def _plain(case: str) -> str:
     for device, title in _DEVICES.items():
         rows = latest(case, device=device)
         if rows:
-            parts += [f"### {title}", *(_markdown(table, titled=True) for table in tables(case, rows)), _from(rows)]
+            parts += [f"### {title}", *(_markdown(table) for table in tables(case, rows)), _from(rows)]
     about = _ABOUT[case]
     return "\n\n".join([f"{about} `pamc bench {case}`", *(parts or [_NOT_YET])])
 
@@ -251,7 +252,7 @@ def _cpu_epochs() -> str:
             ]
             head = [row["parameters"]["data_set"].upper(), "sparse input", "dense input", "dense over sparse"]
             parts.append(Table(head, lines).markdown())
-    return "\n".join([*parts, _from(rows)])
+    return "\n\n".join([*parts, _from(rows)])
 
 
 def _roofline() -> str:
@@ -281,9 +282,11 @@ def _roofline() -> str:
     return "\n\n".join(parts if len(parts) > 1 else [*parts, _NOT_YET])
 
 
-def _markdown(table: ShownTable, *, titled: bool = False) -> str:
+def _markdown(table: ShownTable) -> str:
+    """Return a table below its title, which says what does not vary in it."""
     text = Table(table.columns, table.rows).markdown()
-    return f"{table.title}\n\n{text}" if titled and ":" in table.title else text
+    _, _, fixed = table.title.partition(": ")
+    return f"{fixed[:1].upper()}{fixed[1:]}:\n\n{text}" if fixed else text
 
 
 def _from(rows: Sequence[Row]) -> str:

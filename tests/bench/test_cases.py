@@ -110,10 +110,13 @@ def test_a_term_is_measured_by_itself(part):
 
 
 def test_a_beginning_does_not_change_when_it_is_trained_from():
-    weights = [weight.clone() for weight in START.encoder.parameters()]
-    for provider in ("released", "torch", "encoder"):
+    before = [tensor.clone() for tensor in (START.centers, *START.encoder.parameters())]
+    for provider in ("dense", "released", "torch", "encoder"):
         training.TRAINERS[provider](START, CPU, "float32")(2)
-    assert all(torch.equal(a, b) for a, b in zip(weights, START.encoder.parameters(), strict=True))
+    part_values("clustering term", START, CPU)
+    after = (START.centers, *START.encoder.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert not START.centers.requires_grad
 
 
 def test_sparse_input_is_compared_with_dense(monkeypatch):

@@ -152,7 +152,7 @@ def released_epochs(start: Beginning, device: torch.device, precision: str) -> T
     are held while the second is computed.
     """
     x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
-    centers = nn.Parameter(start.centers.to(device))
+    centers = nn.Parameter(start.centers.clone().to(device))
     edges = EdgeList.of(start.pairs.to(device=device))
     optimizer = torch.optim.Adam([*encoder.parameters(), centers], lr=start.config.lr)
     config = start.config
@@ -179,7 +179,7 @@ def released_epochs(start: Beginning, device: torch.device, precision: str) -> T
 def dense_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
     """Return training on the N × N loss: one forward pass per epoch, plain Adam, kernel by kernel."""
     x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
-    centers = nn.Parameter(start.centers.to(device))
+    centers = nn.Parameter(start.centers.clone().to(device))
     gamma = dense_weights(start.pairs.to(device=device))
     diagonal = torch.eye(len(gamma), device=device)
     optimizer = torch.optim.Adam([*encoder.parameters(), centers], lr=start.config.lr)

@@ -135,7 +135,7 @@ def _first_layer(start: Beginning, device: torch.device, sparse: bool) -> Callab
 
 def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, Any]:
     """Return the time of one term of the loss alone, forward and backward, captured as in training."""
-    pairs, centers = start.pairs.to(device=device), start.centers.to(device).requires_grad_()
+    pairs, centers = start.pairs.to(device=device), start.centers.clone().to(device).requires_grad_()
     z = normal(pairs.n_nodes, centers.shape[1], device=device).requires_grad_()
     config = start.config
 
