@@ -152,7 +152,7 @@ def _beyond_encoder(rows: Rows) -> str:
 def _loss(folder: Path) -> str:
     about = (
         "Forward and backward, edge ends uniform at random, nothing reordered; memory is what a pass adds to the graph "
-        "it is given. Exponents are fitted to the largest sizes of each sweep. `pamc bench loss`"
+        "it is given. Exponents are fitted to the sizes from a sixteenth of the largest on. `pamc bench loss`"
     )
     parts = [about]
     for device, title in _DEVICES.items():

@@ -7,7 +7,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ __all__ = [
     "release",
 ]
 
-# Blocks of at least this size go back to the system when they are freed, while memory is measured on a CPU.
-_RETURNED_BYTES = 1 << 16
-_GLIBC_DEFAULT_BYTES = 1 << 17
+# Blocks of at least so many bytes go back to the system when they are freed: while a CPU is measured, and as glibc sets
+# it by itself in a process that has freed large blocks.
+_RETURNED_BYTES = {"measured": 1 << 16, "usual": 1 << 25}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 # Calls of which the time is taken: at least and at most so many, and no new one after so many seconds. One is enough of
@@ -69,7 +69,8 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
 def call_values(step: Callable[[], object], device: torch.device, *, budget_s: float = 1.0) -> dict[str, Any]:
     """Return median and fastest time of a call and the peak memory of one, after one call that is not measured.
 
-    Time and memory come from the same state. On a GPU a call is timed by the events around it.
+    Both come from the same state. On a GPU a call is timed by the events around it. On a CPU all large blocks are fresh
+    memory, so that neither figure depends on what earlier calls left behind.
     """
     started = time.perf_counter()
     step()
@@ -78,7 +79,7 @@ def call_values(step: Callable[[], object], device: torch.device, *, budget_s: f
     with peak_memory(device) as peak:
         step()
     seconds: list[float] = []
-    with _returning_memory() if device.type == "cpu" else _nothing():
+    with _returning_memory() if device.type == "cpu" else nullcontext():
         ends_at = time.perf_counter() + budget_s
         while len(seconds) < least or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
             seconds.append(_seconds_of(step, device))
@@ -146,26 +147,21 @@ def _seconds_of(step: Callable[[], object], device: torch.device) -> float:
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def _returning_memory() -> Iterator[None]:
     """Let the C library give freed blocks back at once, where it is glibc: the resident memory is then what is used."""
-    mallopt = None
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        ctypes.CDLL(None).malloc_trim(0)
-    for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-        if mallopt is not None:
-            mallopt(name, _RETURNED_BYTES)
+    _return_blocks(_RETURNED_BYTES["measured"])
     try:
         yield
     finally:
-        for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            if mallopt is not None:
-                mallopt(name, _GLIBC_DEFAULT_BYTES)
+        _return_blocks(_RETURNED_BYTES["usual"])
+
+
+def _return_blocks(n_bytes: int) -> None:
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, n_bytes)
+        library.mallopt(_M_TRIM_THRESHOLD, 2 * n_bytes)
+        library.malloc_trim(0)
 
 
 def _reset_resident() -> int | None:

@@ -80,16 +80,19 @@ def _measured(case: str, rows: Sequence[Row]) -> ShownTable:
     varying = [name for name in names if len(set(texts[name])) > 1]
     compared = any(row["provider"] in _PAMC for row in rows) and len({row["provider"] for row in rows}) > 1
     extra = [name for name in _FURTHER if any(name in row["values"] for row in rows)]
-    columns = ["provider", *varying, "time", "memory"]
-    columns += ["× time", "× memory"] if compared else []
+    remembered = any(row["values"].get("peak_bytes") is not None for row in rows)
+    columns = ["provider", *varying, "time", *(["memory"] if remembered else [])]
+    compared_by = ["seconds", "peak_bytes"] if remembered else ["seconds"]
+    columns += ["× time", "× memory"][: len(compared_by)] if compared else []
     columns += [_FURTHER[name][0] for name in extra]
     body = []
     for row in rows:
         values = row["values"]
         line = [row["provider"], *(_text(row["parameters"].get(name)) for name in varying)]
-        line += [row.get("error") or time_text(values.get("seconds")), bytes_text(values.get("peak_bytes"))]
+        line.append(row.get("error") or time_text(values.get("seconds")))
+        line += [bytes_text(values.get("peak_bytes"))] if remembered else []
         if compared:
-            line += [_times(ratio_to_pamc(rows, row, name)) for name in ("seconds", "peak_bytes")]
+            line += [_times(ratio_to_pamc(rows, row, name)) for name in compared_by]
         line += [_FURTHER[name][1](values[name]) if name in values else MISSING for name in extra]
         body.append(line)
     fixed = ", ".join(f"{name} {_text(rows[0]['parameters'][name])}" for name in names if name not in varying)
@@ -129,8 +132,8 @@ def _tera(value: float) -> str:
 # Values that a table shows where there are some, their heading and how they are written.
 _FURTHER: dict[str, tuple[str, Callable[[Any], str]]] = {
     "times_encoder": ("× encoder", _three),
-    "times_faster": ("dense / sparse", _three),
-    "first_layer_times_faster": ("first layer, dense / sparse", _three),
+    "times_faster": ("× sparse", _three),
+    "first_layer_times_faster": ("in layer 1", _three),
     "bytes_per_s": ("TB/s", _tera),
     "share_of_copy": ("of a copy", lambda share: f"{100 * share:.0f} %"),
     "flop_per_s": ("TFLOP/s", _tera),

@@ -47,18 +47,20 @@ _SWEEPS: dict[str, dict[str, tuple[int, ...]]] = {
 # The N × N loss is measured over nodes alone, up to this many.
 _MOST_DENSE_NODES = 20_000
 
-# An exponent is fitted to the largest sizes of a sweep, where fixed costs no longer count.
-_FITTED_SIZES = 3
+# An exponent is fitted to the sizes from a sixteenth of the largest on, where fixed costs no longer count.
+_FITTED_RANGE = 16
 
 
 def exponents(rows: Sequence[Row]) -> list[Row]:
-    """Return, for each provider and sweep, the exponents of time and peak memory over the largest sizes."""
+    """Return, for each provider and sweep, the exponents of time and peak memory over its larger sizes."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["provider"], row["parameters"]["sweep"]), []).append(row)
     found = []
     for (provider, sweep), group in groups.items():
-        used = sorted(group, key=lambda row: row["parameters"][sweep])[-_FITTED_SIZES:]
+        largest = max(row["parameters"][sweep] for row in group)
+        used = [row for row in group if _FITTED_RANGE * row["parameters"][sweep] >= largest]
+        used.sort(key=lambda row: row["parameters"][sweep])
         sizes = [row["parameters"][sweep] for row in used]
         if len(used) < 2:
             continue
