@@ -24,6 +24,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 
 bench: $(INSTALLED)
+	$(BIN)/pamc bench all --out benchmarks/results
 	$(BIN)/python -m benchmarks.run
 
 docs: $(INSTALLED)

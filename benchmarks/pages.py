@@ -11,7 +11,7 @@ from pathlib import Path
 from pamc.experiments.experiment import EXPERIMENTS, Row
 from pamc.experiments.rows import current, published, read_rows
 
-__all__ = ["DOCS", "ROWS", "Page", "Section", "page", "render", "rows_of", "write"]
+__all__ = ["DOCS", "ROWS", "Page", "Section", "page", "render", "replace", "rows_of", "write"]
 
 ROWS = Path(__file__).parent / "results" / "reproduce"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -107,20 +107,32 @@ def _table(path: Path, *, titled: bool) -> str:
 
 def write(which: Page) -> None:
     """Render a page anew and replace it and its figures."""
-    with tempfile.TemporaryDirectory() as name:
-        rendered, figures = Path(name), DOCS / which.name
-        render(which, rendered)
+
+    def text(folder: Path) -> str:
+        render(which, folder)
+        return page(which, folder)
+
+    replace(which.name, text)
+
+
+def replace(name: str, text: Callable[[Path], str]) -> None:
+    """Replace the page of a name and its figures by a text and by the figures that it leaves in a folder."""
+    with tempfile.TemporaryDirectory() as made:
+        rendered, figures = Path(made), DOCS / name
+        content = text(rendered)
         figures.mkdir(exist_ok=True)
         for old in figures.glob("*.png"):
             old.unlink()
         for figure in rendered.glob("*.png"):
             (figures / figure.name).write_bytes(figure.read_bytes())
-        (DOCS / f"{which.name}.md").write_text(page(which, rendered), encoding="utf-8")
+        (DOCS / f"{name}.md").write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":
     from benchmarks.quality_page import QUALITY
     from benchmarks.reproduce_page import REPRODUCE
+    from benchmarks.speed_page import speed_page
 
     for each in (REPRODUCE, QUALITY):
         write(each)
+    replace("speed", speed_page)

@@ -1,46 +1,30 @@
-"""Result rows: one JSON object per line, one file per case, appended and never edited."""
+"""The stored rows of measurements, read and appended by :mod:`pamc.bench.rows`."""
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pamc.runtime import environment
+from pamc.bench import rows as bench_rows
+from pamc.bench.rows import Row, stamp
 
 __all__ = ["RESULTS", "Rows", "append", "latest", "read", "stamp"]
 
 RESULTS = Path(__file__).parent / "results"
 
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 
 
-def stamp(*, quick: bool) -> dict[str, Any]:
-    """Return what a row says of its origin: date, machine, versions, commit. Take it before measuring."""
-    return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "quick": quick, "environment": environment()}
-
-
-def append(case: str, rows: list[dict[str, Any]], origin: dict[str, Any]) -> Path:
+def append(case: str, rows: Rows, origin: dict[str, Any]) -> Path:
     """Append rows to the file of a case, each with its origin."""
-    path = RESULTS / f"{case}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps({"case": case, **row, **origin}, allow_nan=False) + "\n")
-    return path
+    return bench_rows.append(RESULTS, case, rows, origin)
 
 
-def read(case: str) -> list[dict[str, Any]]:
+def read(case: str) -> Rows:
     """Return all rows of a case, oldest first; quick rows are for trying out and are left out."""
-    path = RESULTS / f"{case}.jsonl"
-    if not path.is_file():
-        return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if not row["quick"]]
+    return bench_rows.read(RESULTS, case)
 
 
-def latest(case: str) -> list[dict[str, Any]]:
-    """Return the newest row of each provider and parameters, in the order they were first measured."""
-    newest = {(row["provider"], json.dumps(row["parameters"], sort_keys=True)): row for row in read(case)}
-    return list(newest.values())
+def latest(case: str, *, device: str | None = None) -> Rows:
+    """Return the newest row of each provider and parameters, of one kind of device or of all."""
+    return [row for row in bench_rows.latest(read(case)) if device is None or row.get("device") == device]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.pages import rows_of
-from benchmarks.rows import latest
+from benchmarks.rows import Rows, latest
+from benchmarks.speed_page import training_table
+from pamc.bench.rows import Row
+from pamc.bench.shown import ratio_to_pamc
 from pamc.experiments.comparison import MISSING, Comparison
 from pamc.experiments.paper.quality import DATA_SETS, summary_table
 from pamc.experiments.published import paper_figure, paper_title
@@ -26,28 +28,45 @@ PAPER_KMEANS = {
 }
 
 
-def _values(case: str, **matching: Any) -> dict[str, Any]:
-    """Return the values of the newest row of a case whose provider or values match."""
-    rows = [row for row in latest(case) if all(row.get(k) == v or k in row["values"] for k, v in matching.items())]
-    values: dict[str, Any] = rows[-1]["values"]
-    return values
-
-
 def costs() -> str:
-    """Return the table of measured costs."""
-    scaling = _values("loss-scaling", time_exponent=None)
-    memory = _values("loss-memory", provider="torch")
-    epoch = _values("epoch", provider="torch")
-    imported = _values("import")
-    device = latest("epoch")[-1]["environment"]["cpu"]
+    """Return the table of what was measured on a CPU."""
+    loss, epochs = latest("loss", device="cpu"), latest("epoch", device="cpu")
+    (fitted,) = [row for row in over_nodes(loss, "torch") if "time_exponent" in row["values"]]
+    least, most = (f"{size // 1000}k" for size in fitted["parameters"]["n_nodes"])
+    dense = [row for row in over_nodes(loss, "dense") if "peak_bytes" in row["values"]][-1]
+    times = ratio_to_pamc(loss, dense, "peak_bytes") or 0.0
     rows = [
-        ["`pamc_loss`, N from 80k to 320k: exponent of time", f"{scaling['time_exponent']:.2f}"],
-        ["the same: exponent of peak memory", f"{scaling['memory_exponent']:.2f}"],
-        ["memory of the N × N loss over that of `pamc_loss`, N = 20k", f"{memory['times_less_memory']:.0f} ×"],
-        ["training epoch over the bare encoder's step, USPS", f"{epoch['times_encoder']:.2f} ×"],
-        ["what `import pamc` adds to `import torch`", f"{imported['added_s']:.2f} s"],
+        [
+            f"`pamc_loss`, N from {least} to {most}: exponent of time",
+            _number(fitted, "time_exponent"),
+        ],
+        ["the same: exponent of peak memory", _number(fitted, "memory_exponent")],
+        [f"memory of the N × N loss over `pamc_loss`, N = {dense['parameters']['n_nodes'] // 1000}k", f"{times:.0f} ×"],
     ]
-    return Table([f"on {device}", "measured"], rows).markdown()
+    for row in epochs:
+        name = row["parameters"]["data_set"].upper()
+        if "times_encoder" in row["values"]:
+            rows.append([f"training epoch over the bare encoder's step, {name}", f"{_number(row, 'times_encoder')} ×"])
+        else:
+            rows.append([f"dense input over sparse input, an epoch, {name}", f"{_number(row, 'times_faster')} ×"])
+    (imported,) = latest("import")
+    rows.append(["what `import pamc` adds to `import torch`", f"{_number(imported, 'added_s')} s"])
+    return Table([f"on {epochs[-1]['environment']['cpu']}", "measured"], rows).markdown()
+
+
+def over_nodes(rows: Rows, provider: str) -> Rows:
+    """Return the rows of the sweep over N of a provider of case `loss`, by N, the fitted exponents last."""
+    own = [row for row in rows if row["provider"] == provider and row["parameters"]["sweep"] == "n_nodes"]
+    return sorted(own, key=lambda row: (isinstance(row["parameters"]["n_nodes"], list), row["parameters"]["n_nodes"]))
+
+
+def _number(row: Row, name: str) -> str:
+    return f"{row['values'][name]:.2f}"
+
+
+def speed() -> str:
+    """Return time and memory of training on a GPU, by each provider on each data set."""
+    return training_table(latest("epoch", device="cuda"))
 
 
 def kmeans() -> str:
@@ -80,7 +99,13 @@ def quality() -> str:
     return summary_table(rows_of("quality"), DATA_SETS, ("acc",)).markdown()
 
 
-TABLES: dict[str, Callable[[], str]] = {"quality": quality, "costs": costs, "kmeans": kmeans, "reproduce": reproduce}
+TABLES: dict[str, Callable[[], str]] = {
+    "quality": quality,
+    "speed": speed,
+    "costs": costs,
+    "kmeans": kmeans,
+    "reproduce": reproduce,
+}
 
 
 def rewritten(text: str) -> str:

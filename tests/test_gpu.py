@@ -10,6 +10,8 @@ import scipy.sparse as sp
 import torch
 
 from pamc import PamCGC, evaluate, pamc_loss
+from pamc.bench.case import CASES, Scope
+from pamc.bench.run import run_case
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
@@ -244,3 +246,15 @@ def test_clustering_beyond_offsets_of_32_bits():
     sums, mass = triton_clustering.cluster_sums(z.detach(), labels, 2)
     assert sums[:, 0].tolist() == [0, 500]
     assert mass[1].item() == 500
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_of_the_bench_runs_on_a_gpu(name, tmp_path):
+    notes = []
+    scope = Scope(torch.device("cuda"), quick=True, precision="tf32")
+    rows = run_case(CASES[name], scope, tmp_path, note=notes.append)
+    assert rows
+    assert not notes
+    assert not [row for row in rows if "error" in row]
+    if name in ("loss", "positive", "epoch"):
+        assert "triton" in {row["provider"] for row in rows}

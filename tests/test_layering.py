@@ -11,7 +11,7 @@ PACKAGE = Path(pamc.__file__).parent
 # fmt: off
 ORDER = [
     {"errors"}, {"runtime", "config", "registry"}, {"data"}, {"graph"}, {"ops"}, {"losses"}, {"models"}, {"training"},
-    {"results"}, {"estimator"}, {"experiments"}, {"report"}, {"cli"}, {"__main__"},
+    {"results"}, {"estimator"}, {"experiments"}, {"bench"}, {"report"}, {"cli"}, {"__main__"},
 ]
 # fmt: on
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

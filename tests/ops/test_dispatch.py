@@ -5,7 +5,7 @@ import torch
 
 from pamc.errors import BackendError, UnknownNameError
 from pamc.ops import dispatch
-from pamc.ops.dispatch import BACKENDS, resolve_backend
+from pamc.ops.dispatch import BACKENDS, preferring, resolve_backend
 from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value
 
@@ -108,3 +108,9 @@ def test_the_reference_has_alignment_zero_without_pairs():
     case = awkward_case(9, 3)
     pairs = case._replace(edges=case.edges[:, 8:9], weight=case.weight[8:9]).pairs
     assert BACKENDS["reference"].positive_log_mass(case.z, pairs, tau=1.0, self_edges="drop")[1] == 0
+
+
+def test_auto_can_be_told_what_to_prefer():
+    with preferring("reference"):
+        assert resolve_backend("auto", torch.device("cpu")).name == "reference"
+    assert resolve_backend("auto", torch.device("cpu")).name == "torch"

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli import data_commands, demo_command, fit_command, reproduce_command
+from pamc.cli import bench_command, data_commands, demo_command, fit_command, reproduce_command
 from pamc.cli.show import Interrupted, note
 from pamc.errors import OutputError, PamcError, PamcWarning
 
@@ -34,6 +34,7 @@ app.command("demo")(demo_command.demo)
 app.command("datasets")(data_commands.datasets)
 app.command("methods")(data_commands.methods)
 app.command("reproduce")(reproduce_command.reproduce)
+app.command("bench")(bench_command.bench)
 app.command("doctor")(data_commands.doctor)
 
 

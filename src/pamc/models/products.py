@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from pamc.runtime import cpu_name
 
-__all__ = ["MIN_ROWS", "aligned", "column_product", "row_product"]
+__all__ = ["MIN_ROWS", "aligned", "column_product", "products_in_tf32", "row_product"]
 
 _CUT_HERE = "intel" in cpu_name().lower()
 
@@ -70,7 +70,7 @@ def row_product(
         if len(weight) >= _TALL * weight.shape[1] and weight.is_contiguous():
             # Long sums are taken faster along memory; the copy is small beside x.
             weight = weight.T.contiguous().T
-        with _tensor_cores(tensor_cores):
+        with products_in_tf32(tensor_cores):
             if rectified and bias is not None and x.dtype == torch.float32:
                 # One kernel: the product's own last step adds the bias and cuts at 0.
                 return torch._addmm_activation(bias, x, weight)
@@ -97,7 +97,7 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
     """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time. As :func:`row_product`."""
     n_rows, n_columns = x.shape[1], y.shape[1]
     if x.device.type != "cpu":
-        with _tensor_cores(tensor_cores):
+        with products_in_tf32(tensor_cores):
             return x.T @ y
     if n_rows < n_columns:
         # The wider matrix first: the other way round the sum over n would be divided.
@@ -110,7 +110,7 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
 
 
 @contextmanager
-def _tensor_cores(allowed: bool) -> Iterator[None]:
+def products_in_tf32(allowed: bool) -> Iterator[None]:
     """Allow or forbid TF32 for the products inside, whatever the rest of the program has set."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32

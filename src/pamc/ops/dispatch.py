@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ from pamc.ops.scores import uniformity
 from pamc.ops.self_training import self_training
 from pamc.registry import Registry
 
-__all__ = ["BACKENDS", "Backend", "resolve_backend"]
+__all__ = ["BACKENDS", "Backend", "preferring", "resolve_backend"]
 
 # What "auto" tries on a type of device, best first. The dense reference is never chosen for anyone, nor is Triton's
 # interpreter.
@@ -101,6 +102,18 @@ def resolve_backend(name: str, device: torch.device) -> Backend:
             return backend
         reasons.append(f"{candidate}: {reason}")
     raise BackendError(f"backend {name!r} cannot work on device {str(device)!r} ({'; '.join(reasons)})")
+
+
+@contextmanager
+def preferring(name: str) -> Iterator[None]:
+    """Let "auto" be one backend inside, wherever it is asked for: for comparisons."""
+    before = dict(_PREFERRED)
+    _PREFERRED.update(dict.fromkeys(("cpu", "cuda"), (name,)))
+    try:
+        yield
+    finally:
+        _PREFERRED.clear()
+        _PREFERRED.update(before)
 
 
 def _why_no_sparse_products(device: torch.device) -> str | None:

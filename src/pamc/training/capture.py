@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
 from torch import Tensor
 
-__all__ = ["ALLOWED", "Captured"]
+__all__ = ["ALLOWED", "Captured", "capturing"]
 
 # For tests and measurements: without it every call is a call of the function.
 ALLOWED = True
 
 # Calls that run as they are before one is captured: they allocate and compile what capturing may not.
 _CALLS_BEFORE_CAPTURE = 1
+
+
+@contextmanager
+def capturing(allowed: bool) -> Iterator[None]:
+    """Set :data:`ALLOWED` for what is made inside, and put it back."""
+    global ALLOWED
+    before, ALLOWED = ALLOWED, allowed
+    try:
+        yield
+    finally:
+        ALLOWED = before
 
 
 class Captured:

@@ -1,0 +1,1 @@
+"""The cases of `pamc bench`, a module each."""

@@ -1,0 +1,91 @@
+"""The page of speed is what the rows give, whatever of them is there."""
+
+import torch
+
+from benchmarks import rows as stored
+from benchmarks.pages import DOCS
+from benchmarks.roofline import Ceilings, Part, ceilings_of, parts_of
+from benchmarks.rows import latest
+from benchmarks.speed_page import speed_page, training_table
+from pamc.bench.case import CASES, Scope
+from pamc.bench.cases.epoch import part_values
+from pamc.bench.rows import append, stamp
+from pamc.bench.run import OUT_OF_MEMORY, run_case
+from pamc.bench.training import TRAINERS, beginning, training_values
+
+CPU = torch.device("cpu")
+
+
+def test_the_page_is_what_the_rows_give(tmp_path):
+    text = speed_page(tmp_path)
+    assert text == (DOCS / "speed.md").read_text(encoding="utf-8"), "run python -m benchmarks.pages"
+    figures = {path.name for path in tmp_path.glob("*.png")}
+    assert figures == {path.name for path in (DOCS / "speed").glob("*.png")}
+    assert all(f"speed/{name}" in text for name in figures)
+
+
+def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "RESULTS", tmp_path / "none")
+    text = speed_page(tmp_path)
+    assert text.count("## ") - text.count("### ") == 7
+    assert text.count("Not measured yet") == 8
+    assert training_table([]) == "*Not measured yet.*\n"
+
+
+def test_rows_of_a_gpu_make_all_tables_and_figures(tmp_path, monkeypatch):
+    results = tmp_path / "results"
+    monkeypatch.setattr(stored, "RESULTS", results)
+    origin = stamp(quick=False, device="cuda")
+    origin["environment"] = {**origin["environment"], "gpu": "some GPU"}
+    for name in ("ceilings", "loss", "positive", "inference", "fit"):
+        rows = run_case(CASES[name], Scope(CPU, quick=True), tmp_path / "quick")
+        append(results, name, [{key: row[key] for key in ("provider", "parameters", "values")} for row in rows], origin)
+    start, parameters = beginning("blocks", True), {"data_set": "blocks", "precision": "float32"}
+    # Triton's kernels need a GPU: here its epochs are those of plain torch.
+    epochs = [
+        (name, training_values("torch" if name == "triton" else name, start, CPU, "float32", n_epochs=2))
+        for name in TRAINERS
+        if name != "dense"
+    ]
+    epochs += [(part, part_values(part, start, CPU)) for part in ("positive term", "clustering term")]
+    rows = [{"provider": name, "parameters": parameters, "values": values} for name, values in epochs]
+    rows.append({"provider": "dense", "parameters": parameters, "values": {}, "error": OUT_OF_MEMORY})
+    append(results, "epoch", rows, origin)
+    text = speed_page(tmp_path)
+    for words in ("**triton**", "out of memory", "beyond the encoder", "some GPU", "share reached", "whole epoch"):
+        assert words in text
+    assert {path.name for path in tmp_path.glob("*.png")} == {"epoch.png", "loss-cuda.png"}
+
+
+def test_the_time_that_the_ceilings_allow():
+    ceilings = Ceilings(bytes_per_s=10.0, flop_per_s=100.0)
+    assert Part("a", 20, 50, None).allowed_s(ceilings) == 2.5
+    copied = {"provider": "copy", "parameters": {}, "values": {"bytes_per_s": 10.0}}
+    product = {"provider": "matmul", "parameters": {"precision": "tf32"}, "values": {"flop_per_s": 100.0}}
+    assert ceilings_of([copied, product], "tf32") == ceilings
+    assert ceilings_of([copied, product], "float32") is None
+
+
+def test_the_parts_of_an_epoch():
+    values = {"n_nodes": 10, "n_dims": 2, "n_clusters": 3, "sizes": [4, 5, 2], "n_pairs": 7}
+    rows = [
+        {"provider": "triton", "values": {**values, "seconds": 8.0, "n_epochs": 4}},
+        {"provider": "encoder", "values": {"seconds": 4.0, "n_epochs": 4}},
+        {"provider": "matmul", "values": {"seconds": 2.0, "n_epochs": 4}},
+    ]
+    products, activations, positive, clustering, whole = parts_of(rows)
+    # Two products of the first layer, three of the second.
+    assert products.n_operations == 2 * 10 * (2 * 4 * 5 + 3 * 5 * 2)
+    assert products.seconds == 0.5
+    assert activations.seconds == 0.5
+    assert activations.n_bytes == 4 * (6 * 10 * 5 + 7 * (4 * 5 + 5 + 5 * 2 + 2))
+    assert positive.n_bytes == 7 * (4 + 4 + 8 + 4 + 8 + 8)
+    assert positive.seconds is None
+    assert whole.n_bytes == activations.n_bytes + positive.n_bytes + clustering.n_bytes
+    assert whole.seconds == 2.0
+    assert parts_of(rows[1:]) == []
+
+
+def test_published_rows_are_not_quick():
+    for case in CASES:
+        assert not any(row["quick"] for row in latest(case))
