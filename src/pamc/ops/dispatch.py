@@ -26,7 +26,7 @@ __all__ = ["BACKENDS", "Backend", "preferring", "resolve_backend"]
 
 # What "auto" tries on a type of device, best first. The dense reference is never chosen for anyone, nor is Triton's
 # interpreter.
-_PREFERRED = {"cuda": ("triton", "torch")}
+_PREFERRED: dict[str, tuple[str, ...]] = {"cuda": ("triton", "torch")}
 _PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
