@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from pamc.ops import kmeans
-from pamc.ops.kmeans import kmeans_runs
+from pamc.ops.kmeans import best_kmeans, kmeans_runs
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -32,6 +32,15 @@ def test_a_run_is_as_good_as_one_of_scikit_learn():
     ]
     theirs = [KMeans(20, n_init=1, random_state=seed).fit(points).inertia_ for seed in range(10)]
     assert np.mean(ours) <= 1.01 * np.mean(theirs)
+
+
+def test_the_best_of_runs_has_the_smallest_inertia():
+    points = load_digits().data.astype(np.float32) / 16
+    on_device = torch.from_numpy(points).to(DEVICE)
+    runs = kmeans_runs(on_device, 20, seeds=range(6)).cpu().numpy()
+    best = np.argmin([inertia(points, labels, 20) for labels in runs])
+    assert best != 0
+    assert np.array_equal(best_kmeans(on_device, 20, seeds=range(6)).cpu().numpy(), runs[best])
 
 
 def test_a_run_depends_on_its_own_seed_alone(monkeypatch):

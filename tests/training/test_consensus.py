@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.cluster import KMeans
 
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.smoothing import leading_directions
 from pamc.results.metrics import evaluate
+from pamc.training import consensus
 from pamc.training.consensus import agreed_clusters, weigh_evidence
+from pamc.training.shared_rows import ConsensusAndAgreement, consensus_on, mean_nmi, shared_rows_on
 
 CASES = {
     "both": ({"homophily": 0.8, "feature_noise": 2.0}, "features and graph"),
@@ -53,3 +56,25 @@ def test_any_number_of_clusters(n_clusters):
     agreed = agreed_clusters(evidence.rows, evidence.adjacency, n_clusters, n_dims=8, seed=0)
     assert len(np.unique(agreed.labels)) == n_clusters
     assert np.isfinite(agreed.points).all()
+
+
+def on_device(labelings, n_clusters, *, seed, device):
+    table = shared_rows_on(labelings, n_clusters, device=device)
+    return ConsensusAndAgreement(
+        consensus_on(labelings, n_clusters, seed=seed, table=table), mean_nmi(table, n_clusters)
+    )
+
+
+def test_the_start_found_with_the_code_of_a_device_is_that_of_the_host(monkeypatch):
+    _, evidence = evidence_of(homophily=0.6)
+    found = []
+    for forced in (False, True):
+        if forced:
+            monkeypatch.setattr(consensus, "consensus_and_agreement", on_device)
+        found.append(
+            agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=0, device=torch.device("cpu"))
+        )
+    host, ours = found
+    assert ours.how == host.how
+    assert ours.agreement == pytest.approx(host.agreement, abs=1e-12)
+    assert evaluate(host.labels, ours.labels)["acc"] == 1.0

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-__all__ = ["kmeans_runs"]
+__all__ = ["best_kmeans", "kmeans_runs"]
 
 _MOST_ITERATIONS = 300
 
@@ -53,6 +52,33 @@ def kmeans_runs(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> Ten
     return torch.cat(found)
 
 
+def best_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> Tensor:
+    """Return (N,) clusters of that of the runs of :func:`kmeans_runs` whose rows lie closest to their means.
+
+    Examples
+    --------
+    >>> labels = best_kmeans(torch.tensor([[0.0], [0.1], [5.0], [9.0]]), 3, seeds=[0, 1, 2])
+    >>> bool(labels[0] == labels[1]), len(labels.unique())
+    (True, 3)
+    """
+    runs = kmeans_runs(points, n_clusters, seeds=seeds)
+    centered = points - points.mean(dim=0)
+    best = torch.stack([_inertia(centered, labels, n_clusters) for labels in runs]).argmin()
+    return runs[best]
+
+
+def _inertia(points: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
+    """Return the sum of squared distances of rows to the mean of their cluster, in float64."""
+    members = _members(labels, n_clusters, points.dtype)
+    means = (members.T @ points) / members.sum(dim=0).clamp(min=1)[:, None]
+    return (points - means[labels]).square().sum(dtype=torch.float64)
+
+
+def _members(labels: Tensor, n_clusters: int, dtype: torch.dtype) -> Tensor:
+    """Return (…, C) with a 1 for the cluster of each of the labels (…)."""
+    return (labels[..., None] == torch.arange(n_clusters, device=labels.device)).to(dtype)
+
+
 def _plus_plus(points: Tensor, n_clusters: int, seeds: Sequence[int]) -> Tensor:
     """Return (R, C, d) starting centers: each the best of a few rows drawn by their distance to those before it."""
     n_rows, n_trials = len(points), 2 + int(math.log(n_clusters))
@@ -86,7 +112,7 @@ def _lloyd(points: Tensor, centers: Tensor) -> Tensor:
     n_clusters = centers.shape[1]
     limit = _TOLERANCE * float(points.var(dim=0, correction=0).mean())
     for iteration in range(1, _MOST_ITERATIONS + 1):
-        members = one_hot(_nearest(points, centers), n_clusters).to(points.dtype)
+        members = _members(_nearest(points, centers), n_clusters, points.dtype)
         counts = members.sum(dim=1)
         sums = members.transpose(1, 2) @ points
         means = torch.where(counts[:, :, None] > 0, sums / counts.clamp(min=1)[:, :, None], centers)

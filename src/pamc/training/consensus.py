@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
 from pamc.graph.knn import knn_edges
@@ -20,7 +20,8 @@ from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_ro
 from pamc.ops.kmeans import kmeans_runs
 from pamc.ops.scores import edge_information
 from pamc.runtime import seed_for
-from pamc.training.partitions import Labels, agreement, consensus, few_points_allowed, kmeans_labels, merged_labels
+from pamc.training.partitions import Labels, edge_list, few_points_allowed, kmeans_labels, merged_labels
+from pamc.training.shared_rows import agreement, consensus_and_agreement
 
 __all__ = [
     "Agreed",
@@ -101,7 +102,7 @@ def agreed_clusters(
     adjacency
         (N, N) symmetric weights.
     device
-        Where K-means runs.
+        Where the work that can be done there is done.
     """
     points = smoothed_points(rows, adjacency, n_dims, device)
     by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device)
@@ -122,8 +123,8 @@ def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: tor
 def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU) -> Agreed:
     """Return the consensus of K-means on each of the embeddings."""
     labelings = _many(points, n_clusters, seed, device)
-    labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus"))
-    return Agreed(labels, points[_MIDDLE], "k-means", agreement(labelings, n_clusters))
+    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus"), device=device)
+    return Agreed(agreed.labels, points[_MIDDLE], "k-means", agreed.agreement)
 
 
 def by_repeated_merging(
@@ -131,8 +132,8 @@ def by_repeated_merging(
 ) -> Agreed:
     """Return the consensus of groups of each of the embeddings, merged along the graph."""
     labelings = _many_merged(points, adjacency, n_clusters, seed, device)
-    labels = consensus(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"))
-    return Agreed(labels, points[_MIDDLE], "merged groups", agreement(labelings, n_clusters))
+    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"), device=device)
+    return Agreed(agreed.labels, points[_MIDDLE], "merged groups", agreed.agreement)
 
 
 def _many(points: list[Floats], n_clusters: int, seed: int, device: torch.device) -> list[Labels]:
@@ -153,7 +154,9 @@ def _many_merged(
             repeats = range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
             groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
-    return _side_by_side(partial(merged_labels, groups, adjacency, n_clusters) for groups in groupings)
+    edges = edge_list(adjacency)
+    # One after the other: counting edges holds the interpreter's lock.
+    return [merged_labels(groups, edges, n_clusters) for groups in groupings]
 
 
 def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
@@ -169,15 +172,17 @@ def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
 
     Each runs on one thread, so that its sums are taken in one order.
     """
+    # Looks for the libraries that have threads of their own, which takes longer than a quick clustering.
+    libraries = ThreadpoolController()
+
+    def on_one_thread(clustering: Callable[[], Labels]) -> Labels:
+        # The limit on OpenMP holds for the thread that sets it.
+        with libraries.limit(limits=1, user_api="openmp"):
+            return clustering()
+
     # The filters of warnings are one for all threads: they are set outside.
     with few_points_allowed(), ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
-        return list(threads.map(_on_one_thread, clusterings))
-
-
-def _on_one_thread(clustering: Callable[[], Labels]) -> Labels:
-    # The limit on OpenMP holds for the thread that sets it.
-    with threadpool_limits(limits=1, user_api="openmp"):
-        return clustering()
+        return list(threads.map(on_one_thread, clusterings))
 
 
 def angular_edges(rows: Floats, n_neighbors: int, device: torch.device = _CPU) -> NDArray[np.int64]:
@@ -263,4 +268,4 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
 
 def _stability(evidence: Evidence, n_clusters: int, seed: int, device: torch.device) -> float:
     points = smoothed_points(evidence.rows, evidence.adjacency, 2 * n_clusters, device)
-    return agreement(_many(points, n_clusters, seed, device), n_clusters)
+    return agreement(_many(points, n_clusters, seed, device), n_clusters, device)
