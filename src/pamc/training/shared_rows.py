@@ -95,12 +95,13 @@ def sparse_shared_rows(labelings: Sequence[Labels], n_clusters: int) -> Tensor:
 def shared_rows_on(labelings: Sequence[Labels], n_clusters: int, *, device: torch.device) -> Tensor:
     """Return :func:`shared_rows` by dense products of blocks of rows, exactly, O(N·(R·C)²) time on the device.
 
-    Memory for three tables and one block of 64 MiB.
+    Memory for one block of 64 MiB, the table, and a half of it for each product.
     """
     n_columns = len(labelings) * n_clusters
     table = torch.zeros(n_columns, n_columns, dtype=torch.float64, device=device)
     for columns in _column_blocks(labelings, n_clusters, _NUMBERS_AT_A_TIME // n_columns):
-        members = torch.zeros(len(columns), n_columns, device=device).scatter_(1, columns.to(device), 1.0)
+        members = torch.zeros(len(columns), n_columns, dtype=torch.float32, device=device)
+        members.scatter_(1, columns.to(device), 1.0)
         table += members.T @ members
     return table
 
