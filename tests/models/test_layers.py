@@ -4,6 +4,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
+from pamc.models import layers
 from pamc.models.layers import MLP, Autoencoder, Linear
 from pamc.models.products import MIN_ROWS
 from pamc.models.rows import FeatureRows
@@ -50,6 +51,26 @@ def test_sparse_rows_give_the_value_and_gradient_of_dense_rows():
     torch.testing.assert_close(*values, rtol=0, atol=1e-12)
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_columns_that_fill_up_a_layer_change_nothing(sparse, monkeypatch):
+    block = rows_of(sparse_features(401, 50), sparse=sparse).block(0, 401)
+    results = []
+    for fills in (False, True):
+        if fills:
+            monkeypatch.setattr(layers, "aligned", filled_to_multiples_of_four)
+        encoder = MLP((50, 7, 5, 3), generator=generator(0, "weights"), dtype=torch.float64)
+        z = encoder(block)
+        z.square().sum().backward()
+        results.append([z.detach(), *(p.grad for p in encoder.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def filled_to_multiples_of_four(x, *, rows=False):
+    columns = (0, -x.shape[-1] % 4)
+    return nn.functional.pad(x, columns if x.ndim == 1 else (*columns, 0, -len(x) % 4 if rows else 0))
 
 
 def test_weights_come_from_the_generator_and_follow_torchs_rule():

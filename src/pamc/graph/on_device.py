@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,11 @@ def _product_with(features: Features, device: torch.device) -> Tensor:
     entries: Any = features.tocoo()
     index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
     values = torch.from_numpy(entries.data.astype(np.float64))
-    return torch.sparse_coo_tensor(index, values, size=features.shape, check_invariants=False).to(device).coalesce()
+    with warnings.catch_warnings():
+        # Some versions of torch warn that they do not check the indices, though that is what is asked for.
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+        matrix = torch.sparse_coo_tensor(index, values, size=features.shape, check_invariants=False)
+        return matrix.to(device).coalesce()
 
 
 def _times(rows: Tensor, mean: Tensor, basis: Tensor) -> Tensor:

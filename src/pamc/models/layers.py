@@ -32,6 +32,7 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor | SparseRows, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
+        # What a layer takes and gives stays filled up with zero columns, where a GPU asks for them, until the end.
         inputs: list[Any] = [x if isinstance(x, SparseRows) else aligned(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
             cut = rectified or number < len(weights)
@@ -41,8 +42,8 @@ class _Chain(torch.autograd.Function):
         kept = inputs[1:] if rectified else inputs[1:-1]
         ctx.save_for_backward(*([] if isinstance(x, SparseRows) else inputs[:1]), *kept, *weights)
         ctx.n_layers = len(weights)
-        z: Tensor = inputs[-1]
-        return z
+        y: Tensor = inputs[-1]
+        return y[:, : len(weights[-1])]
 
     @staticmethod
     @once_differentiable
@@ -51,17 +52,20 @@ class _Chain(torch.autograd.Function):
         weights, inputs = saved[-ctx.n_layers :], list(saved[: -ctx.n_layers])
         if ctx.rows is not None:
             inputs.insert(0, ctx.rows)
+        grad = aligned(grad)
         grad, grad_bias = sloped(grad, inputs.pop()) if ctx.rectified else (grad, column_sums(grad))
         grads: list[Tensor] = []
         for number in range(ctx.n_layers - 1, -1, -1):
             below, weight = inputs.pop(), weights[number]
-            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias, *grads]
-            if number > 0 and is_narrow(grad):
-                grad, grad_bias = sloped_product(grad, weight, below)
-            elif number > 0 or ctx.needs_input_grad[0]:
-                filled = aligned(weight, rows=True)
-                grad = row_product(aligned(grad), filled, tensor_cores=cores)[:, : weight.shape[1]]
-                grad, grad_bias = sloped(grad, below) if number > 0 else (grad, grad_bias)
+            n_out, n_in = weight.shape
+            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
+            if number > 0 and cores and is_narrow(grad):
+                grad, grad_bias = sloped_product(grad, aligned(weight, rows=True), below)
+            elif number > 0:
+                grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)
+                grad, grad_bias = sloped(grad, below)
+            elif ctx.needs_input_grad[0]:
+                grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)[:, :n_in]
         return grad if ctx.needs_input_grad[0] else None, None, None, *grads
 
 
@@ -69,17 +73,17 @@ def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: 
     """Return x Wᵀ + b, cut at 0 where asked for."""
     if isinstance(x, SparseRows):
         y = torch.addmm(bias, x.matrix, weight.T.contiguous())
-        return y.relu_() if rectified else y
+        return aligned(y.relu_() if rectified else y)
     filled = aligned(weight, rows=True).T
-    return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)[:, : len(weight)]
+    return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
 
 
 def _weight_gradient(grad: Tensor, below: Tensor | SparseRows, weight: Tensor, *, tensor_cores: bool) -> Tensor:
     """Return gradᵀ x, (n_out, n_in), for what a layer took."""
+    n_out, n_in = weight.shape
     if isinstance(below, SparseRows):
-        return (below.transposed @ grad.contiguous()).T.contiguous()
-    product = column_product(aligned(grad), below, tensor_cores=tensor_cores)
-    return product[: weight.shape[0], : weight.shape[1]].contiguous()
+        return (below.transposed @ grad[:, :n_out].contiguous()).T.contiguous()
+    return column_product(grad, below, tensor_cores=tensor_cores)[:n_out, :n_in].contiguous()
 
 
 def _chain(x: Tensor | SparseRows, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:

@@ -35,13 +35,13 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
 def is_narrow(grad: Tensor) -> bool:
     """Return whether :func:`sloped_product` is the fastest way down from a layer with this gradient."""
-    return grad.shape[1] <= _NARROW and _has_kernels(grad)
+    return grad.shape[1] <= _NARROW and grad.dtype == torch.float32 and _has_kernels(grad)
 
 
 def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """Return :func:`sloped` of grad @ weight, for a narrow grad (N, k) on a GPU. O(N·k·m) time for m columns.
 
-    The product is taken in the numbers' own type, not on tensor cores, and is written once.
+    The product is taken on tensor cores and is written once.
     """
     from pamc.ops import triton_slopes  # imported where it is used: triton need not be installed
 

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from pamc.ops import torch_ops
 from pamc.ops.kernels import clustering
+from pamc.ops.triton_sums import sum_parts
 
 __all__ = ["cluster_sums", "self_training"]
 
@@ -142,7 +143,7 @@ class _SelfTraining(torch.autograd.Function):
         )
         divergence = z.new_empty(n_programs, dtype=accumulator)
         clustering.sharpen_rows[(n_programs,)](
-            squared, log_total, frequencies.sum(dim=0), divergence, n_rows, n_clusters, **sizes
+            squared, log_total, sum_parts(frequencies), divergence, n_rows, n_clusters, **sizes
         )
         ctx.save_for_backward(z, centers, squared)
         ctx.mark_non_differentiable(labels)
@@ -158,7 +159,7 @@ class _SelfTraining(torch.autograd.Function):
         clustering.gradient_rows[(share.n_programs,)](
             z, centers, slope, grad, grad_z, parts, len(z), len(centers), share.n_tiles, **share.constants
         )
-        return grad_z, parts.sum(dim=0).to(centers.dtype), None
+        return grad_z, sum_parts(parts).to(centers.dtype), None
 
 
 class _ClusterSums(torch.autograd.Function):
@@ -169,7 +170,7 @@ class _ClusterSums(torch.autograd.Function):
         parts = z.new_empty(share.n_programs, n_clusters, z.shape[1] + 1, dtype=_accumulator(z))
         clustering.sum_rows[(share.n_programs,)](z, labels, parts, len(z), n_clusters, share.n_tiles, **share.constants)
         ctx.save_for_backward(labels)
-        total = parts.sum(dim=0).to(z.dtype)
+        total = sum_parts(parts).to(z.dtype)
         sums, mass = total[:, :-1], total[:, -1]
         ctx.mark_non_differentiable(mass)
         return sums, mass

@@ -5,8 +5,7 @@ are given relative to the largest of their row, and e^(τ·cosine) relative to e
 counts is lost. The gradient of row i needs its own entries only, because γ_ij and γ_ji stand side by side: no
 atomics, and the same bits in every run.
 
-Rows that stand beside each other are taken in the order of their numbers of pairs, so that those of one warp are done
-at about the same time. A row of very many pairs would keep one warp busy long after all others are done, so it is cut
+A row of very many pairs would keep one warp busy long after all others are done, so it is cut
 into pieces, each a program of its own, whose results are put together in their order by a second kernel.
 
 Rows of z are gathered at random: each is scaled to length 1 and padded to a multiple of 16 bytes once, which is as few
@@ -35,11 +34,14 @@ __all__ = ["positive_log_mass"]
 # Rows of more pairs than this are cut.
 PIECE = 4096
 
-# Rows beside each other that are sorted by their numbers of pairs.
-_SORTED_TOGETHER = 1024
-
 # Numbers of a tile of unit rows for one warp.
 _TILE = 1024
+
+# Up to so many numbers in a row of z and pairs in a row of the pairs, on average, a program takes several rows.
+_SHORT_ROW, _FEW_PAIRS, _ROWS_AT_A_TIME = 16, 40, 4
+
+# Entries of a row that are read at a time, where a program takes several rows, and where it takes one.
+_FORWARD_COLUMNS, _BACKWARD_COLUMNS = (16, 16), (8, 8)
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
@@ -69,8 +71,6 @@ class _Layout:
 
     Parameters
     ----------
-    order
-        (N,) the rows, those beside each other by their numbers of pairs; in 32 bits where they fit.
     indices
         (E,) columns, in 32 bits where they fit.
     top
@@ -87,7 +87,6 @@ class _Layout:
         (R,), (R + 1,) the long rows, and where the pieces of each begin.
     """
 
-    order: Tensor
     indices: Tensor
     top: Tensor
     weight: Tensor
@@ -115,9 +114,6 @@ def _layout(pairs: PositivePairs, keep_self: bool = False) -> _Layout:
 def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
     n_entries = pairs.indptr.diff()
     row_of_entry = torch.repeat_interleave(n_entries)
-    window = torch.arange(pairs.n_nodes, device=n_entries.device) // _SORTED_TOGETHER
-    order = torch.argsort(window * (pairs.n_pairs + 1) + n_entries, stable=True)
-    small = pairs.n_nodes <= _MOST_NODES_IN_32_BITS
 
     top = torch.full_like(pairs.log_self_weight, -math.inf)
     top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
@@ -133,8 +129,7 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
     number = torch.arange(len(piece_row), device=piece_row.device)
     number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
     return _Layout(
-        order=order.int() if small else order,
-        indices=pairs.indices.int() if small else pairs.indices,
+        indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
         top=top,
         weight=(pairs.log_weight - top[row_of_entry]).exp_(),
         weight_t=(pairs.log_weight_t - top[pairs.indices]).exp_(),
@@ -175,16 +170,16 @@ class _Shape:
             **further,
         }
 
-    def tiles(self, *, columns: int, tau: float) -> dict[str, Any]:
-        """Return the constants of a kernel that reads at most so many columns of the pairs at a time."""
-        columns = min(columns, max(4, _TILE // self.width))
-        n_warps = min(8, max(1, columns * self.width // _TILE))
-        return self.constants(TAU=tau, PIECE=PIECE, COLUMNS=columns, num_warps=n_warps)
+    def tiles(self, pairs: PositivePairs, columns: tuple[int, int], *, tau: float) -> dict[str, Any]:
+        """Return the constants of a kernel over the pairs, given the columns it reads at a time of short and long rows.
 
-    @property
-    def rows(self) -> int:
-        """Rows of the pairs that one warp takes: short rows of z leave room for more than one."""
-        return min(4, max(1, 64 // self.width))
+        Where rows of z and rows of the pairs are short, a warp takes several of them.
+        """
+        several = self.width <= _SHORT_ROW and pairs.n_pairs <= _FEW_PAIRS * pairs.n_nodes
+        rows, size = (_ROWS_AT_A_TIME, columns[0]) if several else (1, columns[1])
+        size = min(size, max(4, _TILE // self.width))
+        n_warps = min(8, max(1, rows * size * self.width // _TILE))
+        return self.constants(TAU=tau, PIECE=PIECE, ROWS=rows, COLUMNS=size, num_warps=n_warps)
 
 
 class _PositiveLogMass(torch.autograd.Function):
@@ -203,15 +198,15 @@ class _PositiveLogMass(torch.autograd.Function):
         # The term γ_ii·e⁰ of the released program, relative to e^τ too.
         weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
         results = (weight_self, layout.top, log_mass, over_mass, agreements)
-        tiles = shape.tiles(columns=16, tau=tau)
+        tiles = shape.tiles(pairs, _FORWARD_COLUMNS, tau=tau)
         weights = (pairs.indptr, layout.indices, layout.weight)
-        positives.forward_rows[(triton.cdiv(n_rows, shape.rows),)](
-            unit, layout.order, *weights, *results, n_rows, ROWS=shape.rows, **tiles
-        )
+        positives.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, n_rows, **tiles)
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = log_mass.new_empty(n_pieces, 2)
-            positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
+            positives.forward_pieces[(n_pieces,)](
+                unit, *weights, layout.piece_row, layout.piece_begin, parts, **(tiles | {"ROWS": 1})
+            )
             positives.join_forward[(len(layout.long_row),)](
                 layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
             )
@@ -227,15 +222,15 @@ class _PositiveLogMass(torch.autograd.Function):
         unit, inverse, over_mass = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
         grad_z = unit.new_empty(n_rows, shape.dims)
-        tiles = shape.tiles(columns=8, tau=ctx.tau)
+        tiles = shape.tiles(ctx.pairs, _BACKWARD_COLUMNS, tau=ctx.tau)
         weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        positives.backward_rows[(triton.cdiv(n_rows, shape.rows),)](
-            unit, layout.order, *weights, inverse, grad_z, n_rows, ROWS=shape.rows, **tiles
-        )
+        positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = over_mass.new_empty(n_pieces, shape.width)
-            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
+            positives.backward_pieces[(n_pieces,)](
+                unit, *weights, layout.piece_row, layout.piece_begin, parts, **(tiles | {"ROWS": 1})
+            )
             positives.join_backward[(len(layout.long_row),)](
                 unit, layout.long_row, layout.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )

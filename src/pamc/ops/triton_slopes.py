@@ -9,6 +9,7 @@ import triton
 from torch import Tensor
 
 from pamc.ops.kernels import encoder
+from pamc.ops.triton_sums import sum_parts
 
 __all__ = ["sloped", "sloped_product"]
 
@@ -17,6 +18,9 @@ _ROWS, _COLUMNS = 32, 128
 
 # Parts into which the rows are cut at most: each leaves its own sums of the columns.
 _MOST_PARTS = 64
+
+# Of a product on tensor cores.
+_LEAST_DEPTH = 16
 
 
 def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,7 +33,10 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
 def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """Return what :func:`pamc.ops.slopes.sloped_product` does."""
-    return _run(encoder.slope_product_parts, (grad.contiguous(), weight.contiguous()), output, DEPTH=grad.shape[1])
+    depth = grad.shape[1]
+    width = max(_LEAST_DEPTH, triton.next_power_of_2(depth))
+    factors = (grad.contiguous(), weight.contiguous())
+    return _run(encoder.slope_product_parts, factors, output, DEPTH=depth, WIDTH=width)
 
 
 def _run(kernel: Any, factors: tuple[Tensor, ...], output: Tensor, **constants: int) -> tuple[Tensor, Tensor]:
@@ -55,4 +62,4 @@ def _run(kernel: Any, factors: tuple[Tensor, ...], output: Tensor, **constants: 
             enable_fp_fusion=True,
             **constants,
         )
-    return through, parts.sum(dim=0).to(output.dtype)
+    return through, sum_parts(parts).to(output.dtype)

@@ -1,4 +1,4 @@
-"""Device code of :mod:`pamc.ops.triton_slopes` and :mod:`pamc.ops.triton_adam`."""
+"""Device code of :mod:`pamc.ops.triton_slopes`, :mod:`pamc.ops.triton_sums` and :mod:`pamc.ops.triton_adam`."""
 
 import triton
 import triton.language as tl
@@ -45,6 +45,7 @@ def slope_product_parts(
     n_columns,
     rows_per_part,
     DEPTH: tl.constexpr,
+    WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -52,6 +53,9 @@ def slope_product_parts(
     part = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < n_columns
+    depth = tl.arange(0, WIDTH)
+    known = (depth < DEPTH)[:, None] & inside[None, :]
+    pull = tl.load(weight + depth[:, None] * n_columns + column[None, :], mask=known, other=0.0)
     first = part * rows_per_part
     end = tl.minimum(first + rows_per_part, n_rows)
     total = tl.zeros([COLUMNS], parts.dtype.element_ty)
@@ -60,15 +64,25 @@ def slope_product_parts(
         there = (row < end)[:, None] & inside[None, :]
         at = row[:, None] * n_columns + column[None, :]
         positive = tl.load(output + at, mask=there, other=0.0) > 0
-        product = tl.zeros([ROWS, COLUMNS], parts.dtype.element_ty)
-        for depth in range(DEPTH):
-            slope = tl.load(grad + row * DEPTH + depth, mask=row < end, other=0.0)
-            pull = tl.load(weight + depth * n_columns + column, mask=inside, other=0.0)
-            product += slope[:, None] * pull[None, :]
-        passed = tl.where(positive, product, 0.0)
+        known_row = (row < end)[:, None] & (depth < DEPTH)[None, :]
+        slope = tl.load(grad + row[:, None] * DEPTH + depth[None, :], mask=known_row, other=0.0)
+        passed = tl.where(positive, tl.dot(slope, pull, input_precision="tf32"), 0.0)
         tl.store(through + at, passed, mask=there)
         total += tl.sum(passed, axis=0)
     tl.store(parts + part * n_columns + column, total, mask=inside)
+
+
+@triton.jit
+def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One program per COLUMNS columns of parts (P, k): their sums, in the order of the parts."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n_columns
+    tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)
+    for first in range(0, n_parts, PARTS):
+        part = (first + tl.arange(0, PARTS)).to(tl.int64)
+        there = (part < n_parts)[:, None] & inside[None, :]
+        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+    tl.store(total + column, tl.sum(tile, axis=0), mask=inside)
 
 
 @triton.jit

@@ -107,7 +107,7 @@ def _gradient(
 
     (ROWS, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
     """
-    total = tl.zeros([ROWS, WIDTH], own.dtype)
+    total = tl.zeros([ROWS, COLUMNS, WIDTH], own.dtype)
     for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
         entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
         there = entry < end[:, None]
@@ -116,18 +116,17 @@ def _gradient(
         column, other, cosine = _entries(unit, indices, entry, there, own, DIMS, STRIDE, WIDTH)
         other_pull = tl.load(pull + column, mask=there, other=0.0, eviction_policy="evict_last")
         slope = TAU * tl.exp(TAU * cosine - TAU) * (share * own_pull[:, None] + share_t * other_pull)
-        total += tl.sum(slope[:, :, None] * other, axis=1)
-    return total
+        total += slope[:, :, None] * other
+    return tl.sum(total, axis=1)
 
 
 @triton.jit
-def _rows_of(order, indptr, n_rows, PIECE: tl.constexpr, ROWS: tl.constexpr):
+def _rows_of(indptr, n_rows, PIECE: tl.constexpr, ROWS: tl.constexpr):
     """Return the rows of a program, which of them are there and not cut, and where their entries begin and end."""
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    row = tl.load(order + number, mask=number < n_rows, other=0).to(tl.int64)
-    begin = tl.load(indptr + row)
-    end = tl.load(indptr + row + 1)
-    there = (number < n_rows) & (end - begin <= PIECE)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    begin = tl.load(indptr + row, mask=row < n_rows, other=0)
+    end = tl.load(indptr + row + 1, mask=row < n_rows, other=0)
+    there = (row < n_rows) & (end - begin <= PIECE)
     return row, there, begin, tl.where(there, end, begin)
 
 
@@ -145,7 +144,6 @@ def _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreement
 @triton.jit
 def forward_rows(
     unit,
-    order,
     indptr,
     indices,
     weight,
@@ -164,8 +162,8 @@ def forward_rows(
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per ROWS rows of about the same number of entries; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _rows_of(order, indptr, n_rows, PIECE, ROWS)
+    """One program per ROWS rows; rows that are cut are left to the next kernels."""
+    row, there, begin, end = _rows_of(indptr, n_rows, PIECE, ROWS)
     own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
@@ -195,13 +193,14 @@ def forward_pieces(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per piece of a long row: its mass and agreement."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
     own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
-    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, 1, COLUMNS)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -232,7 +231,6 @@ def _store_gradient(grad_z, row, there, total, own, inverse, DIMS: tl.constexpr,
 @triton.jit
 def backward_rows(
     unit,
-    order,
     indptr,
     indices,
     weight,
@@ -251,7 +249,7 @@ def backward_rows(
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per ROWS rows: their rows of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _rows_of(order, indptr, n_rows, PIECE, ROWS)
+    row, there, begin, end = _rows_of(indptr, n_rows, PIECE, ROWS)
     own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row, mask=there, other=0.0)
     total = _gradient(
@@ -276,6 +274,7 @@ def backward_pieces(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
