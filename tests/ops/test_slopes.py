@@ -45,8 +45,10 @@ def test_a_narrow_product_and_its_slope_are_one_pass(n_rows, depth, n_columns, d
     )
     expected = (grad.double() @ weight.double()) * (output > 0)
     through, sums = sloped_product(grad, weight, output)
-    torch.testing.assert_close(through.double(), expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(sums.double(), expected.sum(dim=0), rtol=1e-4, atol=1e-4)
+    # On tensor cores factors have 10 bits.
+    tolerance = 2**-9 if DEVICE == "cuda" else 1e-5
+    for found, exact in ((through, expected), (sums, expected.sum(dim=0))):
+        assert (found.double() - exact).norm() <= tolerance * exact.norm()
 
 
 def test_only_a_gpu_has_a_narrow_way():

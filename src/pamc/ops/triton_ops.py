@@ -1,6 +1,6 @@
 """The positive term of the PamC loss in fused kernels: nothing per pair is stored, in neither direction.
 
-One warp takes a few rows of the pairs and reads, tile by tile, the columns, their weights and their unit rows. Weights
+One warp takes one row of the pairs and reads, tile by tile, the columns, their weights and their unit rows. Weights
 are given relative to the largest of their row, and e^(τ·cosine) relative to e^τ: no number is above 1, and none that
 counts is lost. The gradient of row i needs its own entries only, because γ_ij and γ_ji stand side by side: no
 atomics, and the same bits in every run.
@@ -32,16 +32,12 @@ from pamc.ops.kernels import positives
 __all__ = ["positive_log_mass"]
 
 # Rows of more pairs than this are cut.
-PIECE = 4096
+PIECE = 1024
 
-# Numbers of a tile of unit rows for one warp.
+# Numbers of a tile of unit rows for one warp: of long rows the backward pass, which keeps a sum for each, takes half.
 _TILE = 1024
-
-# Up to so many numbers in a row of z and pairs in a row of the pairs, on average, a program takes several rows.
-_SHORT_ROW, _FEW_PAIRS, _ROWS_AT_A_TIME = 16, 40, 4
-
-# Entries of a row that are read at a time, where a program takes several rows, and where it takes one.
-_FORWARD_COLUMNS, _BACKWARD_COLUMNS = (16, 16), (8, 8)
+_LONG_ROW = 64
+_LEAST_COLUMNS = 4
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
@@ -170,16 +166,13 @@ class _Shape:
             **further,
         }
 
-    def tiles(self, pairs: PositivePairs, columns: tuple[int, int], *, tau: float) -> dict[str, Any]:
-        """Return the constants of a kernel over the pairs, given the columns it reads at a time of short and long rows.
-
-        Where rows of z and rows of the pairs are short, a warp takes several of them.
-        """
-        several = self.width <= _SHORT_ROW and pairs.n_pairs <= _FEW_PAIRS * pairs.n_nodes
-        rows, size = (_ROWS_AT_A_TIME, columns[0]) if several else (1, columns[1])
-        size = min(size, max(4, _TILE // self.width))
-        n_warps = min(8, max(1, rows * size * self.width // _TILE))
-        return self.constants(TAU=tau, PIECE=PIECE, ROWS=rows, COLUMNS=size, num_warps=n_warps)
+    def tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+        """Return the constants of a kernel that reads as many entries of a row at a time as it has on average."""
+        tile = _TILE // 2 if backward and self.width >= _LONG_ROW else _TILE
+        mean = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
+        columns = max(_LEAST_COLUMNS, min(mean, tile // self.width))
+        n_warps = min(8, max(1, columns * self.width // _TILE))
+        return self.constants(TAU=tau, PIECE=PIECE, COLUMNS=columns, num_warps=n_warps)
 
 
 class _PositiveLogMass(torch.autograd.Function):
@@ -198,15 +191,13 @@ class _PositiveLogMass(torch.autograd.Function):
         # The term γ_ii·e⁰ of the released program, relative to e^τ too.
         weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
         results = (weight_self, layout.top, log_mass, over_mass, agreements)
-        tiles = shape.tiles(pairs, _FORWARD_COLUMNS, tau=tau)
+        tiles = shape.tiles(pairs, tau=tau)
         weights = (pairs.indptr, layout.indices, layout.weight)
-        positives.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, n_rows, **tiles)
+        positives.forward_rows[(n_rows,)](unit, *weights, *results, **tiles)
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = log_mass.new_empty(n_pieces, 2)
-            positives.forward_pieces[(n_pieces,)](
-                unit, *weights, layout.piece_row, layout.piece_begin, parts, **(tiles | {"ROWS": 1})
-            )
+            positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
             positives.join_forward[(len(layout.long_row),)](
                 layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
             )
@@ -222,15 +213,13 @@ class _PositiveLogMass(torch.autograd.Function):
         unit, inverse, over_mass = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
         grad_z = unit.new_empty(n_rows, shape.dims)
-        tiles = shape.tiles(ctx.pairs, _BACKWARD_COLUMNS, tau=ctx.tau)
+        tiles = shape.tiles(ctx.pairs, tau=ctx.tau, backward=True)
         weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
+        positives.backward_rows[(n_rows,)](unit, *weights, inverse, grad_z, **tiles)
         n_pieces = len(layout.piece_row)
         if n_pieces:
             parts = over_mass.new_empty(n_pieces, shape.width)
-            positives.backward_pieces[(n_pieces,)](
-                unit, *weights, layout.piece_row, layout.piece_begin, parts, **(tiles | {"ROWS": 1})
-            )
+            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
             positives.join_backward[(len(layout.long_row),)](
                 unit, layout.long_row, layout.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )

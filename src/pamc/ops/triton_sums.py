@@ -10,7 +10,7 @@ from pamc.ops.kernels import encoder
 
 __all__ = ["sum_parts"]
 
-_PARTS, _COLUMNS = 32, 32
+_PARTS, _COLUMNS = 64, 16
 
 
 def sum_parts(parts: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def sum_parts(parts: Tensor) -> Tensor:
             total.numel(),
             PARTS=_PARTS,
             COLUMNS=_COLUMNS,
-            num_warps=1,
+            num_warps=4,
             enable_fp_fusion=True,
         )
     return total

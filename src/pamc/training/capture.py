@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -57,10 +58,7 @@ class Captured:
             _release_workspaces()
             return _on_stream(function)
         if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            stream = _stream(torch.cuda.current_device())
-            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-                self._result = function()
+            self._graph, self._result = _capture(function)
         self._graph.replay()
         result: Tensor = self._result.clone()  # type: ignore[union-attr]
         return result
@@ -68,6 +66,31 @@ class Captured:
     def release(self) -> None:
         """Give back the memory of the graph and of all that the function holds; no call may follow."""
         self._function, self._graph, self._result = None, None, None
+
+
+def _capture(function: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """Return the graph of a call of the function, and what it returns.
+
+    As torch.cuda.graph does, but without collecting garbage and emptying caches first, which takes as long as many
+    epochs; garbage must not be collected in between.
+    """
+    graph, current, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        torch.cuda.synchronize()
+        own.wait_stream(current)
+        with torch.cuda.stream(own):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                result = function()
+            finally:
+                graph.capture_end()
+        current.wait_stream(own)
+    finally:
+        if collects:
+            gc.enable()
+    return graph, result
 
 
 def _on_stream(function: Callable[[], Tensor]) -> Tensor:

@@ -1,9 +1,9 @@
-"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with a few rows of the pairs.
+"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with a row of the pairs.
 
 In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros, and `inverse` (N,) what z was multiplied with
-to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j; ROWS rows at a
-time are read, COLUMNS entries of each, WIDTH ≥ DIMS numbers of each entry, a power of two; sums are taken in the type
-ACCUMULATOR. TAU is τ of Eq 3, a constant of the compiled kernel, which float64 takes in full.
+to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j. A row is a
+tensor of length 1 here, of which COLUMNS entries are read at a time, and WIDTH ≥ DIMS numbers of each, a power of two.
+Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the compiled kernel, which float64 takes in full.
 """
 
 import triton
@@ -35,7 +35,7 @@ def scale_rows(
 
 
 @triton.jit
-def _own_rows(
+def _own_row(
     unit, row, there, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr, ACCUMULATOR: tl.constexpr
 ):
     dims = tl.arange(0, WIDTH)
@@ -45,7 +45,7 @@ def _own_rows(
 
 @triton.jit
 def _entries(unit, indices, entry, there, own, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr):
-    """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows.
+    """Return columns (1, COLUMNS), unit rows there (1, COLUMNS, WIDTH), and their cosines with the own row.
 
     What is read once makes room for the unit rows, which are read again and again.
     """
@@ -69,12 +69,11 @@ def _mass(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over the entries [begin, end) of each row, (ROWS,)."""
-    mass = tl.zeros([ROWS, COLUMNS], own.dtype)
-    agreement = tl.zeros([ROWS, COLUMNS], own.dtype)
+    """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over the entries [begin, end) of a row, (1,)."""
+    mass = tl.zeros([1, COLUMNS], own.dtype)
+    agreement = tl.zeros([1, COLUMNS], own.dtype)
     for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
         entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
         there = entry < end[:, None]
@@ -100,14 +99,13 @@ def _gradient(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over the entries [begin, end) of each row.
+    """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over the entries [begin, end) of a row.
 
-    (ROWS, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
+    (1, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
     """
-    total = tl.zeros([ROWS, COLUMNS, WIDTH], own.dtype)
+    total = tl.zeros([1, COLUMNS, WIDTH], own.dtype)
     for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
         entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
         there = entry < end[:, None]
@@ -121,12 +119,12 @@ def _gradient(
 
 
 @triton.jit
-def _rows_of(indptr, n_rows, PIECE: tl.constexpr, ROWS: tl.constexpr):
-    """Return the rows of a program, which of them are there and not cut, and where their entries begin and end."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    begin = tl.load(indptr + row, mask=row < n_rows, other=0)
-    end = tl.load(indptr + row + 1, mask=row < n_rows, other=0)
-    there = (row < n_rows) & (end - begin <= PIECE)
+def _row_of(indptr, PIECE: tl.constexpr):
+    """Return the row of a program, whether it is not cut, and where its entries begin and end."""
+    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
+    begin = tl.load(indptr + row)
+    end = tl.load(indptr + row + 1)
+    there = end - begin <= PIECE
     return row, there, begin, tl.where(there, end, begin)
 
 
@@ -152,20 +150,18 @@ def forward_rows(
     log_mass,
     over_mass,
     agreements,
-    n_rows,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per ROWS rows; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _rows_of(indptr, n_rows, PIECE, ROWS)
-    own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
-    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS)
+    """One program per row; rows that are cut are left to the next kernels."""
+    row, there, begin, end = _row_of(indptr, PIECE)
+    own = _own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
     _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
 
@@ -193,14 +189,13 @@ def forward_pieces(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per piece of a long row: its mass and agreement."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
-    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS)
+    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -221,7 +216,7 @@ def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_
 
 @triton.jit
 def _store_gradient(grad_z, row, there, total, own, inverse, DIMS: tl.constexpr, WIDTH: tl.constexpr):
-    """Store the gradient of rows of z, given that of their unit rows: what lies along a row is lost."""
+    """Store the gradient of a row of z, given that of its unit row: what lies along the row is lost."""
     dims = tl.arange(0, WIDTH)
     across = total - tl.sum(total * own, axis=1)[:, None] * own
     grad = across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
@@ -238,22 +233,20 @@ def backward_rows(
     pull,
     inverse,
     grad_z,
-    n_rows,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per ROWS rows: their rows of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _rows_of(indptr, n_rows, PIECE, ROWS)
-    own = _own_rows(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    """One program per row: its row of the gradient; rows that are cut are left to the next kernels."""
+    row, there, begin, end = _row_of(indptr, PIECE)
+    own = _own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row, mask=there, other=0.0)
     total = _gradient(
-        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, ROWS, COLUMNS
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
     )
     _store_gradient(grad_z, row, there, total, own, inverse, DIMS, WIDTH)
 
@@ -274,16 +267,15 @@ def backward_pieces(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per piece of a long row: its part of that row of the gradient."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row)
     total = _gradient(
-        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, 1, COLUMNS
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
     )
     tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
 
@@ -308,5 +300,5 @@ def join_backward(
     total = tl.zeros([1, WIDTH], ACCUMULATOR)
     for piece in range(begin, end):
         total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = _own_rows(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     _store_gradient(grad_z, row, row >= 0, total, own, inverse, DIMS, WIDTH)
