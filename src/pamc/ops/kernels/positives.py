@@ -3,7 +3,7 @@
 In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros, and `inverse` (N,) what z was multiplied with
 to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j. A row is a
 tensor of length 1 here, of which COLUMNS entries are read at a time, and WIDTH ≥ DIMS numbers of each, a power of two.
-Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the compiled kernel, which float64 takes in full.
+Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the kernel, which float64 takes in full.
 """
 
 import triton
