@@ -8,10 +8,20 @@ from benchmarks.pages import rows_of
 from benchmarks.rows import latest
 from pamc.experiments.paper.quality import DATA_SETS, DEFAULT, SEVEN, STARTS, figures_of
 
-FLOORS = {"dblp": 80, "acm": 91.5, "usps": 82, "hhar": 80, "cora": 73, "news4": 66, "digits": 88}
+FLOORS = {
+    "dblp": 81,
+    "cite": 70,
+    "acm": 92,
+    "usps": 92.5,
+    "hhar": 88,
+    "cora": 73,
+    "amazon_photo": 81.5,
+    "news4": 73,
+    "digits": 88,
+}
 
-# Floors that are not reached (70, 81 and 78): these figures are, and the page says why.
-SHORT = {"cite": 69, "amazon_photo": 80, "reut21578_4": 69}
+# What the best other program reaches (77.3) is not reached here; this is, and the page says why.
+SHORT = {"reut21578_4": 70}
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +41,19 @@ def test_the_defaults_reach_what_is_promised_without_labels(rows, data_set, floo
 
 
 def test_the_mean_over_the_seven_sets_is_above_that_of_any_rival(rows):
-    assert mean(mean(percent(rows, name)) for name in SEVEN) >= 80
-    assert mean(mean(percent(rows, name, "nmi")) for name in SEVEN) >= 64
+    assert mean(mean(percent(rows, name)) for name in SEVEN) >= 83
+    assert mean(mean(percent(rows, name, "nmi")) for name in SEVEN) >= 67.5
 
 
 @pytest.mark.parametrize("data_set", DATA_SETS)
 def test_the_seed_moves_little(rows, data_set):
-    # Several ways to join news4's groups are nearly equally good.
-    assert stdev(percent(rows, data_set)) <= (1.2 if data_set == "news4" else 1.0)
+    # Two ways to join news4's groups are nearly equally good.
+    assert stdev(percent(rows, data_set)) <= (1.3 if data_set == "news4" else 1.0)
 
 
 def test_no_fit_with_the_defaults_lost_a_cluster(rows):
     own = [row for row in rows if row["options"]["variant"] == DEFAULT]
-    assert len(own) >= 100
+    assert len(own) >= 200
     assert not [row for row in own if 0 in row["values"]["cluster_sizes"]]
 
 
