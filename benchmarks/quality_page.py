@@ -14,9 +14,10 @@ _HEAD = """\
 # Without labels and without settings
 
 What `pamc fit --dataset NAME --n-clusters K` gives, with no other option: one configuration for all data, the last
-epoch, twenty seeds (ten for the other starts, three for the ablations). No label is read by preparation, graph, start, training, stopping or the choice between them; labels
-serve the metrics below and nothing else. The tables of features (USPS, HHAR, news4, reut21578_4, digits) get a graph of
-their own nearest neighbors; the neighbor lists that come with some of them are not used.
+epoch, twenty seeds (ten for the other starts, three for the ablations). No label is read by preparation, graph, start,
+training, stopping or the choice between them; labels serve the metrics below and nothing else. The tables of features
+(USPS, HHAR, news4, reut21578_4, digits) get a graph of their own nearest neighbors; the neighbor lists that come with
+some of them are not used.
 
 Every figure is rendered from the rows in `benchmarks/results/` by `python -m benchmarks.pages`; none is typed.
 
@@ -29,14 +30,14 @@ _TAIL = """\
 ## What the tables say
 
 - The start and the clustering term do most of the work. Without the contrast (α 0) no set is better by more than a
-  tenth of a point, and Cora, Photo and news4 are worse by about one. Eq 6 in place of Eq 2, γ_ii kept and one hop
-  change next to nothing, so the default keeps the paper's form of each. Meta-nodes of soft assignments are worse on
+  tenth of a point, and Cora, Photo and news4 are worse by 0.7 to 1.5. Eq 6 in place of Eq 2, γ_ii kept and one hop
+  change at most 0.3, so the default keeps the paper's form of each. Meta-nodes of soft assignments are worse on
   news4.
 - Hiding features while the encoder learns, and a softer first assignment, are each worth up to one and a half points
   where they help, and cost up to half a point where they do not.
-- Of the label-free scores, modularity goes with accuracy on every set but reut21578_4, and better than the others.
-- The first assignment is made soft for the consensus start. The other starts lose clusters with it on some sets; the
-  consensus start lost none in 200 fits.
+- Of the label-free scores, modularity goes with accuracy on every set but reut21578_4, and on most of them better than
+  the others.
+- The consensus start lost no cluster in 200 fits; each of the others lost some, on some sets in every fit.
 
 ## Where it falls short
 
@@ -45,7 +46,7 @@ _TAIL = """\
   is one more part of the largest class.
 - **ACM, and by a tenth of a point CITE.** The best other program is ahead.
 - **news4.** Two ways to join small groups into four clusters are nearly equally good: two seeds of twenty take the
-  worse one, by four points, and the spread between seeds is the largest of all sets.
+  worse one, by four points, and the spread of ACC between seeds is the largest of all sets.
 """
 
 

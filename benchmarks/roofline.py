@@ -13,9 +13,9 @@ __all__ = ["Ceilings", "Part", "ceilings_of", "parts_of"]
 
 _FLOAT = 4
 
-# Passes over a hidden layer's numbers outside the products: ReLU reads and writes, its gradient reads twice and writes,
-# the gradient of the bias reads.
-_HIDDEN_PASSES = 6
+# Passes over a hidden layer's numbers outside the products: the gradient of ReLU reads twice and writes. ReLU itself
+# can be the last step of a product, and the gradient of the bias comes of the same pass.
+_HIDDEN_PASSES = 3
 
 # Adam reads weight, gradient and two moments, and writes all but the gradient.
 _ADAM_PASSES = 7
@@ -69,7 +69,9 @@ def parts_of(rows: Rows) -> list[Part]:
     rest = None if encoder is None or matmul is None else encoder - matmul
     parts = [
         Part("matrix products of the encoder", 0, operations, matmul),
-        Part("its activations, biases and Adam", hidden + _FLOAT * _ADAM_PASSES * weights, 0, rest),
+        Part(
+            "its activations, biases and Adam (of the bare encoder)", hidden + _FLOAT * _ADAM_PASSES * weights, 0, rest
+        ),
         Part("positive term", moved_bytes(whole["n_pairs"], n_dims), 0, _epoch_s(by_provider.get("positive term"))),
         Part("clustering term", thin, 0, _epoch_s(by_provider.get("clustering term"))),
     ]

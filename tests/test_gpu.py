@@ -26,6 +26,7 @@ from pamc.ops.dispatch import resolve_backend
 from pamc.ops.self_training import self_training
 from pamc.runtime import generator
 from pamc.training.engine import encode_rows
+from pamc.training.optimizer import adam
 from pamc.training.trainer import _Epoch
 
 triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
@@ -258,3 +259,14 @@ def test_every_case_of_the_bench_runs_on_a_gpu(name, tmp_path):
     assert not [row for row in rows if "error" in row]
     if name in ("loss", "positive", "epoch"):
         assert "triton" in {row["provider"] for row in rows}
+
+
+def test_parameters_that_lie_otherwise_in_memory_are_stepped_as_torch_does():
+    start = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)).cuda()
+    ours, theirs = (torch.nn.Parameter(start.clone().T) for _ in range(2))
+    steps = adam([ours], lr=0.1), torch.optim.Adam([theirs], lr=0.1)
+    for _ in range(3):
+        for parameter, optimizer in zip((ours, theirs), steps, strict=True):
+            parameter.grad = torch.ones_like(parameter) * parameter.detach().sign()
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs)

@@ -78,7 +78,7 @@ def test_the_parts_of_an_epoch():
     assert products.n_operations == 2 * 10 * (2 * 4 * 5 + 3 * 5 * 2)
     assert products.seconds == 0.5
     assert activations.seconds == 0.5
-    assert activations.n_bytes == 4 * (6 * 10 * 5 + 7 * (4 * 5 + 5 + 5 * 2 + 2))
+    assert activations.n_bytes == 4 * (3 * 10 * 5 + 7 * (4 * 5 + 5 + 5 * 2 + 2))
     assert positive.n_bytes == 7 * (4 + 4 + 8 + 4 + 8 + 8)
     assert positive.seconds is None
     assert whole.n_bytes == activations.n_bytes + positive.n_bytes + clustering.n_bytes

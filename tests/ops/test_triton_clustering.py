@@ -265,3 +265,10 @@ def test_the_kernels_and_torch_give_one_divergence():
     expected, log_q = torch_self_training(z, centers, eta=2.0)
     assert_value(kl, expected)
     assert torch.equal(labels, log_q.argmax(dim=1))
+
+
+def test_labels_of_any_stride_are_summed():
+    labels = torch.tensor([[0, 1], [1, 1], [0, 1], [1, 0]], device=DEVICE)[:, 0]
+    sums, mass = cluster_sums(torch.eye(4, device=DEVICE), labels, 2)
+    assert mass.tolist() == [2, 2]
+    assert sums[0].tolist() == [1, 0, 1, 0]

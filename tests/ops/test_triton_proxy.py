@@ -47,3 +47,10 @@ def test_uniformity_is_that_of_every_so_manieth_row(n_nodes, step, n_rows, dtype
     expected = uniformity(unit_rows(z[::step][:n_rows]))
     found = triton_proxy.uniformity(z.to(DEVICE, dtype), step=step, n_rows=n_rows)
     assert found.item() == pytest.approx(expected.item(), abs=TOLERANCE[dtype])
+
+
+def test_uniformity_of_rows_of_any_stride():
+    z = torch.randn(3, 41, generator=torch.Generator().manual_seed(0), dtype=torch.float64).T
+    expected = uniformity(unit_rows(z[::2][:20]))
+    found = triton_proxy.uniformity(z.to(DEVICE), step=2, n_rows=20)
+    assert found.item() == pytest.approx(expected.item(), abs=1e-12)

@@ -216,7 +216,7 @@ def encoder_epochs(start: Beginning, device: torch.device, precision: str) -> Tr
 
     def run(n_epochs: int) -> None:
         with products_in_tf32(precision == "tf32"), capturing(on_gpu):
-            captured = Captured(step, enabled=on_gpu)
+            captured = Captured(step, device=device)
             for _ in range(n_epochs):
                 captured()
 
@@ -242,7 +242,7 @@ def matmul_epochs(start: Beginning, device: torch.device, precision: str) -> Tra
     def run(n_epochs: int) -> None:
         on_gpu = device.type == "cuda"
         with torch.no_grad(), products_in_tf32(precision == "tf32"), capturing(on_gpu):
-            captured = Captured(step, enabled=on_gpu)
+            captured = Captured(step, device=device)
             for _ in range(n_epochs):
                 captured()
 

@@ -48,6 +48,10 @@ class KernelAdam:
     def step(self) -> None:
         """Move the parameters by their gradients."""
         self._powers.mul_(self._factors)
+        with torch.cuda.device_of(self._powers):  # type: ignore[no-untyped-call]
+            self._move()
+
+    def _move(self) -> None:
         for parameter, (mean, square) in zip(self._parameters, self._moments, strict=True):
             if parameter.grad is None:
                 continue

@@ -165,7 +165,7 @@ class _SelfTraining(torch.autograd.Function):
 class _ClusterSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, labels: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-        z = z.contiguous()
+        z, labels = z.contiguous(), labels.contiguous()
         share = _Share.of(z, n_clusters)
         parts = z.new_empty(share.n_programs, n_clusters, z.shape[1] + 1, dtype=_accumulator(z))
         clustering.sum_rows[(share.n_programs,)](z, labels, parts, len(z), n_clusters, share.n_tiles, **share.constants)

@@ -42,6 +42,7 @@ def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     """
     if n_rows < 2:
         return z.new_zeros(())
+    z = z if z.stride(1) == 1 else z.contiguous()
     n_blocks = triton.cdiv(n_rows, _ROWS)
     parts = z.new_empty(n_blocks, n_blocks, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]

@@ -29,6 +29,10 @@ _THIN = 0.1
 
 _CPU = torch.device("cpu")
 
+# Features up to this size, in float64, travel to a GPU for their directions; a sparse entry is three numbers.
+_MOST_BYTES_ON_DEVICE = 1 << 32
+_NUMBERS_PER_ENTRY = 3
+
 
 def graph_and_evidence(
     method: Method,
@@ -120,7 +124,8 @@ def _directions(features: Features, preparation: str, seed: int, device: torch.d
     thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
     centered = preparation != "tfidf" and not thin
     seed = seed_for(seed, "directions")
-    if device.type != "cpu":
+    n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz
+    if device.type != "cpu" and n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE:
         return leading_directions_on(features, seed=seed, centered=centered, device=device)
     return leading_directions(features, seed=seed, centered=centered)
 

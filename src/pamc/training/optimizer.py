@@ -30,7 +30,9 @@ def adam(parameters: Iterable[Tensor], *, lr: float) -> Optimizer:
     """Return Adam with the constants of its paper, which can be captured on a GPU."""
     learnt = list(parameters)
     on_gpu = any(p.device.type == "cuda" for p in learnt)
-    if on_gpu and resolve_backend("auto", learnt[0].device).name == "triton":
+    # A kernel walks through memory: what lies there in another order, or elsewhere, is torch's.
+    plain = all(p.is_contiguous() and p.device == learnt[0].device for p in learnt)
+    if on_gpu and plain and resolve_backend("auto", learnt[0].device).name == "triton":
         from pamc.ops.triton_adam import KernelAdam  # imported where it is used: triton need not be installed
 
         return KernelAdam(learnt, lr=lr, betas=_BETAS, epsilon=_EPSILON)

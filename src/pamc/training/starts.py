@@ -267,21 +267,24 @@ def _fit_batches(
         optimizer.step()
         return loss.detach()
 
-    whole_step = Captured(lambda: step(batch), enabled=on_gpu and rows.holds_batches)
+    whole_step = Captured(lambda: step(batch), device=rows.device, enabled=rows.holds_batches)
     order = np.random.default_rng(seed_for(given.seed, "row order"))
     n_epochs = times_longer * config.pretrain_epochs
-    with given.progress.phase("pre-training", n_epochs) as phase:
-        for _ in range(n_epochs):
-            shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
-            losses = []
-            for numbers in torch.split(shuffled, batch_size):
-                if len(numbers) == batch_size:
-                    batch.copy_(numbers)
-                    losses.append(whole_step())
-                else:
-                    losses.append(step(numbers))
-            phase.advance(error=float(torch.stack(losses).mean()))
-    rows.release_batches()
+    try:
+        with given.progress.phase("pre-training", n_epochs) as phase:
+            for _ in range(n_epochs):
+                shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
+                losses = []
+                for numbers in torch.split(shuffled, batch_size):
+                    if len(numbers) == batch_size:
+                        batch.copy_(numbers)
+                        losses.append(whole_step())
+                    else:
+                        losses.append(step(numbers))
+                phase.advance(error=float(torch.stack(losses).mean()))
+    finally:
+        whole_step.release()
+        rows.release_batches()
 
 
 def _mean_squared(difference: Tensor) -> Tensor:

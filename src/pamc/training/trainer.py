@@ -88,6 +88,9 @@ def _records(
         seconds = (time.perf_counter() - started) / len(together)
         for epoch, numbers in zip(together, read, strict=True):
             values = dict(zip(epoch_of.names, numbers, strict=True))
+            if "changed" in values:
+                # Counted on the device, in numbers that are whole; a share may have to be compared with `tol`.
+                values["changed"] /= epoch_of.n_nodes
             _check(epoch, values, model)
             yield EpochRecord(epoch, values, seconds, epoch_of.labels if epoch == together[-1] else None)
             if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
@@ -97,27 +100,33 @@ def _records(
 class _Epoch:
     """One epoch after another, on the device alone.
 
-    Calling it runs the next epoch and returns its numbers, a float64 tensor that `names` names. `labels` are those of
-    the epoch that ran last.
+    Calling it runs the next epoch and returns its numbers, a float64 tensor that `names` names; of labels that changed
+    it has the number.
     """
 
     def __init__(
         self, model: Model | GraphModel, rows: FeatureRows, *, lr: float, chunk_size: int | None, seed: int
     ) -> None:
         self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
+        self.n_nodes = len(rows)
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
         learnt = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = adam(learnt, lr=lr)
         self._previous = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
-        self._again = Captured(lambda: self._run(0), enabled=self._captures)
+        self._again = Captured(lambda: self._run(0), device=rows.device, enabled=self._captures)
         self.names: tuple[str, ...] = ()
-        self.labels: Tensor | None = None
+        self._labels: Tensor | None = None
 
     def __call__(self, epoch: int) -> Tensor:
         # Only a loss that draws asks for the number of the epoch, and no such loss can be captured.
         return self._again() if self._captures else self._run(epoch)
+
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) the labels of the epoch that ran last, in memory of their own."""
+        return None if self._labels is None else self._labels.clone()
 
     def release(self) -> None:
         """Give back what a captured epoch holds."""
@@ -134,10 +143,10 @@ class _Epoch:
     def _numbers_of(self, terms: LossTerms) -> Tensor:
         named = {"loss": terms.total, **terms.parts, **terms.monitors}
         if terms.labels is not None:
-            named["changed"] = (terms.labels != self._previous).sum() / len(self._previous)
+            named["changed"] = (terms.labels != self._previous).sum()
             self._previous.copy_(terms.labels)
-            # A replayed epoch writes into this very memory.
-            self.labels = self._previous if self._captures else terms.labels
+            # A replayed epoch writes into the memory of the last one.
+            self._labels = self._previous if self._captures else terms.labels
         self.names = tuple(named)
         kind = terms.total.dtype
         return torch.stack([value.detach().to(kind) for value in named.values()]).double()

@@ -147,7 +147,7 @@ def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, 
 
     step = {"positive term": positive, "clustering term": clustering}[part]
     with capturing(device.type == "cuda"):
-        captured = Captured(step, enabled=device.type == "cuda")
+        captured = Captured(step, device=device)
     for _ in range(5):
         captured()
     wait(device)
