@@ -7,6 +7,8 @@ triton_slopes = pytest.importorskip("pamc.ops.triton_slopes", reason="triton is 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
+pytestmark = pytest.mark.usefixtures("poisoned")
+
 
 def problem(n_rows, n_columns, dtype):
     generator = torch.Generator().manual_seed(0)
@@ -16,11 +18,9 @@ def problem(n_rows, n_columns, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 1), (41, 129), (401, 33), (1271, 500)])
-def test_kernels_and_torch_give_what_a_relu_gives(n_rows, n_columns, dtype, monkeypatch):
+def test_kernels_and_torch_give_what_a_relu_gives(n_rows, n_columns, dtype):
     grad, output = problem(n_rows, n_columns, dtype)
     expected = grad.double() * (output > 0)
-    filled = torch.full_like
-    monkeypatch.setattr(torch, "empty_like", lambda x: filled(x, torch.nan))
     for function in (sloped, triton_slopes.sloped):
         through, sums = function(grad, output)
         assert torch.equal(through.double(), expected)

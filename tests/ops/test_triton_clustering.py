@@ -21,18 +21,9 @@ from pamc.ops import triton_clustering
 from pamc.ops.triton_clustering import cluster_sums, self_training
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+pytestmark = pytest.mark.usefixtures("poisoned")
 SHAPES = [(1, 1, 1), (1, 3, 7), (41, 3, 1), (41, 33, 2), (41, 10, 40), (401, 10, 7), (401, 1, 16), (1271, 64, 2)]
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Fill memory that torch hands out uninitialized with NaN: an output that no program writes shows."""
-    before = torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.utils.deterministic.fill_uninitialized_memory = before
-    torch.use_deterministic_algorithms(False)
 
 
 def problem(n_nodes, n_dims, n_clusters, dtype=torch.float64):

@@ -18,16 +18,7 @@ from pamc.ops import triton_ops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Fill memory that torch hands out uninitialized with NaN: an output that no program writes shows."""
-    before = torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.utils.deterministic.fill_uninitialized_memory = before
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):

@@ -8,6 +8,8 @@ from pamc.ops.torch_ops import unit_rows
 triton_proxy = pytest.importorskip("pamc.ops.triton_proxy", reason="triton is not installed")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+pytestmark = pytest.mark.usefixtures("poisoned")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
