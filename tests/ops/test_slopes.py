@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from pamc.ops.dispatch import preferring
 from pamc.ops.slopes import is_narrow, sloped, sloped_product
 
 triton_slopes = pytest.importorskip("pamc.ops.triton_slopes", reason="triton is not installed")
@@ -54,3 +55,13 @@ def test_a_narrow_product_and_its_slope_are_one_pass(n_rows, depth, n_columns, d
 def test_only_a_gpu_has_a_narrow_way():
     assert is_narrow(torch.zeros(3, 10, device=DEVICE)) is (DEVICE == "cuda")
     assert not is_narrow(torch.zeros(3, 100, device=DEVICE))
+
+
+def test_where_kernels_are_preferred_they_are_taken():
+    grad, output = problem(41, 33, torch.float32)
+    with preferring("triton"):
+        through, sums = sloped(grad, output)
+        assert is_narrow(grad)
+        assert not is_narrow(grad.double())
+    torch.testing.assert_close(through, grad * (output > 0))
+    torch.testing.assert_close(sums, through.sum(dim=0))

@@ -266,3 +266,11 @@ def test_arguments_are_not_modified():
     first = torch.autograd.grad(log_mass[4:].sum(), unit, retain_graph=True)[0]
     assert torch.equal(torch.autograd.grad(log_mass[4:].sum(), unit)[0], first)
     assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
+
+
+def test_products_and_sums_elsewhere_are_left_to_torch():
+    x, y = torch.empty(7, 3, device="meta"), torch.empty(7, 2, device="meta")
+    assert torch_ops.row_product(x, torch.empty(3, 5, device="meta")).shape == (7, 5)
+    assert torch_ops.gram(x, y).shape == (3, 2)
+    assert torch_ops.column_sums(x).shape == (3,)
+    assert torch_ops.ordered_sum(x).shape == ()
