@@ -91,9 +91,11 @@ def tried() -> str:
                 line.append(f"{100 * mean_std([own[s] - base[s] for s in both]).mean:+.1f}" if both else "–")
         body.append([title, *line])
     table = Table(_columns("clusters of the start"), body, "l" + "r" * len(DATA_SETS))
+    most = max(len(own) for own in found.values())
+    n_seeds = "one seed" if most == 1 else f"{most} seeds"
     about = (
-        "ACC in percent of the start's own clusters, before any training, mean over the seeds; below the first line, "
-        "the difference to it in points."
+        f"ACC in percent of the start's own clusters, before any training, mean of {n_seeds}; below the first line, the "
+        "difference to it in points."
     )
     return f"## Tried and left\n\n{about} `python -m benchmarks.run start-choices`\n\n{table.markdown()}\n"
 

@@ -219,6 +219,7 @@ def encoder_epochs(start: Beginning, device: torch.device, precision: str) -> Tr
             captured = Captured(step, device=device)
             for _ in range(n_epochs):
                 captured()
+            captured.release()
 
     return run
 
@@ -245,6 +246,7 @@ def matmul_epochs(start: Beginning, device: torch.device, precision: str) -> Tra
             captured = Captured(step, device=device)
             for _ in range(n_epochs):
                 captured()
+            captured.release()
 
     return run
 

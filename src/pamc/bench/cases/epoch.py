@@ -155,4 +155,6 @@ def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, 
     for _ in range(_PART_CALLS):
         captured()
     wait(device)
-    return {"seconds": (time.perf_counter() - started) / _PART_CALLS, "n_epochs": 1}
+    seconds = (time.perf_counter() - started) / _PART_CALLS
+    captured.release()
+    return {"seconds": seconds, "n_epochs": 1}
