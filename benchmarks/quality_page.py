@@ -94,7 +94,7 @@ def tried() -> str:
     most = max(len(own) for own in found.values())
     n_seeds = "one seed" if most == 1 else f"{most} seeds"
     about = (
-        f"ACC in percent of the start's own clusters, before any training, mean of {n_seeds}; below the first line, the "
+        f"ACC in percent of the start's own clusters, before any training, {n_seeds}; below the first line, the "
         "difference to it in points."
     )
     return f"## Tried and left\n\n{about} `python -m benchmarks.run start-choices`\n\n{table.markdown()}\n"
