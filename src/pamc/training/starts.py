@@ -39,6 +39,9 @@ _TIMES_LONGER_BY_HEART = 8
 # Few rows are fitted to their target in smaller batches: an epoch of one step teaches little.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
 
+# Below so many rows pre-training goes on until it has seen as many, up to so many times longer.
+_FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
+
 # Full-batch steps that stand for an epoch of small batches.
 _SPECTRAL_STEPS_PER_EPOCH = 4
 
@@ -190,7 +193,9 @@ def _fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer:
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
-    _fit_batches(encoder, distance_to_target, given, times_longer=times_longer, batch_size=size)
+    # Of few rows the encoder needs more passes, or what was hidden and in which order decides between clusters.
+    few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
+    _fit_batches(encoder, distance_to_target, given, times_longer=few * times_longer, batch_size=size)
     return _scaled(encoder, config.embedding_scale)
 
 
