@@ -25,7 +25,8 @@ is rendered from the rows in `benchmarks/results/` by `python -m benchmarks.page
 
 Who is compared:
 
-- **dense**: the N × N loss as SCGC* computes it, one forward pass per epoch, plain Adam.
+- **dense**: the N × N loss as SCGC* computes it: products of all rows over products of their lengths, two forward
+  passes per epoch, plain Adam. In the paper's words the two programs differ in nothing but the loss.
 - **released**: PamC as the paper's released program computes it: two forward passes per epoch, an N × C × d difference
   for the assignment, both ends of each edge gathered, plain Adam.
 - **torch**: pamc in plain torch, in its own trainer, kernel by kernel.
@@ -154,9 +155,8 @@ def _loss(folder: Path) -> str:
     about = (
         "Forward and backward, edge ends uniform at random, nothing reordered; memory is what a pass adds to the graph "
         "it is given, without the 12 bytes per pair that the fused kernels hold of it in a form of their own. On a GPU "
-        "each call starts on an idle device and is launched kernel by kernel, so that its time is that of the launches "
-        "until there is enough to compute; in training an epoch is captured and launched at once. Exponents are fitted "
-        "to the sizes from a sixteenth of the largest on. `pamc bench loss`"
+        "a call is captured and replayed, as an epoch is in training. Exponents are fitted to the sizes from a "
+        "sixteenth of the largest on. `pamc bench loss`"
     )
     parts = [about]
     for device, title in _DEVICES.items():

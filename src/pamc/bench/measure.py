@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pamc.experiments.timing import wait
+from pamc.training.capture import Captured, capturing
 
 __all__ = [
     "Peak",
@@ -66,11 +68,14 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         peak.n_bytes = None if resident is None else max(0, _status("VmHWM") - resident)
 
 
-def call_values(step: Callable[[], object], device: torch.device, *, budget_s: float = 1.0) -> dict[str, Any]:
+def call_values(
+    step: Callable[[], object], device: torch.device, *, budget_s: float = 1.0, captured: bool = False
+) -> dict[str, Any]:
     """Return median and fastest time of a call and the peak memory of one, after one call that is not measured.
 
-    Both come from the same state. On a GPU a call is timed by the events around it. On a CPU all large blocks are fresh
-    memory, so that neither figure depends on what earlier calls left behind.
+    On a GPU a call is timed by the events around it. With `captured` it is captured first, where it can be, and
+    replayed: launching its kernels one by one is then not in the time, as it is not in training; the values say whether
+    it was. On a CPU all large blocks are fresh memory, so that no figure depends on what earlier calls left behind.
     """
     started = time.perf_counter()
     step()
@@ -78,13 +83,36 @@ def call_values(step: Callable[[], object], device: torch.device, *, budget_s: f
     least = 1 if time.perf_counter() - started > budget_s > 0 else _LEAST_CALLS
     with peak_memory(device) as peak:
         step()
+    replay = _replayed(step, device) if captured and device.type == "cuda" else None
     seconds: list[float] = []
     with _returning_memory() if device.type == "cpu" else nullcontext():
         ends_at = time.perf_counter() + budget_s
         while len(seconds) < least or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
-            seconds.append(_seconds_of(step, device))
+            seconds.append(_seconds_of(replay or step, device))
+    if replay is not None:
+        replay.release()
     values = {"seconds": median(seconds), "fastest_s": min(seconds), "n_calls": len(seconds)}
-    return {**values, "peak_bytes": peak.n_bytes}
+    return {**values, "captured": replay is not None, "peak_bytes": peak.n_bytes}
+
+
+def _replayed(step: Callable[[], object], device: torch.device) -> Captured | None:
+    """Return a call that is captured already; None for what cannot be captured."""
+    nothing = torch.zeros(1, device=device)
+
+    def call() -> Tensor:
+        step()
+        return nothing
+
+    with capturing(True):
+        replay = Captured(call, device=device)
+    try:
+        for _ in range(2):
+            replay()
+        wait(device)
+    except RuntimeError:
+        replay.release()
+        return None
+    return replay
 
 
 def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, list[float]]:

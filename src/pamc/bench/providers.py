@@ -133,18 +133,16 @@ def _value_and_gradient(function: Callable[..., Tensor], arguments: tuple[Tensor
 
 def _prepare_dense(problem: Problem) -> Prepared:
     gamma = dense_weights(problem.pairs)
-    diagonal = torch.eye(len(gamma), dtype=gamma.dtype, device=gamma.device)
-    return Prepared(lambda z: dense_contrast(z, gamma, diagonal, tau=problem.tau), (gamma, diagonal))
+    return Prepared(lambda z: dense_contrast(z, gamma, tau=problem.tau), (gamma,))
 
 
 def _dense_objective(pairs: PositivePairs, config: FitConfig) -> Objective:
     gamma = dense_weights(pairs)
-    diagonal = torch.eye(len(gamma), dtype=gamma.dtype, device=gamma.device)
 
     def objective(z: Tensor, centers: Tensor) -> Tensor:
         q = broadcast_assignment(z, centers, eta=config.eta)
         kl = nn.functional.kl_div(q.log(), target(q.detach()), reduction="batchmean")
-        return config.alpha * dense_contrast(z, gamma, diagonal, tau=config.tau) + config.beta * kl
+        return config.alpha * dense_contrast(z, gamma, tau=config.tau) + config.beta * kl
 
     return objective
 

@@ -29,6 +29,9 @@ __all__ = [
 # What takes the place of the length of a zero row, and the length up to which a row is one.
 _ZERO_LENGTH, _SHORT = 1e-9, 1e-8
 
+# The length of a zero row where products are divided by it: they stay zero, and so does their gradient.
+_LONG = 1e18
+
 
 class EdgeList(NamedTuple):
     """All positives, self-edges included, as the entries of a sparse matrix.
@@ -116,17 +119,22 @@ def dense_weights(pairs: PositivePairs) -> Tensor:
     return gamma
 
 
-def dense_contrast(z: Tensor, gamma: Tensor, diagonal: Tensor, *, tau: float) -> Tensor:
+def dense_contrast(z: Tensor, gamma: Tensor, *, tau: float) -> Tensor:
     """Return the mean of Eq 1 with i itself in both sums, at similarity 0, as SCGC* does. O(N²·d) time, O(N²) memory.
+
+    Cosines are products of rows over products of their lengths, an N × N matrix each, and the diagonal is taken out
+    with a matrix that is made anew.
 
     Parameters
     ----------
-    gamma, diagonal
-        (N, N) weights, and ones on the diagonal.
+    gamma
+        (N, N) weights.
     """
-    unit = unit_rows(z)
-    scores = torch.exp(tau * (unit @ unit.T) * (1 - diagonal))
-    positive, everything = (scores * gamma).sum(dim=1), scores.sum(dim=1)
+    lengths = _length(z).unsqueeze(1)
+    lengths = torch.where(lengths > _SHORT, lengths, _LONG)
+    cosine = (z @ z.T) * (lengths @ lengths.T).pow(-1)
+    scores = torch.exp(tau * ((1 - torch.eye(len(z), dtype=z.dtype, device=z.device)) * cosine))
+    everything, positive = scores.sum(dim=1), (scores * gamma).sum(dim=1)
     some = positive > 0
     ratio = everything.log() - torch.where(some, positive, 1.0).log()
     return torch.where(some, ratio, 0.0).sum() / len(z)

@@ -147,20 +147,41 @@ def pamc_epochs(
 
 
 def released_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return training as the released program does it: two forward passes per epoch, plain Adam, kernel by kernel.
+    """Return training as the released program does it: :func:`_two_passes` with per-edge gathers."""
+    edges, config = EdgeList.of(start.pairs.to(device=device)), start.config
+
+    def loss(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
+        return released_objective(z, q, p, edges, alpha=config.alpha, beta=config.beta, tau=config.tau)
+
+    return _two_passes(start, device, precision, loss)
+
+
+def dense_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
+    """Return training on the N × N loss as SCGC* does it: in the paper's words, it differs in nothing but the loss."""
+    gamma, config = dense_weights(start.pairs.to(device=device)), start.config
+
+    def loss(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
+        kl = nn.functional.kl_div(q.log(), p, reduction="batchmean")
+        return config.alpha * dense_contrast(z, gamma, tau=config.tau) + config.beta * kl
+
+    return _two_passes(start, device, precision, loss)
+
+
+def _two_passes(
+    start: Beginning, device: torch.device, precision: str, loss: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> Training:
+    """Return training with two forward passes per epoch, plain Adam, kernel by kernel, on a loss of z, q and p.
 
     The first pass gives the target. Its embedding has a name until the second one takes it, so the activations of both
     are held while the second is computed.
     """
     x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
     centers = nn.Parameter(start.centers.clone().to(device))
-    edges = EdgeList.of(start.pairs.to(device=device))
     optimizer = torch.optim.Adam([*encoder.parameters(), centers], lr=start.config.lr)
-    config = start.config
 
     def model(x: Tensor) -> tuple[Tensor, Tensor]:
         z = encoder(x)
-        return z, broadcast_assignment(z, centers, eta=config.eta)
+        return z, broadcast_assignment(z, centers, eta=start.config.eta)
 
     def run(n_epochs: int) -> None:
         with products_in_tf32(precision == "tf32"):
@@ -169,32 +190,9 @@ def released_epochs(start: Beginning, device: torch.device, precision: str) -> T
                 p = target(first_q.detach())
                 del first_q
                 z, q = model(x)
-                loss = released_objective(z, q, p, edges, alpha=config.alpha, beta=config.beta, tau=config.tau)
+                value = loss(z, q, p)
                 optimizer.zero_grad()
-                torch.autograd.backward(loss)
-                optimizer.step()
-
-    return run
-
-
-def dense_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return training on the N × N loss: one forward pass per epoch, plain Adam, kernel by kernel."""
-    x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
-    centers = nn.Parameter(start.centers.clone().to(device))
-    gamma = dense_weights(start.pairs.to(device=device))
-    diagonal = torch.eye(len(gamma), device=device)
-    optimizer = torch.optim.Adam([*encoder.parameters(), centers], lr=start.config.lr)
-    config = start.config
-
-    def run(n_epochs: int) -> None:
-        with products_in_tf32(precision == "tf32"):
-            for _ in range(n_epochs):
-                z = encoder(x)
-                q = broadcast_assignment(z, centers, eta=config.eta)
-                kl = nn.functional.kl_div(q.log(), target(q.detach()), reduction="batchmean")
-                loss = config.alpha * dense_contrast(z, gamma, diagonal, tau=config.tau) + config.beta * kl
-                optimizer.zero_grad()
-                torch.autograd.backward(loss)
+                torch.autograd.backward(value)
                 optimizer.step()
 
     return run

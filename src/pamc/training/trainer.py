@@ -37,8 +37,8 @@ class EpochRecord:
     seconds
         Wall-clock time of the epoch; where several are read together, their mean.
     labels
-        (N,) assignment of the epoch; None for methods that assign once, at the end, and for all but the last of epochs
-        that are read together.
+        (N,) assignment of the epoch; None for methods that assign once, at the end, and, where several epochs are read
+        together, for all but the last of all.
     """
 
     epoch: int
@@ -65,7 +65,8 @@ def train(
     from a seed of that epoch.
 
     Nothing in an epoch waits for a value of it: numbers are read once every `read_every` epochs (every epoch, with
-    `tol`). On a GPU an epoch of a fixed shape is captured and replayed as one graph of kernels.
+    `tol`), while the next ones run: the model is then ahead of the records. On a GPU an epoch of a fixed shape is
+    captured and replayed as one graph of kernels.
     """
     if n_epochs == 0:
         return
@@ -79,22 +80,60 @@ def train(
 def _records(
     epoch_of: _Epoch, model: Model | GraphModel, *, n_epochs: int, tol: float, read_every: int
 ) -> Iterator[EpochRecord]:
-    for first in range(1, n_epochs + 1, read_every):
-        started = time.perf_counter()
-        together = range(first, min(first + read_every, n_epochs + 1))
-        waiting = [epoch_of(epoch) for epoch in together]
-        # One trip from the device for all of them.
-        read = torch.stack(waiting).tolist()
-        seconds = (time.perf_counter() - started) / len(together)
+    last_read = time.perf_counter()
+    for together, read, labels in _ran(epoch_of, n_epochs=n_epochs, read_every=read_every):
+        now = time.perf_counter()
+        seconds, last_read = (now - last_read) / len(together), now
         for epoch, numbers in zip(together, read, strict=True):
             values = dict(zip(epoch_of.names, numbers, strict=True))
             if "changed" in values:
                 # Counted on the device, in numbers that are whole; a share may have to be compared with `tol`.
                 values["changed"] /= epoch_of.n_nodes
             _check(epoch, values, model)
-            yield EpochRecord(epoch, values, seconds, epoch_of.labels if epoch == together[-1] else None)
+            yield EpochRecord(epoch, values, seconds, labels if epoch == together[-1] else None)
             if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
                 return
+
+
+def _ran(
+    epoch_of: _Epoch, *, n_epochs: int, read_every: int
+) -> Iterator[tuple[range, list[list[float]], Tensor | None]]:
+    """Yield the epochs that ran, some at a time, with their numbers and the labels of the last of them.
+
+    Where several are read together, the device has the next ones to do by the time their numbers are read, and labels
+    come with the last of all epochs alone.
+    """
+    before: tuple[range, _OnTheWay] | None = None
+    for first in range(1, n_epochs + 1, read_every):
+        together = range(first, min(first + read_every, n_epochs + 1))
+        # One trip from the device for all of them.
+        numbers = _OnTheWay(torch.stack([epoch_of(epoch) for epoch in together]))
+        if read_every == 1:
+            yield together, numbers.read(), epoch_of.labels
+            continue
+        if before is not None:
+            yield before[0], before[1].read(), None
+        before = together, numbers
+    if before is not None:
+        yield before[0], before[1].read(), epoch_of.labels
+
+
+class _OnTheWay:
+    """Numbers that a device sends to the host while it goes on."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._sent = None
+        if numbers.device.type == "cuda":
+            self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._sent.record(torch.cuda.current_stream(numbers.device))
+
+    def read(self) -> list[list[float]]:
+        """Return the numbers, once they are here."""
+        if self._sent is not None:
+            self._sent.synchronize()
+        read: list[list[float]] = self._numbers.tolist()
+        return read
 
 
 class _Epoch:

@@ -66,7 +66,7 @@ def positive_values(backend: str, pairs: PositivePairs, n_dims: int, scope: Scop
         "gradient_error": float((gradient - exact_gradient).norm() / exact_gradient.norm()),
     }
     del value, gradient, exact, exact_value, exact_gradient
-    values = call_values(step, device, budget_s=0.05 if scope.quick else 1.0)
+    values = call_values(step, device, budget_s=0.05 if scope.quick else 1.0, captured=True)
     n_bytes = moved_bytes(pairs.n_pairs, n_dims)
     rate = n_bytes / values["seconds"]
     ceiling = _copy_rate(str(device), scope.quick)
