@@ -43,7 +43,7 @@ _MIDDLE = 1
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 
 # K-means and merging each make this many clusterings for each reach.
-_N_REPEATS = 36
+_N_REPEATS = 54
 
 # Beyond this many clusters groups are not merged: it takes time with the third power of their number.
 _MOST_MERGED = 64
@@ -89,7 +89,7 @@ class Agreed:
 def agreed_clusters(
     rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int, device: torch.device = _CPU
 ) -> Agreed:
-    """Return the clusters that 108 quick clusterings agree on, made by K-means or by merging groups along the graph.
+    """Return the clusters that 162 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
     Both are tried. Merging follows clusters of any shape and size, but where edges are few it follows their accidents:
     it is taken where its clusters hold the edges together better (:func:`~pamc.ops.scores.edge_information`) and its

@@ -57,6 +57,9 @@ _READ_EVERY = 20
 # Rows that are labeled at a time: bounded memory, the encoder's full speed.
 _LABELED_AT_A_TIME = 16384
 
+# The start of the paper.
+_PAPER_START = "autoencoder"
+
 # The size of the embedding where none is asked for.
 _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
 
@@ -265,7 +268,7 @@ def _with_dims(config: Any) -> Any:
     if "n_dims" not in config.names() or config.n_dims is not None:
         return config
     follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
-    return config.with_(n_dims=_PAPER_DIMS if config.start == "autoencoder" else follows)
+    return config.with_(n_dims=_PAPER_DIMS if config.start == _PAPER_START else follows)
 
 
 def _started(
@@ -349,11 +352,11 @@ def _trained(
 ) -> tuple[list[EpochRecord], str | None]:
     """Train the model; return the records of the epochs, and the remedy that a lost cluster needed.
 
-    A start that comes with clusters can be gone back to: where training empties one of them, it begins again at a tenth
-    of the rate, and where that does not help either the start is the answer.
+    A start can be gone back to: where training empties one of its clusters, it begins again at a tenth of the rate, and
+    where that does not help either the start is the answer. The paper's own start is left to itself, as in the paper.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
-    guarded = started is not None and started.labels is not None and n_epochs > 0
+    guarded = started is not None and getattr(config, "start", _PAPER_START) != _PAPER_START and n_epochs > 0
     before = copy.deepcopy(model.state_dict()) if guarded else None
     present = _n_clusters_present(model, rows, config, 0) if guarded else 0
     for rate, remedy in ((lr, None), (lr / 10, "a tenth of the learning rate")):
