@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pamc.models.half import HALF_TYPES, half_chain
 from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
 from pamc.ops.slopes import is_narrow, sloped, sloped_product
@@ -88,6 +89,8 @@ def _weight_gradient(grad: Tensor, below: Tensor | SparseRows, weight: Tensor, *
 
 def _chain(x: Tensor | SparseRows, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
     numbers = [values for layer in layers for values in (layer.weight, layer.bias)]
+    if isinstance(x, Tensor) and x.dtype in HALF_TYPES and not rectified:
+        return half_chain(x, numbers)
     result: Tensor = _Chain.apply(x, rectified, tensor_cores, *numbers)  # type: ignore[no-untyped-call]
     return result
 

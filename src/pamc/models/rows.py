@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
+from pamc.models.ahead import made_ahead, sent_to
 from pamc.models.products import MIN_ROWS
 from pamc.ops.torch_ops import csr_tensor
 
@@ -51,13 +52,14 @@ class SparseRows:
 class FeatureRows:
     """The features of all rows, handed out in blocks on the device.
 
-    Features stay where they are (an array, a memory-mapped file, a scipy matrix); a block travels when it is asked for.
-    The last block is kept, so that all rows in one chunk travel once.
+    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor of the device); a block travels
+    when it is asked for. Of several chunks the next one is read while one is worked on. All rows in one chunk are kept,
+    so that they travel once.
 
     Parameters
     ----------
     features
-        (N, d) array or CSR matrix.
+        (N, d) array, CSR matrix or tensor; or anything of that shape whose slices of rows are arrays.
     device, dtype
         Of the blocks.
     sparse
@@ -65,12 +67,12 @@ class FeatureRows:
     """
 
     def __init__(
-        self, features: Features, *, device: torch.device, dtype: torch.dtype, sparse: bool | None = None
+        self, features: Features | Tensor, *, device: torch.device, dtype: torch.dtype, sparse: bool | None = None
     ) -> None:
-        self._features = features
+        self._features: Any = features
         self.device = device
         self._dtype = dtype
-        self.sparse = not isinstance(features, np.ndarray) and (_is_thin(features) if sparse is None else sparse)
+        self.sparse = bool(sp.issparse(features) and (_is_thin(features) if sparse is None else sparse))
         self._kept: tuple[tuple[int, int], Tensor | SparseRows] | None = None
         self._all_dense: Tensor | None = None
 
@@ -85,9 +87,14 @@ class FeatureRows:
     def chunks(self, chunk_size: int | None) -> Iterator[tuple[slice, Tensor | SparseRows]]:
         """Yield (rows, block) over all rows in order; one block when `chunk_size` is None."""
         size = chunk_size or max(1, len(self))
-        for start in range(0, len(self), size):
-            stop = min(start + size, len(self))
-            yield slice(start, stop), self.block(start, stop)
+        if size >= len(self):
+            yield slice(0, len(self)), self.block(0, len(self))
+            return
+        chunks = (slice(start, min(start + size, len(self))) for start in range(0, len(self), size))
+        if isinstance(self._features, Tensor) and self._features.device == self.device:
+            yield from ((chunk, self._block(chunk.start, chunk.stop)) for chunk in chunks)
+        else:
+            yield from made_ahead(chunks, lambda chunk: self._block(chunk.start, chunk.stop))
 
     def block(self, start: int, stop: int) -> Tensor | SparseRows:
         """Return rows start … stop−1, filled up with zero rows where they are few.
@@ -96,10 +103,13 @@ class FeatureRows:
         """
         if self._kept is not None and self._kept[0] == (start, stop):
             return self._kept[1]
-        rows = self._features[start:stop]
-        block = self._sparse_block(rows) if self.sparse else self._dense(rows, at_least=MIN_ROWS)
+        block = self._block(start, stop)
         self._kept = ((start, stop), block)
         return block
+
+    def _block(self, start: int, stop: int) -> Tensor | SparseRows:
+        rows = self._features[start:stop]
+        return self._sparse_block(rows) if self.sparse else self._dense(rows, at_least=MIN_ROWS)
 
     def whole(self) -> Tensor | SparseRows:
         """Return all rows, none filled up: what a network that mixes rows takes."""
@@ -118,6 +128,8 @@ class FeatureRows:
 
         Rows that fit there travel once; others, batch by batch.
         """
+        if isinstance(self._features, Tensor):
+            return self._features[index.to(self._features.device)].to(device=self.device, dtype=self._dtype)
         if not self.holds_batches:
             return self._dense(self._features[index.cpu().numpy()])
         if self._all_dense is None:
@@ -135,10 +147,14 @@ class FeatureRows:
         return SparseRows.from_scipy(rows, device=self.device, dtype=self._dtype)
 
     def _dense(self, rows: Any, at_least: int = 0) -> Tensor:
-        array = rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(rows)
-        if len(array) < at_least:
-            array = np.vstack([array, np.zeros((at_least - len(array), array.shape[1]), array.dtype)])
-        return torch.tensor(array, device=self.device, dtype=self._dtype)
+        """Return rows on the device, filled up with zero rows; a tensor that lies there already is not copied."""
+        if isinstance(rows, Tensor):
+            block = rows.to(device=self.device, dtype=self._dtype)
+        else:
+            array = rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(rows)
+            block = sent_to(torch.tensor(array, dtype=self._dtype), self.device)
+        missing = at_least - len(block)
+        return torch.cat([block, block.new_zeros(missing, block.shape[1])]) if missing > 0 else block
 
 
 def _is_thin(matrix: sp.csr_matrix) -> bool:

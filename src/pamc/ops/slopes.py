@@ -35,7 +35,7 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
 def is_narrow(grad: Tensor) -> bool:
     """Return whether :func:`sloped_product` is the fastest way down from a layer with this gradient."""
-    return grad.shape[1] <= _NARROW and grad.dtype == torch.float32 and _has_kernels(grad)
+    return grad.shape[1] <= _NARROW and grad.dtype in (torch.float32, torch.bfloat16) and _has_kernels(grad)
 
 
 def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,4 +62,4 @@ def _run(kernel: Any, factors: tuple[Tensor, ...], output: Tensor, **constants: 
             enable_fp_fusion=True,
             **constants,
         )
-    return through, sum_parts(parts).to(output.dtype)
+    return through, sum_parts(parts)
