@@ -28,3 +28,34 @@ def test_it_steps_as_torchs_adam_does(dtype, tolerance):
     assert torch.equal(idle, torch.ones_like(idle))
     one.zero_grad()
     assert ours[0].grad is None
+
+
+def test_more_tensors_than_one_launch_takes_and_one_that_rests_now_and_then():
+    ours, theirs = ([torch.full((3,), float(k), device=DEVICE, dtype=torch.float64) for k in range(23)] for _ in "ab")
+    one = triton_adam.KernelAdam(ours, lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+    other = torch.optim.Adam(theirs, lr=1e-2)
+    for epoch in range(5):
+        one.zero_grad()
+        other.zero_grad()
+        for k, (p, q) in enumerate(zip(ours, theirs, strict=True)):
+            if (k + epoch) % 3:
+                p.grad = torch.arange(1.0, 7.0, device=DEVICE, dtype=torch.float64)[::2] * (k + 1)
+                q.grad = p.grad.clone()
+        one.step()
+        other.step()
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+
+
+def test_a_tensor_of_many_programs_is_moved_as_a_whole():
+    ours, theirs = (torch.ones(2500, device=DEVICE, dtype=torch.float64) for _ in "ab")
+    one = triton_adam.KernelAdam(
+        [torch.ones(1, device=DEVICE, dtype=torch.float64), ours], lr=0.1, betas=(0.9, 0.999), epsilon=1e-8
+    )
+    other = torch.optim.Adam([theirs], lr=0.1)
+    for _ in range(2):
+        ours.grad = torch.linspace(-1, 1, 2500, device=DEVICE, dtype=torch.float64)
+        theirs.grad = ours.grad.clone()
+        one.step()
+        other.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

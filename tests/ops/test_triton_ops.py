@@ -62,7 +62,7 @@ def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
 def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
     monkeypatch.setattr(triton_ops, "PIECE", 8)
     hub = torch.stack([torch.zeros(29, dtype=torch.int64), torch.arange(1, 30)])
-    layout = triton_ops._layout(PositivePairs.from_edges(hub, n_nodes=31))
+    layout = triton_ops.layout_of(PositivePairs.from_edges(hub, n_nodes=31))
     assert layout.long_row.tolist() == [0]
     assert layout.piece_row.tolist() == [0, 0, 0, 0]
     assert layout.piece_begin.tolist() == [0, 8, 16, 24]
@@ -72,13 +72,13 @@ def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
 def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
     monkeypatch.setattr(triton_ops, "_MOST_NODES_IN_32_BITS", 40)
     case = awkward_case(41, 10)
-    assert triton_ops._layout(case.pairs).indices.dtype == torch.int64
+    assert triton_ops.layout_of(case.pairs).indices.dtype == torch.int64
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_the_layout_is_made_once_for_each_pairs():
     pairs = awkward_case(41, 3).pairs
-    assert triton_ops._layout(pairs) is triton_ops._layout(pairs)
+    assert triton_ops.layout_of(pairs) is triton_ops.layout_of(pairs)
 
 
 def test_rows_in_bfloat16_are_summed_in_float32():

@@ -28,12 +28,15 @@ class LossTerms:
         (N,) hard assignment of this epoch; None for methods that assign once, at the end.
     monitors
         Scalars by name that no gradient uses: alignment, uniformity, distances.
+    numbers
+        (k,) total, parts and monitors, in this order, where they were made together.
     """
 
     total: Tensor
     parts: Mapping[str, Tensor]
     labels: Tensor | None = None
     monitors: Mapping[str, Tensor] = field(default_factory=dict)
+    numbers: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pamc.models.block_contrast import BlockContrastModel
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
 from pamc.ops.dispatch import resolve_backend
+from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 
 __all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc"]
 
@@ -26,6 +27,8 @@ _REFERENCE = (
 
 # Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
 _UNIFORMITY_ROWS = 512
+
+_PARTS = ("positive", "proxy", "kl")
 
 
 class PamCGCModel(BlockContrastModel):
@@ -67,6 +70,41 @@ class PamCGCModel(BlockContrastModel):
         self.known_labels = known_labels
         # What an encoder of the user's does is not known here.
         self.capturable = isinstance(encoder, MLP)
+
+    def objective(self, z: Tensor) -> LossTerms:
+        """Return α·contrast + β·KL for z (N, n_dims).
+
+        Where a backend takes it as a whole, the gradient flows through the total alone.
+        """
+        whole = self._whole(z)
+        if whole is None:
+            return super().objective(z)
+        named = dict(zip(NUMBERS, whole.numbers.unbind(), strict=True))
+        return LossTerms(
+            total=whole.total,
+            parts={name: named[name] for name in _PARTS},
+            labels=whole.labels,
+            monitors={name: value for name, value in named.items() if name not in ("loss", *_PARTS)},
+            numbers=whole.numbers,
+        )
+
+    def _whole(self, z: Tensor) -> ObjectiveValues | None:
+        config, backend = self.config, resolve_backend(self.backend, z.device)
+        if backend.objective is None or config.meta_assignment != "hard":
+            return None
+        step, n_rows = _watched(len(z))
+        settings = ObjectiveSettings(
+            alpha=config.alpha,
+            beta=config.beta,
+            tau=config.tau,
+            eta=config.eta,
+            proxy=config.proxy,
+            self_edges=config.self_edges,
+            kl_reduction=config.kl_reduction,
+            step=step,
+            n_rows=n_rows,
+        )
+        return backend.objective(z, self.centers, self.pairs, settings, known_labels=self.known_labels)
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
@@ -112,9 +150,14 @@ class PamCGCModel(BlockContrastModel):
         }
 
     def _uniformity(self, z: Tensor) -> Tensor:
-        step = max(1, len(z) // _UNIFORMITY_ROWS)
-        n_rows = min(_UNIFORMITY_ROWS, -(-len(z) // step))
+        step, n_rows = _watched(len(z))
         return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
+
+
+def _watched(n_nodes: int) -> tuple[int, int]:
+    """Return which rows uniformity looks at: every so manieth, and how many."""
+    step = max(1, n_nodes // _UNIFORMITY_ROWS)
+    return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
 
 
 @dataclass(frozen=True, kw_only=True)

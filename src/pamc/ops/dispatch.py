@@ -17,6 +17,7 @@ from torch import Tensor
 from pamc.errors import BackendError, UnknownNameError
 from pamc.graph.pairs import PositivePairs
 from pamc.ops import reference, torch_ops
+from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
 from pamc.ops.proxy import proxy
 from pamc.ops.scores import uniformity
 from pamc.ops.self_training import self_training
@@ -56,6 +57,20 @@ class Uniformity(Protocol):
     def __call__(self, z: Tensor, *, step: int, n_rows: int) -> Tensor: ...
 
 
+class Objective(Protocol):
+    """Eq 12 as a whole, with hard labels; None where its parts have to be taken one by one."""
+
+    def __call__(
+        self,
+        z: Tensor,
+        centers: Tensor,
+        pairs: PositivePairs,
+        settings: ObjectiveSettings,
+        *,
+        known_labels: Tensor | None = None,
+    ) -> ObjectiveValues | None: ...
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way to compute the parts of the PamC loss, self-training, and what is watched of both.
@@ -70,6 +85,8 @@ class Backend:
         As :func:`pamc.ops.torch_ops.cluster_sums`.
     why_unavailable
         Says why it cannot work on a device, None where it can.
+    objective
+        As :class:`Objective` says, where it has a faster way than the parts, one by one.
     """
 
     name: str
@@ -79,6 +96,7 @@ class Backend:
     self_training: SelfTraining
     uniformity: Uniformity
     why_unavailable: Callable[[torch.device], str | None]
+    objective: Objective | None = None
 
 
 BACKENDS: Registry[Backend] = Registry("backend")
@@ -184,6 +202,14 @@ def _fused_uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     return triton_proxy.uniformity(z, step=step, n_rows=n_rows)
 
 
+def _fused_objective(
+    z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings, *, known_labels: Tensor | None = None
+) -> ObjectiveValues | None:
+    from pamc.ops import triton_objective
+
+    return triton_objective.objective(z, centers, pairs, settings, known_labels=known_labels)
+
+
 def _dense_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
     """Return the positives by the reference. O(N²) memory."""
     off_diagonal = z.new_zeros(pairs.n_nodes, pairs.n_nodes, dtype=torch.float64)
@@ -224,6 +250,7 @@ for _backend in (
         self_training=_fused_self_training,
         uniformity=_fused_uniformity,
         why_unavailable=_why_no_kernels,
+        objective=_fused_objective,
     ),
     Backend(
         "torch",

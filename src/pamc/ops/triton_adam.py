@@ -1,8 +1,9 @@
-"""Adam (Kingma and Ba 2015) in one kernel per tensor, all of its state on the device."""
+"""Adam (Kingma and Ba 2015) in one kernel for up to ten tensors, all of its state on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 import triton
@@ -13,6 +14,9 @@ from pamc.ops.kernels import encoder
 __all__ = ["KernelAdam"]
 
 _NUMBERS_PER_PROGRAM = 1024
+
+# Tensors that one launch takes, which is how many the kernel has names for.
+_TENSORS_PER_LAUNCH = 10
 
 
 class KernelAdam:
@@ -27,17 +31,24 @@ class KernelAdam:
     Parameters
     ----------
     parameters
-        Contiguous tensors on one GPU. Those without a gradient are left alone.
+        Contiguous tensors of one type on one GPU. In a step, those without a gradient are left alone.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, lr: float, betas: tuple[float, float], epsilon: float) -> None:
+        self._constants = {
+            "LR": lr,
+            "BETA_1": betas[0],
+            "BETA_2": betas[1],
+            "EPSILON": epsilon,
+            "NUMBERS": _NUMBERS_PER_PROGRAM,
+            "num_warps": 4,
+            "enable_fp_fusion": True,
+        }
         self._parameters = list(parameters)
-        self._lr, self._betas, self._epsilon = lr, betas, epsilon
-        self._moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self._parameters]
-        device = self._parameters[0].device
-        # β₁ᵗ and β₂ᵗ in float64: 1 − 0.999 has few digits left in float32.
-        self._powers = torch.ones(2, dtype=torch.float64, device=device)
-        self._factors = torch.tensor(betas, dtype=torch.float64, device=device)
+        self._groups = [
+            _Group(self._parameters[first : first + _TENSORS_PER_LAUNCH])
+            for first in range(0, len(self._parameters), _TENSORS_PER_LAUNCH)
+        ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
@@ -47,27 +58,39 @@ class KernelAdam:
     @torch.no_grad()
     def step(self) -> None:
         """Move the parameters by their gradients."""
-        self._powers.mul_(self._factors)
-        with torch.cuda.device_of(self._powers):  # type: ignore[no-untyped-call]
-            self._move()
+        with torch.cuda.device_of(self._parameters[0]):  # type: ignore[no-untyped-call]
+            for group in self._groups:
+                group.step(self._constants)
 
-    def _move(self) -> None:
-        for parameter, (mean, square) in zip(self._parameters, self._moments, strict=True):
-            if parameter.grad is None:
-                continue
-            size = parameter.numel()
-            encoder.adam_step[(triton.cdiv(size, _NUMBERS_PER_PROGRAM),)](
-                parameter,
-                parameter.grad.contiguous(),
-                mean,
-                square,
-                self._powers,
-                size,
-                LR=self._lr,
-                BETA_1=self._betas[0],
-                BETA_2=self._betas[1],
-                EPSILON=self._epsilon,
-                NUMBERS=_NUMBERS_PER_PROGRAM,
-                num_warps=4,
-                enable_fp_fusion=True,
-            )
+
+class _Group:
+    """Tensors that are moved together, and their moments, one after another, each from the start of a program."""
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self._parameters = parameters
+        n_programs = [triton.cdiv(p.numel(), _NUMBERS_PER_PROGRAM) for p in parameters]
+        self._ends = list(accumulate(n_programs))
+        first = parameters[0]
+        self._mean, self._square = (first.new_zeros(self._ends[-1] * _NUMBERS_PER_PROGRAM) for _ in range(2))
+        # β₁ᵗ and β₂ᵗ in float64: 1 − 0.999 has few digits left in float32.
+        self._powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
+
+    def step(self, constants: dict[str, float | int | bool]) -> None:
+        """Move the tensors."""
+        # Where there is no gradient nothing is read: any address will do.
+        slopes = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
+        sizes = [0 if p.grad is None else p.numel() for p in self._parameters]
+        n_missing = _TENSORS_PER_LAUNCH - len(self._parameters)
+        tensors = [tensor for pair in zip(self._parameters, slopes, strict=True) for tensor in pair]
+        encoder.adam_step[(self._ends[-1],)](
+            *tensors,
+            *[tensors[0]] * (2 * n_missing),
+            self._mean,
+            self._square,
+            self._powers,
+            *self._ends,
+            *[self._ends[-1]] * n_missing,
+            *sizes,
+            *[0] * n_missing,
+            **constants,
+        )

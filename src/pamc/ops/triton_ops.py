@@ -29,7 +29,7 @@ from pamc.graph.pairs import PositivePairs
 from pamc.ops import torch_ops
 from pamc.ops.kernels import positives
 
-__all__ = ["positive_log_mass"]
+__all__ = ["MOST_TAU", "Layout", "Shape", "layout_of", "masses", "positive_log_mass"]
 
 # Rows of more pairs than this are cut.
 PIECE = 1024
@@ -44,7 +44,7 @@ _MOST_NODES_IN_32_BITS = 2**31 - 1
 _ALIGNMENT_BYTES = 16
 
 # Beyond, e^(−2τ), the least share of a neighbor, is nothing in float32.
-_MOST_TAU = 40.0
+MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges
     float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
     the pairs.
     """
-    if tau > _MOST_TAU:
+    if tau > MOST_TAU:
         return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
+class Layout:
     """The pairs as the kernels want them.
 
     Parameters
@@ -96,10 +96,10 @@ class _Layout:
     first_piece: Tensor
 
 
-_LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, _Layout]] = WeakKeyDictionary()
+_LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, Layout]] = WeakKeyDictionary()
 
 
-def _layout(pairs: PositivePairs, keep_self: bool = False) -> _Layout:
+def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
     """Return the layout of the pairs, made once for each."""
     known = _LAYOUTS.setdefault(pairs, {})
     if keep_self not in known:
@@ -107,7 +107,7 @@ def _layout(pairs: PositivePairs, keep_self: bool = False) -> _Layout:
     return known[keep_self]
 
 
-def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
+def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
     n_entries = pairs.indptr.diff()
     row_of_entry = torch.repeat_interleave(n_entries)
 
@@ -124,7 +124,7 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
     piece_row = torch.repeat_interleave(long_row, n_pieces)
     number = torch.arange(len(piece_row), device=piece_row.device)
     number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
-    return _Layout(
+    return Layout(
         indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
         top=top,
         weight=(pairs.log_weight - top[row_of_entry]).exp_(),
@@ -140,7 +140,7 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> _Layout:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """Sizes that the kernels are compiled for."""
 
     dims: int
@@ -149,7 +149,8 @@ class _Shape:
     accumulator: Any
 
     @classmethod
-    def of(cls, z: Tensor) -> _Shape:
+    def of(cls, z: Tensor) -> Shape:
+        """Return the sizes of rows like those of z (N, d)."""
         dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
         stride = -(-dims // alignment) * alignment
         # As wide as the padding, which is written with the row.
@@ -157,6 +158,7 @@ class _Shape:
         return cls(dims, stride, width, tl.float64 if z.dtype == torch.float64 else tl.float32)
 
     def constants(self, **further: Any) -> dict[str, Any]:
+        """Return the constants of every kernel, and further ones."""
         return {
             "DIMS": self.dims,
             "STRIDE": self.stride,
@@ -175,32 +177,45 @@ class _Shape:
         return self.constants(TAU=tau, PIECE=PIECE, COLUMNS=columns, num_warps=n_warps)
 
 
+def masses(
+    unit: Tensor, pairs: PositivePairs, layout: Layout, shape: Shape, *, tau: float, keep_self: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, of every row, the log mass, one over the mass relative to its largest γ, and Σ_j γ_ij·cosine, (N,) each.
+
+    `unit` is (N, stride), the unit rows.
+    """
+    n_rows = len(unit)
+    log_mass = unit.new_empty(n_rows, dtype=torch.float64 if unit.dtype == torch.float64 else torch.float32)
+    agreements, over_mass = torch.empty_like(log_mass), torch.empty_like(log_mass)
+    # The term γ_ii·e⁰ of the released program, relative to e^τ too.
+    weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
+    results = (weight_self, layout.top, log_mass, over_mass, agreements)
+    tiles = shape.tiles(pairs, tau=tau)
+    weights = (pairs.indptr, layout.indices, layout.weight)
+    positives.forward_rows[(n_rows,)](unit, *weights, *results, **tiles)
+    n_pieces = len(layout.piece_row)
+    if n_pieces:
+        parts = log_mass.new_empty(n_pieces, 2)
+        positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
+        positives.join_forward[(len(layout.long_row),)](
+            layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
+        )
+    return log_mass, over_mass, agreements
+
+
 class _PositiveLogMass(torch.autograd.Function):
     """As in :mod:`pamc.ops.torch_ops`; both passes read the unit rows and keep nothing per pair."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
-        layout, shape, n_rows = _layout(pairs, keep_self), _Shape.of(z), len(z)
-        log_mass = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
-        agreements, inverse, over_mass = (torch.empty_like(log_mass) for _ in range(3))
+        layout, shape, n_rows = layout_of(pairs, keep_self), Shape.of(z), len(z)
         unit = z.new_empty(n_rows, shape.stride)
+        inverse = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
         rows = max(1, _TILE // shape.width)
         positives.scale_rows[(triton.cdiv(n_rows, rows),)](
             z.contiguous(), unit, inverse, n_rows, ROWS=rows, **shape.constants()
         )
-        # The term γ_ii·e⁰ of the released program, relative to e^τ too.
-        weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
-        results = (weight_self, layout.top, log_mass, over_mass, agreements)
-        tiles = shape.tiles(pairs, tau=tau)
-        weights = (pairs.indptr, layout.indices, layout.weight)
-        positives.forward_rows[(n_rows,)](unit, *weights, *results, **tiles)
-        n_pieces = len(layout.piece_row)
-        if n_pieces:
-            parts = log_mass.new_empty(n_pieces, 2)
-            positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
-            positives.join_forward[(len(layout.long_row),)](
-                layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
-            )
+        log_mass, over_mass, agreements = masses(unit, pairs, layout, shape, tau=tau, keep_self=keep_self)
         ctx.save_for_backward(unit, inverse, over_mass)
         ctx.pairs, ctx.layout, ctx.tau, ctx.shape = pairs, layout, tau, shape
         alignment = torch.addcmul(layout.offset.to(log_mass), agreements.sum(), layout.scale.to(log_mass), value=-1)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from pamc.ops import proxy as plain
 from pamc.ops.kernels import proxy as kernels
 
-__all__ = ["proxy", "uniformity"]
+__all__ = ["potential", "proxy", "uniformity"]
 
 # One program holds a tile of clusters by clusters, and another of clusters by dimensions.
 _MOST_CLUSTERS = 64
@@ -42,6 +42,11 @@ def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     """
     if n_rows < 2:
         return z.new_zeros(())
+    return (potential(z, step=step, n_rows=n_rows).sum() / (n_rows * (n_rows - 1))).log()
+
+
+def potential(z: Tensor, *, step: int, n_rows: int) -> Tensor:
+    """Return Σ exp(−2‖u_i − u_j‖²) over i ≠ j of such rows, in parts that are to be added up."""
     z = z if z.stride(1) == 1 else z.contiguous()
     n_blocks = triton.cdiv(n_rows, _ROWS)
     parts = z.new_empty(n_blocks, n_blocks, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
@@ -49,7 +54,7 @@ def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
         kernels.potential_parts[(n_blocks, n_blocks)](
             z, parts, n_rows, step * z.stride(0), DIMS=z.shape[1], ROWS=_ROWS, num_warps=4, enable_fp_fusion=True
         )
-    return (parts.sum() / (n_rows * (n_rows - 1))).log()
+    return parts
 
 
 class _Proxy(torch.autograd.Function):

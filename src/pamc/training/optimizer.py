@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015), in one kernel per tensor on a GPU."""
+"""Adam (Kingma and Ba 2015), in one kernel for many tensors on a GPU."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def adam(parameters: Iterable[Tensor], *, lr: float) -> Optimizer:
     """Return Adam with the constants of its paper, which can be captured on a GPU."""
     learnt = list(parameters)
     on_gpu = any(p.device.type == "cuda" for p in learnt)
-    # A kernel walks through memory: what lies there in another order, or elsewhere, is torch's.
-    plain = all(p.is_contiguous() and p.device == learnt[0].device for p in learnt)
+    # A kernel walks through memory: what lies there in another order, in another type or elsewhere is torch's.
+    plain = all(p.is_contiguous() and (p.device, p.dtype) == (learnt[0].device, learnt[0].dtype) for p in learnt)
     if on_gpu and plain and resolve_backend("auto", learnt[0].device).name == "triton":
         from pamc.ops.triton_adam import KernelAdam  # imported where it is used: triton need not be installed
 

@@ -15,6 +15,7 @@ from pamc.errors import TrainingError
 from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows
+from pamc.ops.changes import with_changes
 from pamc.runtime import seeded
 from pamc.training.capture import Captured
 from pamc.training.engine import accumulate_gradient
@@ -181,14 +182,18 @@ class _Epoch:
 
     def _numbers_of(self, terms: LossTerms) -> Tensor:
         named = {"loss": terms.total, **terms.parts, **terms.monitors}
-        if terms.labels is not None:
-            named["changed"] = (terms.labels != self._previous).sum()
-            self._previous.copy_(terms.labels)
-            # A replayed epoch writes into the memory of the last one.
-            self._labels = self._previous if self._captures else terms.labels
-        self.names = tuple(named)
         kind = terms.total.dtype
-        return torch.stack([value.detach().to(kind) for value in named.values()]).double()
+        numbers = terms.numbers
+        if numbers is None:
+            numbers = torch.stack([value.detach().to(kind) for value in named.values()])
+        self.names = tuple(named)
+        if terms.labels is None:
+            return numbers.double()
+        self.names += ("changed",)
+        numbers = with_changes(numbers, terms.labels, self._previous)
+        # A replayed epoch writes into the memory of the last one.
+        self._labels = self._previous if self._captures else terms.labels
+        return numbers
 
 
 def _check(epoch: int, values: dict[str, float], model: Model | GraphModel) -> None:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _log_kernel(squared, ETA: tl.constexpr):
+def log_kernel(squared, ETA: tl.constexpr):
     """Return log(1 + d²/η)^(−(η + 1)/2), the numerator of Eq 9."""
     return tl.log(1.0 + squared / ETA) * (-(ETA + 1.0) / 2.0)
 
@@ -24,7 +24,7 @@ def _with_scores(top, total, score):
 
 
 @triton.jit
-def _add(place, value, mask, again):
+def add(place, value, mask, again):
     """Add to what this program has stored, or store its first value."""
     before = tl.load(place, mask=mask & again, other=0.0)
     tl.store(place, before + value, mask=mask)
@@ -65,7 +65,7 @@ def assign_rows(
             distance += difference * difference
         place = squared + cluster.to(tl.int64)[:, None] * n_rows + row
         tl.store(place, distance, mask=exists[:, None] & there)
-        top, total = _with_scores(top, total, tl.where(exists[:, None], _log_kernel(distance, ETA), float("-inf")))
+        top, total = _with_scores(top, total, tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
         least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
         label = tl.where(least < nearest, first + number, label)
         nearest = tl.minimum(nearest, least)
@@ -79,7 +79,7 @@ def assign_rows(
         exists = cluster < n_clusters
         known = exists[:, None] & there
         distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
-        q = tl.where(known, tl.exp(_log_kernel(distance, ETA) - log_sum), 0.0)
+        q = tl.where(known, tl.exp(log_kernel(distance, ETA) - log_sum), 0.0)
         tl.store(parts + program * n_clusters + cluster, tl.sum(q, axis=1), mask=exists)
 
 
@@ -92,7 +92,7 @@ def _log_assignments(
     exists = cluster < n_clusters
     known = exists[:, None] & (row < n_rows)
     distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
-    log_q = _log_kernel(distance, ETA) - log_sum
+    log_q = log_kernel(distance, ETA) - log_sum
     size = tl.load(frequency + cluster, mask=exists, other=1.0)
     # Where f underflows so does every q, and q² with it.
     log_size = tl.log(tl.where(size > 0, size, 1.0))
@@ -168,7 +168,7 @@ def gradient_rows(
             pull = weight[:, None] * (own - center)
             total += pull
             place = parts + (program * n_clusters + cluster) * DIMS + dims
-            _add(place, -tl.sum(pull, axis=0), inside, tile > 0)
+            add(place, -tl.sum(pull, axis=0), inside, tile > 0)
         tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=there[:, None] & inside)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()
@@ -199,7 +199,7 @@ def sum_rows(
         for cluster in range(n_clusters):
             member = label == cluster
             place = parts + (program * n_clusters + cluster) * (DIMS + 1)
-            _add(place + dims, tl.sum(tl.where(member[:, None], own, 0.0), axis=0), inside, tile > 0)
-            _add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
+            add(place + dims, tl.sum(tl.where(member[:, None], own, 0.0), axis=0), inside, tile > 0)
+            add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()

@@ -1,6 +1,6 @@
 """Device code of :mod:`pamc.ops.triton_ops`: what one program does with a row of the pairs.
 
-In all of them: `unit` (N, STRIDE) holds the unit rows, padded with zeros, and `inverse` (N,) what z was multiplied with
+In all of them: `unit` (N, STRIDE) holds the unit rows, padded, and `inverse` (N,) what z was multiplied with
 to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j. A row is a
 tensor of length 1 here, of which COLUMNS entries are read at a time, and WIDTH ≥ DIMS numbers of each, a power of two.
 Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the kernel, which float64 takes in full.
@@ -35,9 +35,8 @@ def scale_rows(
 
 
 @triton.jit
-def _own_row(
-    unit, row, there, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr, ACCUMULATOR: tl.constexpr
-):
+def own_row(unit, row, there, DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr, ACCUMULATOR: tl.constexpr):
+    """Return unit rows (1, WIDTH)."""
     dims = tl.arange(0, WIDTH)
     place = unit + row[:, None] * STRIDE + dims
     return tl.load(place, mask=there[:, None] & (dims < DIMS), other=0.0).to(ACCUMULATOR)
@@ -85,7 +84,7 @@ def _mass(
 
 
 @triton.jit
-def _gradient(
+def gradient_of_row(
     unit,
     own,
     indices,
@@ -119,7 +118,7 @@ def _gradient(
 
 
 @triton.jit
-def _row_of(indptr, PIECE: tl.constexpr):
+def row_of(indptr, PIECE: tl.constexpr):
     """Return the row of a program, whether it is not cut, and where its entries begin and end."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     begin = tl.load(indptr + row)
@@ -159,8 +158,8 @@ def forward_rows(
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per row; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _row_of(indptr, PIECE)
-    own = _own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    row, there, begin, end = row_of(indptr, PIECE)
+    own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
     _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
@@ -194,7 +193,7 @@ def forward_pieces(
 ):
     """One program per piece of a long row: its mass and agreement."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
@@ -215,11 +214,16 @@ def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_
 
 
 @triton.jit
-def _store_gradient(grad_z, row, there, total, own, inverse, DIMS: tl.constexpr, WIDTH: tl.constexpr):
-    """Store the gradient of a row of z, given that of its unit row: what lies along the row is lost."""
-    dims = tl.arange(0, WIDTH)
+def gradient_of_unit(row, there, total, own, inverse):
+    """Return the gradient (1, WIDTH) of a row of z, given that of its unit row: what lies along the row is lost."""
     across = total - tl.sum(total * own, axis=1)[:, None] * own
-    grad = across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
+    return across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
+
+
+@triton.jit
+def _store_gradient(grad_z, row, there, total, own, inverse, DIMS: tl.constexpr, WIDTH: tl.constexpr):
+    dims = tl.arange(0, WIDTH)
+    grad = gradient_of_unit(row, there, total, own, inverse)
     tl.store(grad_z + row[:, None] * DIMS + dims, grad, mask=there[:, None] & (dims < DIMS))
 
 
@@ -242,10 +246,10 @@ def backward_rows(
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per row: its row of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, end = _row_of(indptr, PIECE)
-    own = _own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    row, there, begin, end = row_of(indptr, PIECE)
+    own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row, mask=there, other=0.0)
-    total = _gradient(
+    total = gradient_of_row(
         unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
     )
     _store_gradient(grad_z, row, there, total, own, inverse, DIMS, WIDTH)
@@ -272,9 +276,9 @@ def backward_pieces(
 ):
     """One program per piece of a long row: its part of that row of the gradient."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row)
-    total = _gradient(
+    total = gradient_of_row(
         unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
     )
     tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
@@ -300,5 +304,5 @@ def join_backward(
     total = tl.zeros([1, WIDTH], ACCUMULATOR)
     for piece in range(begin, end):
         total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = _own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     _store_gradient(grad_z, row, row >= 0, total, own, inverse, DIMS, WIDTH)

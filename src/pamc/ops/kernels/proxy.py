@@ -5,10 +5,9 @@ import triton.language as tl
 
 
 @triton.jit
-def contrast_clusters(
+def contrast(
     meta_nodes,
-    mass,
-    value,
+    present,
     gradient,
     n_clusters,
     TAU: tl.constexpr,
@@ -17,17 +16,16 @@ def contrast_clusters(
     WIDTH: tl.constexpr,
     CLUSTERS: tl.constexpr,
 ):
-    """One program: Eq 2 or Eq 6 of the meta-nodes (C, DIMS), and its gradient."""
+    """Return Eq 2 or Eq 6 of the meta-nodes (C, DIMS) that are present (CLUSTERS,), and store its gradient."""
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
     kind = meta_nodes.dtype.element_ty
-    present = exists & (tl.load(mass + cluster, mask=exists, other=0.0) > 0)
 
     squared = tl.zeros([CLUSTERS], kind)
     for dim in range(DIMS):
         column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0)
         squared += column * column
-    inverse = _over_root(squared)
+    inverse = over_root(squared)
     cosine = tl.zeros([CLUSTERS, CLUSTERS], kind)
     for dim in range(DIMS):
         column = tl.load(meta_nodes + cluster * DIMS + dim, mask=exists, other=0.0) * inverse
@@ -53,7 +51,6 @@ def contrast_clusters(
         total = tl.sum(tl.sum(share, axis=1), axis=0)
         result = tl.where(some, top + tl.log(tl.where(some, total, 1.0)), 0.0)
         share = share / tl.where(some, total, 1.0)
-    tl.store(value, result)
 
     # A cosine stands twice in the square: for a and b, and for b and a.
     share = TAU * (share + tl.trans(share))
@@ -72,6 +69,27 @@ def contrast_clusters(
         (slope - along[:, None] * own) * inverse[:, None],
         mask=inside,
     )
+    return result
+
+
+@triton.jit
+def contrast_clusters(
+    meta_nodes,
+    mass,
+    value,
+    gradient,
+    n_clusters,
+    TAU: tl.constexpr,
+    EQ6: tl.constexpr,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+):
+    """One program: Eq 2 or Eq 6 of the meta-nodes (C, DIMS), and its gradient."""
+    cluster = tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    present = exists & (tl.load(mass + cluster, mask=exists, other=0.0) > 0)
+    tl.store(value, contrast(meta_nodes, present, gradient, n_clusters, TAU, EQ6, DIMS, WIDTH, CLUSTERS))
 
 
 @triton.jit
@@ -90,13 +108,13 @@ def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constex
         cosine += own[:, None] * its[None, :]
         length += own * own
         other_length += its * its
-    cosine = cosine * _over_root(length)[:, None] * _over_root(other_length)[None, :]
+    cosine = cosine * over_root(length)[:, None] * over_root(other_length)[None, :]
     pair = (row < n_rows)[:, None] & (other < n_rows)[None, :] & (row[:, None] != other[None, :])
     total = tl.sum(tl.sum(tl.where(pair, tl.exp(4.0 * cosine - 4.0), 0.0), axis=1), axis=0)
     tl.store(parts + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), total)
 
 
 @triton.jit
-def _over_root(squared):
+def over_root(squared):
     """Return 1/√x, 0 for 0."""
     return tl.where(squared == 0, 0.0, 1.0 / tl.sqrt(tl.where(squared == 0, 1.0, squared)))

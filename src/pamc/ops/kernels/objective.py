@@ -1,0 +1,357 @@
+"""Device code of :mod:`pamc.ops.triton_objective`: Eq 12 from z to its gradient.
+
+In all of them: `z` (N, DIMS) has rows that lie `z_stride` numbers apart, `centers` (C, DIMS) whole ones. A tile is
+(CLUSTERS, ROWS): a thread holds all clusters of its rows, walks through their dimensions, and makes distances anew
+where they are needed again, which takes less time than to fetch them. A program takes n_tiles tiles, one after another,
+and leaves sums over its rows: `parts` (P, …), one row for each program. Sums are taken in the type ACCUMULATOR.
+"""
+
+import triton
+import triton.language as tl
+
+from pamc.ops.kernels.clustering import add, log_kernel
+from pamc.ops.kernels.positives import gradient_of_row, gradient_of_unit, own_row, row_of
+from pamc.ops.kernels.proxy import contrast, over_root
+
+
+@triton.jit
+def _distances(
+    z,
+    centers,
+    row,
+    there,
+    cluster,
+    exists,
+    stride,
+    DIMS: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared lengths (ROWS,) of the rows."""
+    distance = tl.zeros([CLUSTERS, ROWS], ACCUMULATOR)
+    length = tl.zeros([ROWS], ACCUMULATOR)
+    for dim in range(DIMS):
+        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
+        center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
+        difference = own[None, :] - center[:, None]
+        distance += difference * difference
+        length += own * own
+    return distance, length
+
+
+@triton.jit
+def _log_softmax(score):
+    """Return score − log Σ e^score over the clusters (CLUSTERS, ROWS)."""
+    top = tl.max(score, axis=0)
+    total = tl.sum(tl.exp(score - top[None, :]), axis=0)
+    return score - (top + tl.log(total))[None, :]
+
+
+@triton.jit
+def assign_rows(
+    z,
+    centers,
+    known,
+    labels,
+    members,
+    unit,
+    inverse,
+    parts,
+    n_rows,
+    n_clusters,
+    n_tiles,
+    z_stride,
+    ETA: tl.constexpr,
+    KNOWN: tl.constexpr,
+    DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """Find labels, unit rows, sums for every cluster, and, where some labels are known, what rows are members of.
+
+    A row of `parts` holds, one after another, Σ_i q (C), the number of members (C), and their sum (C, DIMS).
+    """
+    program = tl.program_id(0).to(tl.int64)
+    stride = tl.zeros([], tl.int64) + z_stride
+    cluster = tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    place = parts + program * (n_clusters * (DIMS + 2))
+    for tile in range(n_tiles):
+        row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
+        there = row < n_rows
+        distance, length = _distances(
+            z, centers, row, there, cluster, exists, stride, DIMS, CLUSTERS, ROWS, ACCUMULATOR
+        )
+        log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
+        q = tl.where(there[None, :], tl.exp(log_q), 0.0)
+        add(place + cluster, tl.sum(q, axis=1), exists, tile > 0)
+
+        least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
+        # A row that is no number is near nothing, and gets a label that exists all the same.
+        label = tl.where(least < float("inf"), number, 0).to(tl.int64)
+        tl.store(labels + row, label, mask=there)
+        if KNOWN:
+            given = tl.load(known + row, mask=there, other=-1)
+            label = tl.where(given >= 0, given, label)
+            tl.store(members + row, label, mask=there)
+        member = (label[None, :] == cluster[:, None]) & there[None, :]
+        add(place + n_clusters + cluster, tl.sum(member.to(ACCUMULATOR), axis=1), exists, tile > 0)
+
+        scale = over_root(length)
+        tl.store(inverse + row, scale, mask=there)
+        for dim in range(DIMS):
+            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
+            tl.store(unit + row * STRIDE + dim, own * scale, mask=there)
+            total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
+            add(place + 2 * n_clusters + cluster * DIMS + dim, total, exists, tile > 0)
+        # The next tile adds to what other threads of the program stored.
+        tl.debug_barrier()
+
+
+@triton.jit
+def sharpen_rows(
+    z,
+    centers,
+    frequency,
+    log_mass,
+    agreements,
+    slope,
+    parts,
+    n_rows,
+    n_clusters,
+    n_tiles,
+    z_stride,
+    ETA: tl.constexpr,
+    DIMS: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """Sharpen the assignment; `slope` (N, DIMS) is the gradient of Eq 11 by z.
+
+    A row of `parts` holds, one after another, the gradient of the centers (C, DIMS), Eq 11, the sum of the log masses
+    that are finite, and the sum of the agreements.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    stride = tl.zeros([], tl.int64) + z_stride
+    cluster = tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    size = tl.load(frequency + cluster, mask=exists, other=1.0)
+    # Where f underflows so does every q, and q² with it.
+    log_size = tl.log(tl.where(size > 0, size, 1.0))
+    place = parts + program * (n_clusters * DIMS + 3)
+    for tile in range(n_tiles):
+        row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
+        there = row < n_rows
+        distance, _ = _distances(z, centers, row, there, cluster, exists, stride, DIMS, CLUSTERS, ROWS, ACCUMULATOR)
+        known = exists[:, None] & there[None, :]
+        log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
+        log_p = _log_softmax(tl.where(exists[:, None], 2.0 * log_q - log_size[:, None], float("-inf")))
+        p, q = tl.exp(log_p), tl.exp(log_q)
+        divergence = tl.sum(p * (tl.where(known, log_p, 0.0) - tl.where(known, log_q, 0.0)), axis=0)
+        weight = tl.where(known, (p - q) * (ETA + 1.0) / (ETA + distance), 0.0)
+        for dim in range(DIMS):
+            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
+            center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
+            pull = weight * (own[None, :] - center[:, None])
+            tl.store(slope + row * DIMS + dim, tl.sum(pull, axis=0), mask=there)
+            add(place + cluster * DIMS + dim, -tl.sum(pull, axis=1), exists, tile > 0)
+
+        mass = tl.load(log_mass + row, mask=there, other=0.0)
+        mass = tl.where(mass == float("-inf"), 0.0, mass)
+        agreement = tl.load(agreements + row, mask=there, other=0.0)
+        values = place + n_clusters * DIMS
+        add(values, tl.sum(divergence, axis=0), tile >= 0, tile > 0)
+        add(values + 1, tl.sum(mass, axis=0), tile >= 0, tile > 0)
+        add(values + 2, tl.sum(agreement, axis=0), tile >= 0, tile > 0)
+        # The next tile adds to what other threads of the program stored.
+        tl.debug_barrier()
+
+
+@triton.jit
+def finish(
+    centers,
+    assigned,
+    sharpened,
+    potential,
+    offset,
+    scale,
+    total,
+    numbers,
+    node_gradient,
+    center_gradient,
+    n_rows,
+    n_clusters,
+    n_potential,
+    n_watched,
+    TAU: tl.constexpr,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    MEAN: tl.constexpr,
+    EQ6: tl.constexpr,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CLUSTERS: tl.constexpr,
+    POTENTIAL: tl.constexpr,
+):
+    """One program: all numbers from the sums `assigned` and `sharpened`, whose rows were added up.
+
+    `node_gradient` (C, DIMS) is the gradient of the proxy by a row of each cluster, `center_gradient` (C, DIMS) that of
+    the whole by the centers.
+    """
+    kind = numbers.dtype.element_ty
+    n = tl.zeros([], kind) + n_rows
+    share = tl.full([], 1.0, kind)
+    if MEAN:
+        share = 1.0 / n
+    cluster = tl.arange(0, CLUSTERS)
+    exists = cluster < n_clusters
+    mass = tl.load(assigned + n_clusters + cluster, mask=exists, other=0.0)
+    present = exists & (mass > 0)
+    # The proxy knows directions alone: sums do as well as Eq 8's means over all rows.
+    sums = assigned + 2 * n_clusters
+    proxy = contrast(sums, present, node_gradient, n_clusters, TAU, EQ6, DIMS, WIDTH, CLUSTERS)
+
+    squared = tl.zeros([CLUSTERS], kind)
+    for dim in range(DIMS):
+        mean = tl.load(sums + cluster * DIMS + dim, mask=exists, other=0.0) / tl.where(present, mass, 1.0)
+        difference = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0) - mean
+        squared += difference * difference
+    n_nonempty = tl.sum(present.to(kind), axis=0)
+    distance = tl.sum(tl.where(present, tl.sqrt(squared), 0.0), axis=0) / n_nonempty
+
+    block = tl.arange(0, POTENTIAL)
+    together = tl.sum(tl.load(potential + block, mask=block < n_potential, other=0.0), axis=0)
+    watched = tl.zeros([], kind) + n_watched
+    n_pairs = watched * (watched - 1.0)
+    some = n_pairs > 0
+    uniformity = tl.where(some, tl.log(tl.where(some, together, 1.0) / tl.where(some, n_pairs, 1.0)), 0.0)
+
+    values = sharpened + n_clusters * DIMS
+    kl = tl.load(values) * share
+    positive = -tl.load(values + 1) / n
+    alignment = tl.load(offset) - tl.load(scale) * tl.load(values + 2)
+    result = ALPHA * (positive + proxy) + BETA * kl
+    tl.store(total, result)
+    tl.store(numbers, result)
+    tl.store(numbers + 1, positive)
+    tl.store(numbers + 2, proxy)
+    tl.store(numbers + 3, kl)
+    tl.store(numbers + 4, alignment)
+    tl.store(numbers + 5, uniformity)
+    tl.store(numbers + 6, distance)
+    tl.store(numbers + 7, n_nonempty)
+
+    for dim in range(DIMS):
+        slope = tl.load(sharpened + cluster * DIMS + dim, mask=exists, other=0.0)
+        tl.store(center_gradient + cluster * DIMS + dim, BETA * share * slope, mask=exists)
+
+
+@triton.jit
+def _store_whole(
+    grad_z,
+    row,
+    there,
+    across,
+    slope,
+    members,
+    node_gradient,
+    grad,
+    n_rows,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    MEAN: tl.constexpr,
+    DIMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Store a row of the gradient of Eq 12: α times what the positives and the proxy say, and β times Eq 11's."""
+    kind = across.dtype
+    n = tl.zeros([], kind) + n_rows
+    share = tl.full([], 1.0, kind)
+    if MEAN:
+        share = 1.0 / n
+    dims = tl.arange(0, WIDTH)
+    inside = there[:, None] & (dims < DIMS)[None, :]
+    place = row[:, None] * DIMS + dims[None, :]
+    member = tl.load(members + row, mask=there, other=0)
+    of_proxy = tl.load(node_gradient + member[:, None] * DIMS + dims[None, :], mask=inside, other=0.0)
+    of_kl = tl.load(slope + place, mask=inside, other=0.0)
+    whole = ALPHA * (of_proxy - across / n) + BETA * share * of_kl
+    tl.store(grad_z + place, tl.load(grad).to(kind) * whole, mask=inside)
+
+
+@triton.jit
+def backward_rows(
+    unit,
+    indptr,
+    indices,
+    weight,
+    weight_t,
+    over_mass,
+    inverse,
+    slope,
+    members,
+    node_gradient,
+    grad,
+    grad_z,
+    n_rows,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    MEAN: tl.constexpr,
+    TAU: tl.constexpr,
+    PIECE: tl.constexpr,
+    DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per row: its row of the gradient of Eq 12; rows that are cut are left to the next kernels."""
+    row, there, begin, end = row_of(indptr, PIECE)
+    own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own_pull = tl.load(over_mass + row, mask=there, other=0.0)
+    total = gradient_of_row(
+        unit, own, indices, weight, weight_t, over_mass, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
+    )
+    across = gradient_of_unit(row, there, total, own, inverse)
+    _store_whole(
+        grad_z, row, there, across, slope, members, node_gradient, grad, n_rows, ALPHA, BETA, MEAN, DIMS, WIDTH
+    )
+
+
+@triton.jit
+def join_backward(
+    unit,
+    long_row,
+    first_piece,
+    parts,
+    inverse,
+    slope,
+    members,
+    node_gradient,
+    grad,
+    grad_z,
+    n_rows,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    MEAN: tl.constexpr,
+    DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """One program per long row: the sum of its pieces, in their order, and with it its row of the gradient."""
+    number = tl.program_id(0) + tl.arange(0, 1)
+    row = tl.load(long_row + number)
+    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
+    total = tl.zeros([1, WIDTH], ACCUMULATOR)
+    for piece in range(begin, end):
+        total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
+    own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    across = gradient_of_unit(row, row >= 0, total, own, inverse)
+    _store_whole(
+        grad_z, row, row >= 0, across, slope, members, node_gradient, grad, n_rows, ALPHA, BETA, MEAN, DIMS, WIDTH
+    )

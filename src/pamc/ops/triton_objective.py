@@ -1,0 +1,206 @@
+"""Eq 12 from z to its gradient in eight kernels, where its parts, one by one, take dozens.
+
+Rows are passed over four times: to assign them, to add up their positives, to sharpen their assignment, and, in the
+backward pass, once more over their positives, where all parts of a row's gradient come together and are written once.
+Between them a kernel adds up what programs left, and one program makes all scalars. No atomics, and the same bits in
+every run; how the rows are shared out depends on the shapes alone. Nothing is kept per pair, nor per row and cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pamc.graph.pairs import PositivePairs
+from pamc.ops.kernels import objective as kernels
+from pamc.ops.kernels import positives
+from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
+from pamc.ops.triton_ops import MOST_TAU, Shape, layout_of, masses
+from pamc.ops.triton_proxy import potential
+from pamc.ops.triton_sums import sum_parts
+
+__all__ = ["objective"]
+
+# One program holds a tile of clusters by clusters, and another of clusters by dimensions.
+_MOST_CLUSTERS = 64
+_MOST_DIMS = 128
+
+# Numbers of a tile of clusters by rows for one warp, and rows of it.
+_TILE = 512
+_LEAST_ROWS, _MOST_ROWS = 16, 128
+
+# Programs that each keep sums of their own over rows: enough to keep a GPU busy, few enough to be added up.
+_MOST_PARTS = 4096
+
+
+def objective(
+    z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings, *, known_labels: Tensor | None = None
+) -> ObjectiveValues | None:
+    """Return Eq 12 with hard labels, or None where its parts have to be taken one by one.
+
+    That is for more than 64 clusters or 128 dimensions, a τ above 40, rows in half precision, and what has to be
+    converted. The target p and the labels are constants. O(E·d + N·C·d) time, O(N·d) memory beside the pairs.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding.
+    centers
+        (C, d) centers μ.
+    pairs
+        Positive pairs γ over the N rows.
+    known_labels
+        (N,) int64, the cluster of each row whose cluster is known, −1 elsewhere: they take the place of the labels in
+        the meta-nodes.
+    """
+    if not _fits(z, centers, pairs, settings):
+        return None
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        total, numbers, labels = _Objective.apply(z, centers, pairs, settings, known_labels)  # type: ignore[no-untyped-call]
+    return ObjectiveValues(total, numbers, labels)
+
+
+def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings) -> bool:
+    small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and settings.tau <= MOST_TAU
+    plain = z.dtype in (torch.float32, torch.float64) and z.dtype == centers.dtype == pairs.log_weight.dtype
+    whole = 0 not in z.shape and pairs.n_nodes == len(z) and pairs.indices.device == z.device == centers.device
+    return small and plain and whole
+
+
+@dataclass(frozen=True)
+class _Share:
+    """How rows are shared out to programs, and what the kernels are compiled for."""
+
+    n_programs: int
+    n_tiles: int
+    constants: dict[str, Any]
+
+    @classmethod
+    def of(cls, z: Tensor, n_clusters: int, *, eta: float) -> _Share:
+        """Return shares so that sums of each program for each cluster take no more memory than z."""
+        clusters = triton.next_power_of_2(n_clusters)
+        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
+        n_parts = max(1, min(_MOST_PARTS, len(z) // n_clusters))
+        n_tiles = triton.cdiv(triton.cdiv(len(z), rows), n_parts)
+        constants = {
+            "ETA": eta,
+            "DIMS": z.shape[1],
+            "CLUSTERS": clusters,
+            "ROWS": rows,
+            "ACCUMULATOR": tl.float64 if z.dtype == torch.float64 else tl.float32,
+            "num_warps": 1,
+            "enable_fp_fusion": True,
+        }
+        return cls(triton.cdiv(len(z), rows * n_tiles), n_tiles, constants)
+
+
+class _Objective(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        centers: Tensor,
+        pairs: PositivePairs,
+        settings: ObjectiveSettings,
+        known_labels: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        z, centers = z if z.stride(1) == 1 else z.contiguous(), centers.contiguous()
+        (n_rows, n_dims), n_clusters = z.shape, len(centers)
+        keep_self = settings.self_edges == "keep"
+        layout, shape = layout_of(pairs, keep_self), Shape.of(z)
+        share = _Share.of(z, n_clusters, eta=settings.eta)
+        sizes = (n_rows, n_clusters, share.n_tiles, z.stride(0))
+
+        labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
+        members = labels if known_labels is None else torch.empty_like(labels)
+        known = labels if known_labels is None else known_labels.contiguous()
+        unit, inverse = z.new_empty(n_rows, shape.stride), z.new_empty(n_rows)
+        parts = z.new_empty(share.n_programs, n_clusters * (n_dims + 2))
+        kernels.assign_rows[(share.n_programs,)](
+            z,
+            centers,
+            known,
+            labels,
+            members,
+            unit,
+            inverse,
+            parts,
+            *sizes,
+            KNOWN=known_labels is not None,
+            STRIDE=shape.stride,
+            **share.constants,
+        )
+        assigned = sum_parts(parts)
+        log_mass, over_mass, agreements = masses(unit, pairs, layout, shape, tau=settings.tau, keep_self=keep_self)
+        slope = z.new_empty(n_rows, n_dims)
+        parts = z.new_empty(share.n_programs, n_clusters * n_dims + 3)
+        kernels.sharpen_rows[(share.n_programs,)](
+            z, centers, assigned, log_mass, agreements, slope, parts, *sizes, **share.constants
+        )
+        sharpened = sum_parts(parts)
+        watched = potential(z, step=settings.step, n_rows=settings.n_rows)
+
+        total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
+        node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
+        ctx.weights = {"ALPHA": settings.alpha, "BETA": settings.beta, "MEAN": settings.kl_reduction == "mean"}
+        kernels.finish[(1,)](
+            centers,
+            assigned,
+            sharpened,
+            watched,
+            layout.offset,
+            layout.scale,
+            total,
+            numbers,
+            node_gradient,
+            center_gradient,
+            n_rows,
+            n_clusters,
+            watched.numel(),
+            settings.n_rows,
+            TAU=settings.tau,
+            EQ6=settings.proxy == "eq6",
+            DIMS=n_dims,
+            WIDTH=triton.next_power_of_2(n_dims),
+            CLUSTERS=share.constants["CLUSTERS"],
+            POTENTIAL=triton.next_power_of_2(watched.numel()),
+            num_warps=4,
+            enable_fp_fusion=True,
+            **ctx.weights,
+        )
+        ctx.save_for_backward(unit, inverse, over_mass, slope, members, node_gradient, center_gradient)
+        ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
+        ctx.mark_non_differentiable(numbers, labels)
+        return total, numbers, labels
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        unit, inverse, over_mass, slope, members, node_gradient, center_gradient = ctx.saved_tensors
+        shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
+        grad_z = torch.empty_like(slope)
+        tiles = shape.tiles(ctx.pairs, tau=ctx.tau, backward=True)
+        weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
+        together = (inverse, slope, members, node_gradient, grad, grad_z, n_rows)
+        kernels.backward_rows[(n_rows,)](unit, *weights, *together, **ctx.weights, **tiles)
+        n_pieces = len(layout.piece_row)
+        if n_pieces:
+            parts = over_mass.new_empty(n_pieces, shape.width)
+            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
+            kernels.join_backward[(len(layout.long_row),)](
+                unit,
+                layout.long_row,
+                layout.first_piece,
+                parts,
+                *together,
+                num_warps=1,
+                **ctx.weights,
+                **shape.constants(),
+            )
+        return grad_z, center_gradient * grad, None, None, None
