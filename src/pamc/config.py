@@ -78,7 +78,8 @@ class MethodConfig:
     n_init
         K-means starts.
     precision
-        "float32", "float64", or "auto": float32, whose products a GPU takes on its tensor cores, in TF32.
+        "float32", "float64", "auto": float32, whose products a GPU takes on its tensor cores, in TF32; or, on a GPU,
+        "bfloat16": rows and what stands between the encoder's layers in that type, all else in float32.
     """
 
     n_clusters: int = 8
@@ -259,7 +260,8 @@ class FitConfig(GraphConfig, AssigningConfig):
     chunk_size
         Rows encoded at a time; None for all at once. The gradient is the same.
     precision
-        "float32", "float64", or "auto": float32, whose products a GPU takes on its tensor cores, in TF32.
+        "float32", "float64", "auto": float32, whose products a GPU takes on its tensor cores, in TF32; or, on a GPU,
+        "bfloat16": rows and what stands between the encoder's layers in that type, all else in float32.
     """
 
     n_clusters: int = 8

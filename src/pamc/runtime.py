@@ -22,15 +22,24 @@ __all__ = [
     "cpu_name",
     "environment",
     "generator",
+    "on_tensor_cores",
     "resolve_device",
     "resolve_dtype",
+    "resolve_row_dtype",
     "seed_for",
     "seed_of",
     "seeded",
 ]
 
-# "auto" is float32, whose products a GPU takes on its tensor cores, in TF32.
-PRECISIONS = {"auto": torch.float32, "float32": torch.float32, "float64": torch.float64}
+# "auto" is float32, whose products a GPU takes on its tensor cores, in TF32. With "bfloat16" the rows and what stands
+# between the encoder's layers are in that type; weights, embedding and loss are float32.
+PRECISIONS = {
+    "auto": torch.float32,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.float32,
+}
+_ON_TENSOR_CORES = ("auto", "bfloat16")
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -72,6 +81,26 @@ def resolve_dtype(precision: str) -> torch.dtype:
     if precision not in PRECISIONS:
         raise UnknownNameError("precision", precision, PRECISIONS)
     return PRECISIONS[precision]
+
+
+def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of the rows that an encoder is given.
+
+    Examples
+    --------
+    >>> resolve_row_dtype("auto", torch.device("cpu"))
+    torch.float32
+    """
+    if precision != "bfloat16":
+        return resolve_dtype(precision)
+    if device.type == "cpu":
+        raise ConfigError("precision 'bfloat16' needs a CUDA GPU; on a CPU 'auto' and 'float32' are faster")
+    return torch.bfloat16
+
+
+def on_tensor_cores(precision: str) -> bool:
+    """Return whether a GPU may take float32 products on its tensor cores."""
+    return precision in _ON_TENSOR_CORES
 
 
 def seed_of(random_state: Any) -> int:

@@ -98,6 +98,31 @@ def test_rows_in_bfloat16_are_summed_in_float32():
     torch.testing.assert_close(half_gradient, full_gradient.bfloat16())
 
 
+@pytest.mark.parametrize("self_edges", ["drop", "keep"])
+@pytest.mark.parametrize("piece", [3, 1024])
+def test_even_pairs_need_no_weights(piece, self_edges, monkeypatch):
+    monkeypatch.setattr(triton_ops, "PIECE", piece)
+    indptr = torch.tensor([0, 5, 7, 9, 11, 13, 14, 14])
+    indices = torch.tensor([1, 2, 3, 4, 5, 0, 2, 0, 1, 0, 4, 0, 3, 0], dtype=torch.int32)
+    even = PositivePairs.even(indptr.to(DEVICE), indices.to(DEVICE), dtype=torch.float64)
+    z = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
+    found = []
+    fused = triton_ops.positive_log_mass
+    for pairs, function in ((even, fused), (even.spelled_out(), fused), (even, by_torch)):
+        own = z.clone().requires_grad_()
+        log_mass, alignment = function(own, pairs, tau=0.7, self_edges=self_edges)
+        kept = log_mass[log_mass.isfinite()]
+        found.append((kept.detach(), alignment, torch.autograd.grad(kept.sum(), own)[0]))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+    assert triton_ops.layout_of(even).weight.numel() == 1
+
+
+def by_torch(z, pairs, **options):
+    return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, **options)
+
+
 def test_a_zero_row_has_cosine_and_gradient_zero():
     case = awkward_case(41, 10)
     own = case.z.to(DEVICE).requires_grad_()

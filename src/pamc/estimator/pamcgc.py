@@ -72,7 +72,7 @@ class PamCGC(RowClusterer):
         Stop when the share of labels that changed in an epoch is at most this; 0 runs all epochs.
     chunk_size : int, default=None
         Rows encoded at a time; None for all at once. The gradient is the same.
-    precision : {"auto", "float32", "float64"}, default="auto"
+    precision : {"auto", "float32", "float64", "bfloat16"}, default="auto"
         Number type of the model and of all results; "auto" is float32, whose products a GPU takes on its tensor cores.
     random_state : int, RandomState instance or None, default=None
         Source of all randomness.

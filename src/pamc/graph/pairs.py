@@ -28,13 +28,16 @@ class PositivePairs:
     indptr
         (N + 1,) int64, where each row's entries begin.
     indices
-        (E,) int64, the column j of each entry, ascending inside a row.
+        (E,) int64, the column j of each entry, ascending inside a row; int32 may do for :meth:`even` pairs.
     log_weight
         (E,) log γ_ij for the entry (i, j).
     log_weight_t
         (E,) log γ_ji for the entry (i, j).
     log_self_weight
         (N,) log γ_ii, −∞ where a node has no self-edge.
+    log_row_weight
+        (N,) for :meth:`even` pairs, log of the one weight that all entries of a row have; their `log_weight` and
+        `log_weight_t` are zeros that take no memory.
     """
 
     indptr: Tensor
@@ -42,6 +45,7 @@ class PositivePairs:
     log_weight: Tensor
     log_weight_t: Tensor
     log_self_weight: Tensor
+    log_row_weight: Tensor | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -60,12 +64,44 @@ class PositivePairs:
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PositivePairs:
         """Return the pairs on a device, with weights of a floating-point type."""
-        weights = (self.log_weight, self.log_weight_t, self.log_self_weight)
+        row = self.log_row_weight
         return PositivePairs(
             self.indptr.to(device=device),
             self.indices.to(device=device),
-            *(weight.to(device=device, dtype=dtype) for weight in weights),
+            self.log_weight.to(device=device, dtype=dtype),
+            self.log_weight_t.to(device=device, dtype=dtype),
+            self.log_self_weight.to(device=device, dtype=dtype),
+            None if row is None else row.to(device=device, dtype=dtype),
         )
+
+    def spelled_out(self) -> PositivePairs:
+        """Return the same pairs with a weight for every entry: themselves, where they have one."""
+        row = self.log_row_weight
+        if row is None:
+            return self
+        indices = self.indices.long()
+        return PositivePairs(self.indptr, indices, row[self.rows], row[indices], self.log_self_weight)
+
+    @classmethod
+    def even(cls, indptr: Tensor, indices: Tensor, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
+        """Return γ of one hop over an unweighted graph: 1/(n_i + 1) for each of the n_i neighbors of row i, and itself.
+
+        Nothing is stored per pair but its column: 4 bytes each, with 32-bit indices, instead of 16.
+
+        Parameters
+        ----------
+        indptr, indices
+            A symmetric CSR pattern without a diagonal; the indices may have 32 bits.
+
+        Examples
+        --------
+        >>> pairs = PositivePairs.even(torch.tensor([0, 1, 3, 4]), torch.tensor([1, 0, 2, 1], dtype=torch.int32))
+        >>> pairs.spelled_out().log_weight.exp()
+        tensor([0.5000, 0.3333, 0.3333, 0.5000])
+        """
+        row = -(indptr.diff() + 1).to(dtype).log()
+        nothing = row.new_zeros(1).expand(len(indices))
+        return cls(indptr, indices, nothing, nothing, row, row)
 
     @classmethod
     def from_matrix(cls, gamma: sp.csr_matrix, *, dtype: torch.dtype = torch.float32) -> PositivePairs:

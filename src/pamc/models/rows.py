@@ -52,9 +52,9 @@ class SparseRows:
 class FeatureRows:
     """The features of all rows, handed out in blocks on the device.
 
-    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor of the device); a block travels
-    when it is asked for. Of several chunks the next one is read while one is worked on. All rows in one chunk are kept,
-    so that they travel once.
+    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor of the device); a block
+    travels when it is asked for. Of several chunks the next one is read while one is worked on. All rows in one chunk
+    are kept, so that they travel once.
 
     Parameters
     ----------

@@ -91,6 +91,7 @@ def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_ed
     >>> positive_log_mass(torch.eye(2), pairs, tau=1.0, self_edges="drop")
     (tensor([0., -inf]), tensor(2.))
     """
+    pairs = pairs.spelled_out()
     result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(unit, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
 

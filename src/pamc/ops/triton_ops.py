@@ -71,8 +71,10 @@ class Layout:
         (E,) columns, in 32 bits where they fit.
     top
         (N,) log of the largest γ of a row, 0 where it has none.
+    even
+        Whether all entries of a row weigh the same: their weights are then not read.
     weight, weight_t
-        (E,) γ_ij over the largest γ of row i, γ_ji over that of row j.
+        (E,) γ_ij over the largest γ of row i, γ_ji over that of row j; (1,) where they are not read.
     weight_self
         (N,) γ_ii likewise, 0 where it does not count.
     offset, scale
@@ -83,6 +85,7 @@ class Layout:
         (R,), (R + 1,) the long rows, and where the pieces of each begin.
     """
 
+    even: bool
     indices: Tensor
     top: Tensor
     weight: Tensor
@@ -109,14 +112,9 @@ def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
 
 def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
     n_entries = pairs.indptr.diff()
-    row_of_entry = torch.repeat_interleave(n_entries)
-
-    top = torch.full_like(pairs.log_self_weight, -math.inf)
-    top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
-    top = torch.maximum(top, pairs.log_self_weight) if keep_self else top
-    top = torch.where(top == -math.inf, 0.0, top)
+    even = pairs.log_row_weight is not None
+    top, weight, weight_t, weight_sum = _even_weights(pairs) if even else _weights(pairs, keep_self)
     weight_self = (pairs.log_self_weight - top).exp() if keep_self else torch.zeros_like(top)
-    weight_sum = pairs.log_weight.exp().sum()
 
     (long_row,) = torch.nonzero(n_entries > PIECE, as_tuple=True)
     n_pieces = -(-n_entries[long_row] // PIECE)
@@ -125,10 +123,11 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
     number = torch.arange(len(piece_row), device=piece_row.device)
     number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
     return Layout(
+        even=even,
         indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
         top=top,
-        weight=(pairs.log_weight - top[row_of_entry]).exp_(),
-        weight_t=(pairs.log_weight_t - top[pairs.indices]).exp_(),
+        weight=weight,
+        weight_t=weight_t,
         weight_self=weight_self,
         offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
         scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
@@ -137,6 +136,24 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
         long_row=long_row,
         first_piece=first_piece,
     )
+
+
+def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return `top`, `weight` and `weight_t` of the layout, and Σγ_ij."""
+    row_of_entry = torch.repeat_interleave(pairs.indptr.diff())
+    top = torch.full_like(pairs.log_self_weight, -math.inf)
+    top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
+    top = torch.maximum(top, pairs.log_self_weight) if keep_self else top
+    top = torch.where(top == -math.inf, 0.0, top)
+    weight = (pairs.log_weight - top[row_of_entry]).exp_()
+    return top, weight, (pairs.log_weight_t - top[pairs.indices]).exp_(), pairs.log_weight.exp().sum()
+
+
+def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the same of even pairs: the one weight of a row is its largest, and nothing is stored per pair."""
+    top: Tensor = pairs.log_row_weight  # type: ignore[assignment]
+    one = top.new_ones(1)
+    return top, one, one, (top.exp() * pairs.indptr.diff()).sum()
 
 
 @dataclass(frozen=True)
@@ -174,7 +191,8 @@ class Shape:
         mean = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
         columns = max(_LEAST_COLUMNS, min(mean, tile // self.width))
         n_warps = min(8, max(1, columns * self.width // _TILE))
-        return self.constants(TAU=tau, PIECE=PIECE, COLUMNS=columns, num_warps=n_warps)
+        even = pairs.log_row_weight is not None
+        return self.constants(TAU=tau, PIECE=PIECE, EVEN=even, COLUMNS=columns, num_warps=n_warps)
 
 
 def masses(

@@ -15,7 +15,7 @@ from pamc.errors import ConfigError, ModelFileError
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.results.model_file import read_model, write_model
-from pamc.runtime import generator, resolve_dtype
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.fit import Fit
 
 __all__ = ["SavedFit", "load_fit", "save_fit"]
@@ -104,7 +104,7 @@ def _weights(fit: Fit) -> dict[str, Tensor]:
 def _restored(
     path: Path, sizes: Any, encoder: nn.Module | None, weights: dict[str, Tensor], precision: str
 ) -> nn.Module:
-    dtype, cores = resolve_dtype(precision), precision == "auto"
+    dtype, cores = resolve_dtype(precision), on_tensor_cores(precision)
     if sizes is not None:
         network: nn.Module = MLP(sizes, generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores)
     elif encoder is not None:

@@ -27,7 +27,7 @@ from pamc.models.base import Model
 from pamc.models.method import METHODS, AnyModel, BuildInput, Method
 from pamc.models.rows import FeatureRows
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
-from pamc.runtime import resolve_dtype
+from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
@@ -194,7 +194,8 @@ def fit_method(
         )
         pairs, kept_influence = positives(adjacency, config, device, dtype)
 
-    rows = FeatureRows(features, device=device, dtype=dtype, sparse=False if encoder is not None else None)
+    row_dtype = resolve_row_dtype(config.precision, device)
+    rows = FeatureRows(features, device=device, dtype=row_dtype, sparse=False if encoder is not None else None)
     given = BuildInput(
         n_nodes=graph.n_nodes,
         n_features=graph.n_features,

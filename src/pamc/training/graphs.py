@@ -22,7 +22,7 @@ from pamc.models.method import Method
 from pamc.runtime import seed_for
 from pamc.training.consensus import Evidence, angular_edges, weigh_evidence
 
-__all__ = ["graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
+__all__ = ["directions_of", "graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
 
 # Share of values other than 0 up to which rows are taken for words.
 _THIN = 0.1
@@ -58,7 +58,7 @@ def graph_and_evidence(
     directions = None
     with threadpool_limits(limits=1):
         if asked or by_angle:
-            directions = _directions(features, preparation, seed, device)
+            directions = directions_of(features, preparation, seed, device)
         adjacency = _adjacency(method, graph, features, config, directions if by_angle else None, device)
         if not asked or adjacency is None or directions is None:
             return adjacency, None
@@ -116,10 +116,11 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: s
     if config.metric != "auto":
         return knn_edges(features, config.n_neighbors, metric=config.metric)
     with threadpool_limits(limits=1):
-        return angular_edges(_directions(features, preparation, seed, _CPU), config.n_neighbors)
+        return angular_edges(directions_of(features, preparation, seed, _CPU), config.n_neighbors)
 
 
-def _directions(features: Features, preparation: str, seed: int, device: torch.device) -> Floats:
+def directions_of(features: Features, preparation: str, seed: int, device: torch.device) -> Floats:
+    """Return (N, r) the leading directions of prepared features: their coordinates in few dimensions."""
     # Rows with few values are taken for words however they were prepared: centering would fill them up.
     thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
     centered = preparation != "tfidf" and not thin

@@ -22,7 +22,7 @@ from pamc.graph.adjacency import Adjacency
 from pamc.models.layers import MLP
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
-from pamc.runtime import generator, resolve_dtype, seed_for
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 from pamc.training.consensus import Evidence
 from pamc.training.progress import Progress
 
@@ -107,7 +107,10 @@ def load_sdcn_weights(path: str | Path, rows: FeatureRows, config: Any) -> Start
     except Exception as error:
         raise ModelFileError(f"{path} is not a file of weights: {_first_line(error)}") from None
     sizes = (rows.n_features, *config.hidden, config.n_dims)
-    options: dict[str, Any] = {"dtype": resolve_dtype(config.precision), "tensor_cores": config.precision == "auto"}
+    options: dict[str, Any] = {
+        "dtype": resolve_dtype(config.precision),
+        "tensor_cores": on_tensor_cores(config.precision),
+    }
     encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), **options))
     decoder = None
     if f"{_SDCN_DECODER[0]}.weight" in state:

@@ -18,7 +18,7 @@ from pamc.models.products import column_product, row_product
 from pamc.models.rows import FeatureRows
 from pamc.ops.masks import hidden_values
 from pamc.ops.torch_ops import csr_tensor
-from pamc.runtime import generator, resolve_dtype, seed_for
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 from pamc.training.capture import Captured
 from pamc.training.consensus import agreed_clusters
 from pamc.training.initialize import STARTS, Started, StartInput
@@ -156,7 +156,7 @@ def _new_encoder(given: StartInput) -> MLP:
     config = given.config
     sizes = (given.rows.n_features, *config.hidden, config.n_dims)
     weights = generator(given.seed, "weights")
-    cores = config.precision == "auto"
+    cores = on_tensor_cores(config.precision)
     encoder = MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision), tensor_cores=cores)
     return encoder.to(given.rows.device)
 
@@ -169,7 +169,7 @@ def _new_autoencoder(given: StartInput) -> Autoencoder:
         config.n_dims,
         generator=generator(given.seed, "weights"),
         dtype=resolve_dtype(config.precision),
-        tensor_cores=config.precision == "auto",
+        tensor_cores=on_tensor_cores(config.precision),
     ).to(given.rows.device)
 
 

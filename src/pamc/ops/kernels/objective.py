@@ -303,6 +303,7 @@ def backward_rows(
     MEAN: tl.constexpr,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -314,7 +315,7 @@ def backward_rows(
     own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(over_mass + row, mask=there, other=0.0)
     total = gradient_of_row(
-        unit, own, indices, weight, weight_t, over_mass, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
+        unit, own, indices, weight, weight_t, over_mass, own_pull, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS
     )
     across = gradient_of_unit(row, there, total, own, inverse)
     _store_whole(

@@ -3,7 +3,8 @@
 In all of them: `unit` (N, STRIDE) holds the unit rows, padded, and `inverse` (N,) what z was multiplied with
 to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji over the largest γ of row j. A row is a
 tensor of length 1 here, of which COLUMNS entries are read at a time, and WIDTH ≥ DIMS numbers of each, a power of two.
-Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the kernel, which float64 takes in full.
+Sums are taken in the type ACCUMULATOR. TAU is τ of Eq 3, a constant of the kernel, which float64 takes in full. Where
+pairs are EVEN, all entries of a row weigh the same: 1, and no weight is read.
 """
 
 import triton
@@ -57,6 +58,16 @@ def _entries(unit, indices, entry, there, own, DIMS: tl.constexpr, STRIDE: tl.co
 
 
 @triton.jit
+def _share(weight, entry, there, own, EVEN: tl.constexpr):
+    """Return the weights of entries, 0 where there is none, in the type of the own row."""
+    if EVEN:
+        share = there.to(own.dtype)
+    else:
+        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+    return share
+
+
+@triton.jit
 def _mass(
     unit,
     own,
@@ -65,6 +76,7 @@ def _mass(
     begin,
     end,
     TAU: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -76,7 +88,7 @@ def _mass(
     for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
         entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
         there = entry < end[:, None]
-        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        share = _share(weight, entry, there, own, EVEN)
         _, _, cosine = _entries(unit, indices, entry, there, own, DIMS, STRIDE, WIDTH)
         mass += share * tl.exp(TAU * cosine - TAU)
         agreement += share * cosine
@@ -95,6 +107,7 @@ def gradient_of_row(
     begin,
     end,
     TAU: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -108,8 +121,8 @@ def gradient_of_row(
     for first in range(0, tl.max(end - begin, axis=0), COLUMNS):
         entry = begin[:, None] + first + tl.arange(0, COLUMNS)[None, :]
         there = entry < end[:, None]
-        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
-        share_t = tl.load(weight_t + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        share = _share(weight, entry, there, own, EVEN)
+        share_t = _share(weight_t, entry, there, own, EVEN)
         column, other, cosine = _entries(unit, indices, entry, there, own, DIMS, STRIDE, WIDTH)
         other_pull = tl.load(pull + column, mask=there, other=0.0, eviction_policy="evict_last")
         slope = TAU * tl.exp(TAU * cosine - TAU) * (share * own_pull[:, None] + share_t * other_pull)
@@ -151,6 +164,7 @@ def forward_rows(
     agreements,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -160,7 +174,7 @@ def forward_rows(
     """One program per row; rows that are cut are left to the next kernels."""
     row, there, begin, end = row_of(indptr, PIECE)
     own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
-    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
     _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
 
@@ -185,6 +199,7 @@ def forward_pieces(
     parts,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -194,7 +209,7 @@ def forward_pieces(
     """One program per piece of a long row: its mass and agreement."""
     piece, row, begin, end = _piece(piece_row, piece_begin, indptr, PIECE)
     own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
-    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS)
+    mass, agreement = _mass(unit, own, indices, weight, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -239,6 +254,7 @@ def backward_rows(
     grad_z,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -250,7 +266,7 @@ def backward_rows(
     own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row, mask=there, other=0.0)
     total = gradient_of_row(
-        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS
     )
     _store_gradient(grad_z, row, there, total, own, inverse, DIMS, WIDTH)
 
@@ -268,6 +284,7 @@ def backward_pieces(
     parts,
     TAU: tl.constexpr,
     PIECE: tl.constexpr,
+    EVEN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -279,7 +296,7 @@ def backward_pieces(
     own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
     own_pull = tl.load(pull + row)
     total = gradient_of_row(
-        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, DIMS, STRIDE, WIDTH, COLUMNS
+        unit, own, indices, weight, weight_t, pull, own_pull, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS
     )
     tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
 

@@ -1,0 +1,174 @@
+"""Exact full-batch epochs on planted graphs of up to a hundred million rows: time, memory, and what they find."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pamc.bench.case import Cell, Scope, register_case
+from pamc.bench.measure import fitted_exponent, peak_memory, release
+from pamc.bench.planted import Planted, planted
+from pamc.bench.rows import Row
+from pamc.config import FitConfig
+from pamc.experiments.timing import wait
+from pamc.models.pamcgc import PamCGCModel
+from pamc.models.rows import FeatureRows
+from pamc.results.metrics import nmi_of_table
+from pamc.runtime import resolve_row_dtype
+from pamc.training.engine import encode_rows
+from pamc.training.progress import SilentProgress
+from pamc.training.sampled import Sample, sampled_rows, start_of_sample
+from pamc.training.trainer import train
+
+__all__ = ["cells", "exponents", "scale_values"]
+
+_SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 111_000_000)
+_SIZES_ON_CPU = (10_000, 100_000)
+_QUICK_SIZES = (2_000, 4_000)
+
+_PARAMETERS = {"n_features": 128, "n_neighbors": 28, "n_clusters": 50, "inside": 0.8, "noise": 3.0}
+_QUICK = {"n_features": 16, "n_clusters": 5}
+_HIDDEN, _QUICK_HIDDEN, _N_DIMS = (500, 500, 2000), (32, 32), 10
+
+# Rows encoded at a time: what lies between layers takes 3 GiB in bfloat16.
+_CHUNK = 1 << 19
+
+# Epochs before the measured ones, and those.
+_WARM_UP, _MEASURED = 2, 5
+
+# Exponents are fitted from this many rows on, where fixed costs no longer count.
+_LEAST_FITTED = 1_000_000
+
+
+def exponents(rows: Sequence[Row]) -> list[Row]:
+    """Return the exponents of time and memory over the larger sizes, where there are three of them."""
+    fitted = [row for row in rows if not row.get("error") and row["parameters"]["n_nodes"] >= _LEAST_FITTED]
+    if len(fitted) < 3:
+        return []
+    sizes = [row["parameters"]["n_nodes"] for row in fitted]
+    values = {"time_exponent": fitted_exponent(sizes, [row["values"]["seconds"] for row in fitted])}
+    memory = [row["values"]["peak_bytes"] for row in fitted]
+    if None not in memory:
+        values["memory_exponent"] = fitted_exponent(sizes, memory)
+    parameters = {**fitted[0]["parameters"], "n_nodes": "exponent", "from": min(sizes), "to": max(sizes)}
+    return [{"provider": fitted[0]["provider"], "parameters": parameters, "values": values}]
+
+
+@register_case(
+    "scale", "exact epochs on planted graphs of up to 111 million rows: time, memory, what is found", sum_up=exponents
+)
+def cells(scope: Scope) -> list[Cell]:
+    """Return a cell per size."""
+    sizes = _QUICK_SIZES if scope.quick else _SIZES if scope.device.type == "cuda" else _SIZES_ON_CPU
+    precision = "bfloat16" if scope.device.type == "cuda" else "auto"
+    parameters = {**_PARAMETERS, **(_QUICK if scope.quick else {}), "precision": precision}
+    hidden = _QUICK_HIDDEN if scope.quick else _HIDDEN
+    return [_cell({"n_nodes": n_nodes, **parameters}, hidden, scope) for n_nodes in sizes]
+
+
+def _cell(parameters: dict[str, Any], hidden: tuple[int, ...], scope: Scope) -> Cell:
+    return Cell("pamc", parameters, lambda: scale_values(parameters, hidden, scope.device))
+
+
+def scale_values(parameters: dict[str, Any], hidden: tuple[int, ...], device: torch.device) -> dict[str, Any]:
+    """Return the time of an epoch and of its parts, peak memory, and the NMI of labels and planted blocks."""
+    release(device)
+    made = dict(parameters)
+    precision = made.pop("precision")
+    sizes: dict[str, Any] = {"n_clusters": parameters["n_clusters"], "n_dims": _N_DIMS, "hidden": hidden}
+    config = FitConfig(**sizes, n_hops=1, precision=precision, chunk_size=_CHUNK)
+    row_dtype = resolve_row_dtype(precision, device)
+    with peak_memory(device) as peak:
+        started = time.perf_counter()
+        graph = planted(**made, device=device, dtype=row_dtype)
+        wait(device)
+        seconds_to_make = time.perf_counter() - started
+        rows = FeatureRows(graph.features, device=device, dtype=row_dtype)
+        model, seconds_to_start = _started(graph, config, device, row_dtype)
+        before = _labels(model, rows)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        epochs = train(model, rows, n_epochs=_WARM_UP + _MEASURED, lr=config.lr, chunk_size=_CHUNK)
+        records = list(epochs)
+        wait(device)
+    measured = [record.seconds for record in records[_WARM_UP:]]
+    parts = _parts(model, rows, device)
+    found = _labels(model, rows)
+    return {
+        "seconds": float(np.median(measured)),
+        **parts,
+        "seconds_to_make": seconds_to_make,
+        "seconds_to_start": seconds_to_start,
+        "peak_bytes": peak.n_bytes,
+        "n_stored": graph.pairs.n_pairs,
+        "n_epochs": len(records),
+        "loss": [record.values["loss"] for record in records],
+        "nmi_at_start": _nmi(graph.labels, before, config.n_clusters),
+        "nmi": _nmi(graph.labels, found, config.n_clusters),
+        "n_assigned": int((found >= 0).sum()),
+        "chunk_size": _CHUNK,
+    }
+
+
+def _started(graph: Planted, config: FitConfig, device: torch.device, dtype: torch.dtype) -> tuple[PamCGCModel, float]:
+    """Return the model at the start that a sample of its rows gives, and the seconds it took."""
+    started = time.perf_counter()
+    numbers = torch.from_numpy(sampled_rows(len(graph.features), seed=0)).to(device)
+    own = graph.features[numbers].float()
+    degree = int(graph.pairs.indptr[1])
+    neighbors = graph.pairs.indices.view(-1, degree)[numbers].long()
+    around = own.clone()
+    for column in range(degree):
+        around += graph.features[neighbors[:, column]]
+    sample = Sample(own.cpu().numpy(), (around / (degree + 1)).cpu().numpy(), "scale")
+    start, centers = start_of_sample(sample, config, seed=0, device=device, dtype=dtype, progress=SilentProgress())
+    model = PamCGCModel(start.encoder, centers, graph.pairs, config)
+    wait(device)
+    return model, time.perf_counter() - started
+
+
+def _parts(model: PamCGCModel, rows: FeatureRows, device: torch.device) -> dict[str, float]:
+    """Return the seconds of the first pass and of the loss with its gradient, each alone."""
+    z = encode_rows(model.encoder, rows, chunk_size=_CHUNK)
+
+    def loss() -> None:
+        own = z.requires_grad_()
+        own.grad = None
+        torch.autograd.backward(model.objective(own).total)
+
+    encode = _seconds(lambda: encode_rows(model.encoder, rows, chunk_size=_CHUNK), device)
+    values = {"encode_s": encode, "loss_s": _seconds(loss, device)}
+    z.grad = model.centers.grad = None
+    return values
+
+
+def _seconds(function: Callable[[], object], device: torch.device) -> float:
+    function()
+    wait(device)
+    started = time.perf_counter()
+    function()
+    wait(device)
+    return time.perf_counter() - started
+
+
+@torch.no_grad()
+def _labels(model: PamCGCModel, rows: FeatureRows) -> Tensor:
+    """Return (N,) the nearest center of every row, chunk by chunk."""
+    found = [
+        torch.cdist(model.encoder(block)[: chunk.stop - chunk.start], model.centers).argmin(dim=1)
+        for chunk, block in rows.chunks(_CHUNK)
+    ]
+    return torch.cat(found)
+
+
+def _nmi(labels: Tensor, found: Tensor, n_clusters: int) -> float:
+    table: NDArray[np.int64] = (
+        torch.bincount(labels * n_clusters + found, minlength=n_clusters**2).view(n_clusters, n_clusters).cpu().numpy()
+    )
+    return nmi_of_table(table)
