@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +10,7 @@ from pamc.models import layers
 from pamc.models.layers import MLP, Autoencoder, Linear
 from pamc.models.products import MIN_ROWS
 from pamc.models.rows import FeatureRows
+from pamc.ops.dispatch import preferring
 from pamc.runtime import generator
 
 CPU = torch.device("cpu")
@@ -66,6 +69,25 @@ def test_columns_that_fill_up_a_layer_change_nothing(sparse, monkeypatch):
         results.append([z.detach(), *(p.grad for p in encoder.parameters())])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("fills", [False, True])
+def test_narrow_layers_have_the_same_gradients_through_kernels(fills, monkeypatch):
+    if fills:
+        monkeypatch.setattr(layers, "aligned", filled_to_multiples_of_four)
+    block = torch.randn(77, 50, generator=torch.Generator().manual_seed(0))
+    out = torch.randn(77, 3, generator=torch.Generator().manual_seed(1))
+    results = []
+    for backend in ("torch", "triton"):
+        encoder = MLP((50, 70, 7, 5, 3), generator=generator(0, "weights"), tensor_cores=True)
+        with preferring(backend):
+            z = encoder(block)
+            z.backward(out)
+        results.append([z.detach(), *(p.grad for p in encoder.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert one.shape == other.shape
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def filled_to_multiples_of_four(x, *, rows=False):

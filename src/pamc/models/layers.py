@@ -23,8 +23,8 @@ class _Chain(torch.autograd.Function):
 
     The backward pass makes, layer by layer, the gradient of the weights, and then, in one step, that of the output
     below: what its ReLU lets through, and the sums of its columns, which are the gradient of the bias there. So no
-    gradient is held beside its rectified copy. The first layer may take sparse rows, in O(nnz · n_out) time, whose
-    transposed copy gives the gradient of its weights.
+    gradient is held beside its rectified copy. A narrow layer on a GPU does all of it in one pass. The first layer may
+    take sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
 
     `layers` holds W (n_out, n_in) and b (n_out,) of each layer in turn.
     """
@@ -52,16 +52,21 @@ class _Chain(torch.autograd.Function):
         weights, inputs = saved[-ctx.n_layers :], list(saved[: -ctx.n_layers])
         if ctx.rows is not None:
             inputs.insert(0, ctx.rows)
-        grad = aligned(grad)
-        grad, grad_bias = sloped(grad, inputs.pop()) if ctx.rectified else (grad, column_sums(grad))
+        grad_bias: Tensor | None = None
+        if ctx.rectified:
+            grad, grad_bias = sloped(aligned(grad), inputs.pop())
         grads: list[Tensor] = []
         for number in range(ctx.n_layers - 1, -1, -1):
             below, weight = inputs.pop(), weights[number]
             n_out, n_in = weight.shape
-            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
             if number > 0 and cores and is_narrow(grad):
-                grad, grad_bias = sloped_product(grad, aligned(weight, rows=True), below)
-            elif number > 0:
+                grad, below_bias, *own = sloped_product(grad, weight, below)
+                grads, grad_bias = [*own, *grads], below_bias
+                continue
+            grad = aligned(grad)
+            grad_bias = column_sums(grad) if grad_bias is None else grad_bias
+            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
+            if number > 0:
                 grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)
                 grad, grad_bias = sloped(grad, below)
             elif ctx.needs_input_grad[0]:

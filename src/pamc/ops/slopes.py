@@ -38,10 +38,28 @@ def is_narrow(grad: Tensor) -> bool:
     return grad.shape[1] <= _NARROW and grad.dtype == torch.float32 and _has_kernels(grad)
 
 
-def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return :func:`sloped` of grad @ weight, for a narrow grad (N, k) on a GPU. O(N·k·m) time for m columns.
+def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return all that a narrow layer on a GPU hands down, in one pass over the output (N, n) that it was given.
 
-    The product is taken on tensor cores and is written once.
+    The products are taken on tensor cores; what goes on is written once. O(N·k·n) time.
+
+    Parameters
+    ----------
+    grad
+        (N, k) gradient of the layer, narrow.
+    weight
+        (k, m) its weights.
+    output
+        (N, n) what it was given, a rectified layer's output, whose last n − m columns are zeros.
+
+    Returns
+    -------
+    through, sums
+        :func:`sloped` of grad @ weight.
+    weight_gradient
+        (k, m) gradᵀ @ output.
+    bias_gradient
+        (k,) the sums of the columns of grad.
     """
     from pamc.ops import triton_slopes  # imported where it is used: triton need not be installed
 
