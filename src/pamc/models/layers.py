@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
+from pamc.ops.narrow import narrow_product
 from pamc.ops.slopes import is_narrow, sloped, sloped_product
 from pamc.ops.torch_ops import column_sums
 
@@ -79,6 +80,8 @@ def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: 
     if isinstance(x, SparseRows):
         y = torch.addmm(bias, x.matrix, weight.T.contiguous())
         return aligned(y.relu_() if rectified else y)
+    if tensor_cores and not rectified and is_narrow(weight.T):
+        return narrow_product(x, weight, bias)
     filled = aligned(weight, rows=True).T
     return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
 

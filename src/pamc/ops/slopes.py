@@ -33,9 +33,9 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     return through, column_sums(through)
 
 
-def is_narrow(grad: Tensor) -> bool:
-    """Return whether :func:`sloped_product` is the fastest way down from a layer with this gradient."""
-    return grad.shape[1] <= _NARROW and grad.dtype == torch.float32 and _has_kernels(grad)
+def is_narrow(x: Tensor) -> bool:
+    """Return whether a layer with such an output, or gradient of it, (N, k), is faster by kernels of its own."""
+    return x.shape[1] <= _NARROW and x.dtype == torch.float32 and _has_kernels(x)
 
 
 def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
