@@ -1,3 +1,4 @@
+import gc
 from importlib.util import find_spec
 
 import numpy as np
@@ -88,6 +89,32 @@ def test_narrow_layers_have_the_same_gradients_through_kernels(fills, monkeypatc
     for one, other in zip(*results, strict=True):
         assert one.shape == other.shape
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_features_are_filled_up_once_until_they_change(monkeypatch):
+    calls = []
+
+    def fill(x, *, rows=False):
+        calls.append(x.shape)
+        return filled_to_multiples_of_four(x, rows=rows)
+
+    monkeypatch.setattr(layers, "aligned", fill)
+    encoder = MLP((50, 3), generator=generator(0, "weights"), dtype=torch.float64)
+    block = torch.ones(41, 50, dtype=torch.float64)
+    first, again = encoder(block), encoder(block)
+    assert torch.equal(first, again)
+    assert calls.count(block.shape) == 1
+    n_kept = len(layers._ALIGNED)
+    block *= 2
+    torch.testing.assert_close(encoder(block) - encoder.layers[0].bias, 2 * (first - encoder.layers[0].bias))
+    assert calls.count(block.shape) == 2
+    del block, first, again
+    gc.collect()
+    assert len(layers._ALIGNED) < n_kept
+    whole = torch.ones(41, 52, dtype=torch.float64)
+    monkeypatch.setattr(layers, "aligned", lambda x, rows=False: x)
+    MLP((52, 3), generator=generator(0, "weights"), dtype=torch.float64)(whole)
+    assert whole not in layers._ALIGNED
 
 
 def filled_to_multiples_of_four(x, *, rows=False):

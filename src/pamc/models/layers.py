@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakIdKeyDictionary
 
 from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
@@ -17,6 +18,10 @@ from pamc.ops.slopes import is_narrow, sloped, sloped_product
 from pamc.ops.torch_ops import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
+
+
+# Rows that were filled up, by the rows they were made of.
+_ALIGNED: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
 class _Chain(torch.autograd.Function):
@@ -34,7 +39,7 @@ class _Chain(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor | SparseRows, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
         # What a layer takes and gives stays filled up with zero columns, where a GPU asks for them, until the end.
-        inputs: list[Any] = [x if isinstance(x, SparseRows) else aligned(x)]
+        inputs: list[Any] = [x if isinstance(x, SparseRows) else _aligned_once(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
             cut = rectified or number < len(weights)
             inputs.append(_mapped(inputs[-1], weight, bias, rectified=cut, tensor_cores=tensor_cores))
@@ -73,6 +78,19 @@ class _Chain(torch.autograd.Function):
             elif ctx.needs_input_grad[0]:
                 grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)[:, :n_in]
         return grad if ctx.needs_input_grad[0] else None, None, None, *grads
+
+
+def _aligned_once(x: Tensor) -> Tensor:
+    """Return x filled up, for features once and not in every epoch: the copy lives as long as x, unless x changes."""
+    if x.requires_grad or x.is_inference():
+        return aligned(x)
+    version, filled = _ALIGNED.get(x, (-1, x))
+    if version != x._version:
+        filled = aligned(x)
+        # What needs no filling is not kept: it would keep itself.
+        if filled is not x:
+            _ALIGNED[x] = (x._version, filled)
+    return filled
 
 
 def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:

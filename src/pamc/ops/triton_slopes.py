@@ -22,9 +22,6 @@ _PROGRAMS = 2048
 # Of a product on tensor cores.
 _LEAST_DEPTH = 16
 
-# Sums of a part begin at multiples of so many numbers.
-_ALIGNMENT = 16
-
 
 def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """Return what :func:`pamc.ops.slopes.sloped` does. O(N·k) time, O(k) memory beside the result.
@@ -62,8 +59,7 @@ def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor
     through = torch.empty_like(output)
     n_parts, rows_per_part = _cut(n_rows, _MOST_PARTS)
     ends = (n_columns, n_columns + depth * n_in, n_columns + depth * n_in + depth)
-    part_stride = _ALIGNMENT * triton.cdiv(ends[-1], _ALIGNMENT)
-    parts = torch.empty(n_parts, part_stride, dtype=_accumulator(output), device=output.device)
+    parts = torch.empty(n_parts, ends[-1], dtype=_accumulator(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
         encoder.slope_product_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
             grad,
@@ -74,7 +70,7 @@ def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor
             n_rows,
             rows_per_part,
             grad.stride(0),
-            part_stride,
+            parts.stride(0),
             N_COLUMNS=n_columns,
             N_IN=n_in,
             DEPTH=depth,
