@@ -11,6 +11,7 @@ import torch
 
 from pamc import PamCGC, evaluate, pamc_loss
 from pamc.bench.case import CASES, Scope
+from pamc.bench.planted import planted
 from pamc.bench.run import run_case
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
@@ -18,6 +19,7 @@ from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.pairs import PositivePairs
 from pamc.losses.contrastive import contrastive_loss
+from pamc.models.block_contrast import BlockContrastModel
 from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
@@ -25,9 +27,10 @@ from pamc.ops import reference, torch_ops
 from pamc.ops.dispatch import resolve_backend
 from pamc.ops.self_training import self_training
 from pamc.runtime import generator
+from pamc.training.capture import capturing
 from pamc.training.engine import encode_rows
 from pamc.training.optimizer import adam
-from pamc.training.trainer import _Epoch
+from pamc.training.trainer import _Epoch, train
 
 triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
 triton_clustering = pytest.importorskip("pamc.ops.triton_clustering", reason="triton is not installed")
@@ -38,6 +41,7 @@ pytestmark = [
 ]
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+CUDA = torch.device("cuda")
 SMALL = {"hidden": (64, 32), "n_dims": 5, "n_epochs": 20, "pretrain_epochs": 20, "n_init": 3, "random_state": 0}
 
 
@@ -249,6 +253,130 @@ def test_clustering_beyond_offsets_of_32_bits():
     assert mass[1].item() == 500
 
 
+def pamc_model(dtype, n_nodes=20_000, n_clusters=10, **options):
+    """Return a model over rows that stand around its centers, and those rows."""
+    z, centers = clustered_rows(n_nodes, 10, n_clusters, dtype)
+    order = torch.Generator().manual_seed(1)
+    edges = torch.randint(1, n_nodes, (2, 20 * n_nodes), generator=order)
+    # A row of so many pairs that it is cut.
+    edges[0, :3000] = 7
+    weight = torch.rand(edges.shape[1], generator=order, dtype=torch.float64)
+    pairs = PositivePairs.from_edges(edges, weight, n_nodes=n_nodes, dtype=dtype).to(device="cuda")
+    config = FitConfig(n_clusters=n_clusters, **options)
+    model = PamCGCModel(MLP((10,), generator=generator(0, "weights"), dtype=dtype), centers, pairs, config)
+    return model.cuda(), z
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("options", [{}, {"proxy": "eq6", "self_edges": "keep", "kl_reduction": "sum", "eta": 2.0}])
+@pytest.mark.parametrize("n_clusters", [2, 10, 64])
+def test_the_objective_as_a_whole_is_that_of_its_parts_and_of_torch(n_clusters, options, dtype):
+    model, rows = pamc_model(dtype, n_clusters=n_clusters, **options)
+    exact = PamCGCModel(model.encoder, model.centers.double(), model.pairs.to(dtype=torch.float64), model.config)
+    exact.backend = "torch"
+    results = []
+    for one, function in (
+        (model, model.objective),
+        (model, lambda z: BlockContrastModel.objective(model, z)),
+        (exact, exact.objective),
+    ):
+        z = rows.detach().to(one.centers.dtype).requires_grad_()
+        terms = function(z)
+        gradients = torch.autograd.grad(terms.total, (z, one.centers))
+        named = {"loss": terms.total, **terms.parts, **terms.monitors}
+        results.append((terms.labels, {name: value.item() for name, value in named.items()}, gradients))
+    (labels, whole, gradients), *others = results
+    tolerance = TOLERANCE[dtype]
+    for other_labels, values, other_gradients in others:
+        assert (labels != other_labels).double().mean() <= 1e-4
+        assert whole == pytest.approx(values, rel=10 * tolerance, abs=10 * tolerance)
+        for gradient, other in zip(gradients, other_gradients, strict=True):
+            assert (gradient.double() - other.double()).norm() <= 10 * tolerance * other.double().norm()
+
+
+def test_the_objective_as_a_whole_repeats_bit_by_bit_and_can_be_captured():
+    model, rows = pamc_model(torch.float32)
+    z = rows.requires_grad_()
+
+    def once():
+        terms = model.objective(z)
+        assert terms.numbers is not None
+        return [terms.numbers, terms.labels, *torch.autograd.grad(terms.total, (z, model.centers))]
+
+    own = torch.cuda.Stream()
+    own.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(own):
+        expected = once()
+        with no_waiting():
+            again = once()
+    torch.cuda.current_stream().wait_stream(own)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = once()
+    for _ in range(3):
+        graph.replay()
+    for one, other, replayed in zip(expected, again, captured, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, replayed)
+
+
+def test_the_objective_as_a_whole_beyond_offsets_of_32_bits():
+    n_nodes = 2**31 // 16 + 1000
+    z = torch.zeros(n_nodes, 16, device="cuda")
+    z[-500:, 0] = 1.0
+    z[-500:, 1] = 0.5
+    edges = torch.stack([torch.full((1,), n_nodes - 1), torch.full((1,), n_nodes - 2)])
+    pairs = PositivePairs.from_edges(edges, n_nodes=n_nodes).to(device="cuda")
+    centers = torch.zeros(2, 16)
+    centers[1, 0] = 1.0
+    model = PamCGCModel(MLP((16,), generator=generator(0, "weights")), centers, pairs, FitConfig(n_clusters=2)).cuda()
+    z.requires_grad_()
+    terms = model.objective(z)
+    assert terms.numbers is not None
+    assert terms.labels.sum().item() == 500
+    assert terms.labels[-500:].all()
+    terms.total.backward()
+    assert z.grad[-500].abs().max() > 0
+    assert torch.equal(z.grad[-500], z.grad[-3])
+    assert z.grad.isfinite().all()
+
+
+def test_replayed_epochs_are_the_epochs_that_are_launched_one_by_one():
+    graph = block_model(3000, 4, n_features=21, degree=12, random_state=3)
+    adjacency = build_adjacency(graph.edges, None, n_nodes=3000, expect_directed=False)
+    pairs = positive_pairs(adjacency, n_hops=2, max_positives=None, dtype=torch.float32)[0].to(device="cuda")
+    numbers, parameters = [], []
+    for captured in (True, False):
+        rows = FeatureRows(graph.features, device=torch.device("cuda"), dtype=torch.float32)
+        encoder = MLP((21, 64, 130, 10), generator=generator(0, "weights"), tensor_cores=True).cuda()
+        model = PamCGCModel(encoder, encode_rows(encoder, rows)[::750].clone(), pairs, FitConfig(n_clusters=4))
+        with capturing(captured):
+            epochs = _Epoch(model, rows, lr=1e-3, chunk_size=None, seed=0)
+            numbers.append(torch.stack([epochs(epoch) for epoch in range(1, 11)]).cpu())
+        parameters.append([p.detach().clone() for p in model.parameters()])
+    # A product may be divided otherwise on another stream.
+    torch.testing.assert_close(*numbers, rtol=1e-4, atol=1e-4)
+    for one, other in zip(*parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(256, 500, 500, 2000, 10), (33, 130, 7, 3), (20, 10)])
+def test_an_encoder_on_tensor_cores_has_the_gradients_of_float64(sizes):
+    x = torch.randn(4001, sizes[0], generator=torch.Generator().manual_seed(0)).cuda()
+    out = torch.randn(4001, sizes[-1], generator=torch.Generator().manual_seed(1)).cuda()
+    ours = MLP(sizes, generator=generator(0, "weights"), tensor_cores=True).cuda()
+    exact = MLP(sizes, generator=generator(0, "weights")).cuda().double()
+    for encoder in (ours, exact):
+        kind = next(encoder.parameters()).dtype
+        z = encoder(x.to(kind))
+        assert z.shape == (4001, sizes[-1])
+        z.backward(out.to(kind))
+    for p, q in zip(ours.parameters(), exact.parameters(), strict=True):
+        assert p.grad.shape == p.shape
+        # Factors of 10 bits, over several layers, some of whose units are near 0.
+        assert (p.grad.double() - q.grad).norm() <= 2**-6 * q.grad.norm()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_case_of_the_bench_runs_on_a_gpu(name, tmp_path):
     notes = []
@@ -270,3 +398,34 @@ def test_parameters_that_lie_otherwise_in_memory_are_stepped_as_torch_does():
             parameter.grad = torch.ones_like(parameter) * parameter.detach().sign()
             optimizer.step()
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("sizes", [(128, 500, 500, 2000, 10), (33, 70, 9)])
+def test_rows_in_bfloat16_have_the_gradients_of_float32_up_to_rounding(sizes):
+    x = torch.randn(3001, sizes[0], generator=torch.Generator().manual_seed(0)).to(CUDA)
+    slope = torch.randn(3001, sizes[-1], generator=torch.Generator().manual_seed(1)).to(CUDA)
+    exact, half = (MLP(sizes, generator=torch.Generator().manual_seed(2)).to(CUDA) for _ in range(2))
+    z, rounded = exact(x), half(x.bfloat16())
+    assert rounded.dtype == torch.float32
+    assert float((rounded - z).norm() / z.norm()) < 2e-2
+    torch.autograd.backward(z, slope)
+    torch.autograd.backward(rounded, slope)
+    for expected, got in zip(exact.parameters(), half.parameters(), strict=True):
+        assert float((got.grad - expected.grad).norm() / expected.grad.norm()) < 3e-2
+
+
+def test_chunks_of_a_planted_graph_give_the_epoch_of_one_chunk():
+    graph = planted(
+        5000, n_clusters=7, n_features=24, n_neighbors=8, inside=0.8, noise=1.0, device=CUDA, dtype=torch.float32
+    )
+    curves = []
+    for chunk_size in (None, 1024):
+        rows = FeatureRows(graph.features, device=CUDA, dtype=torch.float32)
+        encoder = MLP((24, 50, 10), generator=torch.Generator().manual_seed(0)).to(CUDA)
+        with torch.no_grad():
+            centers = encoder(graph.features)[::700][:7].clone()
+        model = PamCGCModel(encoder, centers, graph.pairs, FitConfig(n_clusters=7, n_dims=10))
+        curves.append(
+            [record.values["loss"] for record in train(model, rows, n_epochs=6, lr=1e-3, chunk_size=chunk_size)]
+        )
+    assert curves[0] == pytest.approx(curves[1], rel=1e-4)

@@ -1,3 +1,6 @@
+import gc
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +11,7 @@ from pamc.models import layers
 from pamc.models.layers import MLP, Autoencoder, Linear
 from pamc.models.products import MIN_ROWS
 from pamc.models.rows import FeatureRows
+from pamc.ops.dispatch import preferring
 from pamc.runtime import generator
 
 CPU = torch.device("cpu")
@@ -66,6 +70,51 @@ def test_columns_that_fill_up_a_layer_change_nothing(sparse, monkeypatch):
         results.append([z.detach(), *(p.grad for p in encoder.parameters())])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("fills", [False, True])
+def test_narrow_layers_have_the_same_gradients_through_kernels(fills, monkeypatch):
+    if fills:
+        monkeypatch.setattr(layers, "aligned", filled_to_multiples_of_four)
+    block = torch.randn(77, 50, generator=torch.Generator().manual_seed(0))
+    out = torch.randn(77, 3, generator=torch.Generator().manual_seed(1))
+    results = []
+    for backend in ("torch", "triton"):
+        encoder = MLP((50, 70, 7, 5, 3), generator=generator(0, "weights"), tensor_cores=True)
+        with preferring(backend):
+            z = encoder(block)
+            z.backward(out)
+        results.append([z.detach(), *(p.grad for p in encoder.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert one.shape == other.shape
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_features_are_filled_up_once_until_they_change(monkeypatch):
+    calls = []
+
+    def fill(x, *, rows=False):
+        calls.append(x.shape)
+        return filled_to_multiples_of_four(x, rows=rows)
+
+    monkeypatch.setattr(layers, "aligned", fill)
+    encoder = MLP((50, 3), generator=generator(0, "weights"), dtype=torch.float64)
+    block = torch.ones(41, 50, dtype=torch.float64)
+    first, again = encoder(block), encoder(block)
+    assert torch.equal(first, again)
+    assert calls.count(block.shape) == 1
+    n_kept = len(layers._ALIGNED)
+    block *= 2
+    torch.testing.assert_close(encoder(block) - encoder.layers[0].bias, 2 * (first - encoder.layers[0].bias))
+    assert calls.count(block.shape) == 2
+    del block, first, again
+    gc.collect()
+    assert len(layers._ALIGNED) < n_kept
+    whole = torch.ones(41, 52, dtype=torch.float64)
+    monkeypatch.setattr(layers, "aligned", lambda x, rows=False: x)
+    MLP((52, 3), generator=generator(0, "weights"), dtype=torch.float64)(whole)
+    assert whole not in layers._ALIGNED
 
 
 def filled_to_multiples_of_four(x, *, rows=False):

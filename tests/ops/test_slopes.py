@@ -30,6 +30,7 @@ def test_kernels_and_torch_give_what_a_relu_gives(n_rows, n_columns, dtype):
 
 def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
     monkeypatch.setattr(triton_slopes, "_MOST_PARTS", 3)
+    monkeypatch.setattr(triton_slopes, "_PROGRAMS", 1)
     grad, output = problem(401, 20, torch.float64)
     _, sums = triton_slopes.sloped(grad, output)
     torch.testing.assert_close(sums, (grad * (output > 0)).sum(dim=0))
@@ -37,19 +38,25 @@ def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n_rows", "depth", "n_columns"), [(1, 1, 1), (41, 10, 129), (401, 3, 33), (1271, 33, 200)])
-def test_a_narrow_product_and_its_slope_are_one_pass(n_rows, depth, n_columns, dtype):
+def test_all_that_a_narrow_layer_hands_down_is_one_pass(n_rows, depth, n_columns, dtype):
     _, output = problem(n_rows, n_columns, dtype)
     generator = torch.Generator().manual_seed(1)
     grad, weight = (
         torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
         for shape in ((n_rows, depth), (depth, n_columns))
     )
-    expected = (grad.double() @ weight.double()) * (output > 0)
-    through, sums = sloped_product(grad, weight, output)
+    # What fills up a layer is zero, and a gradient may be a part of a wider table.
+    filled = torch.nn.functional.pad(output, (0, -n_columns % 4))
+    wide = torch.nn.functional.pad(grad, (0, 2), value=torch.nan)[:, :depth]
+    exact, exact_output = grad.double(), filled.double()
+    passed = torch.nn.functional.pad(exact @ weight.double(), (0, -n_columns % 4)) * (filled > 0)
+    expected = (passed, passed.sum(dim=0), exact.T @ exact_output[:, :n_columns], exact.sum(dim=0))
     # On tensor cores factors have 10 bits.
     tolerance = 2**-9 if DEVICE == "cuda" else 1e-5
-    for found, exact in ((through, expected), (sums, expected.sum(dim=0))):
-        assert (found.double() - exact).norm() <= tolerance * exact.norm()
+    for slope in (grad, wide, grad.T.contiguous().T):
+        for found, true in zip(sloped_product(slope, weight, filled), expected, strict=True):
+            assert found.shape == true.shape
+            assert (found.double() - true).norm() <= tolerance * true.norm()
 
 
 def test_only_a_gpu_has_a_narrow_way():

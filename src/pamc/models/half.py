@@ -46,17 +46,20 @@ class _HalfChain(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         n_layers = len(ctx.sizes)
         inputs, weights = list(ctx.saved_tensors[:n_layers]), ctx.saved_tensors[n_layers:]
-        grad_bias = column_sums(grad)
-        slope = aligned(grad.to(weights[0].dtype))
+        slope, grad_bias = grad.to(weights[0].dtype), column_sums(grad)
         grads: list[Tensor] = []
         for number in range(n_layers - 1, -1, -1):
-            below, (n_out, n_in) = inputs.pop(), ctx.sizes[number]
+            below, weight, (n_out, n_in) = inputs.pop(), weights[number], ctx.sizes[number]
+            if number > 0 and is_narrow(slope):
+                slope, below_bias, grad_weight, _ = sloped_product(slope, weight[:n_out], below)
+                grads = [grad_weight[:, :n_in].contiguous(), grad_bias[:n_out], *grads]
+                grad_bias = below_bias
+                continue
+            slope = aligned(slope)
             grad_weight = _summed_in_float32(slope.T, below)[:n_out, :n_in].contiguous()
             grads = [grad_weight, grad_bias[:n_out].float(), *grads]
-            if number > 0 and is_narrow(slope):
-                slope, grad_bias = sloped_product(slope, weights[number], below)
-            elif number > 0:
-                slope, grad_bias = sloped(slope @ weights[number], below)
+            if number > 0:
+                slope, grad_bias = sloped(slope @ weight, below)
         return None, *grads
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakIdKeyDictionary
 
 from pamc.models.half import HALF_TYPES, half_chain
 from pamc.models.products import aligned, column_product, row_product
 from pamc.models.rows import SparseRows
+from pamc.ops.narrow import narrow_product
 from pamc.ops.slopes import is_narrow, sloped, sloped_product
 from pamc.ops.torch_ops import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
+
+
+# Rows that were filled up, by the rows they were made of.
+_ALIGNED: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
 class _Chain(torch.autograd.Function):
@@ -24,8 +30,8 @@ class _Chain(torch.autograd.Function):
 
     The backward pass makes, layer by layer, the gradient of the weights, and then, in one step, that of the output
     below: what its ReLU lets through, and the sums of its columns, which are the gradient of the bias there. So no
-    gradient is held beside its rectified copy. The first layer may take sparse rows, in O(nnz · n_out) time, whose
-    transposed copy gives the gradient of its weights.
+    gradient is held beside its rectified copy. A narrow layer on a GPU does all of it in one pass. The first layer may
+    take sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
 
     `layers` holds W (n_out, n_in) and b (n_out,) of each layer in turn.
     """
@@ -34,7 +40,7 @@ class _Chain(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor | SparseRows, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
         # What a layer takes and gives stays filled up with zero columns, where a GPU asks for them, until the end.
-        inputs: list[Any] = [x if isinstance(x, SparseRows) else aligned(x)]
+        inputs: list[Any] = [x if isinstance(x, SparseRows) else _aligned_once(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
             cut = rectified or number < len(weights)
             inputs.append(_mapped(inputs[-1], weight, bias, rectified=cut, tensor_cores=tensor_cores))
@@ -53,16 +59,21 @@ class _Chain(torch.autograd.Function):
         weights, inputs = saved[-ctx.n_layers :], list(saved[: -ctx.n_layers])
         if ctx.rows is not None:
             inputs.insert(0, ctx.rows)
-        grad = aligned(grad)
-        grad, grad_bias = sloped(grad, inputs.pop()) if ctx.rectified else (grad, column_sums(grad))
+        grad_bias: Tensor | None = None
+        if ctx.rectified:
+            grad, grad_bias = sloped(aligned(grad), inputs.pop())
         grads: list[Tensor] = []
         for number in range(ctx.n_layers - 1, -1, -1):
             below, weight = inputs.pop(), weights[number]
             n_out, n_in = weight.shape
-            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
             if number > 0 and cores and is_narrow(grad):
-                grad, grad_bias = sloped_product(grad, aligned(weight, rows=True), below)
-            elif number > 0:
+                grad, below_bias, *own = sloped_product(grad, weight, below)
+                grads, grad_bias = [*own, *grads], below_bias
+                continue
+            grad = aligned(grad)
+            grad_bias = column_sums(grad) if grad_bias is None else grad_bias
+            grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
+            if number > 0:
                 grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)
                 grad, grad_bias = sloped(grad, below)
             elif ctx.needs_input_grad[0]:
@@ -70,11 +81,26 @@ class _Chain(torch.autograd.Function):
         return grad if ctx.needs_input_grad[0] else None, None, None, *grads
 
 
+def _aligned_once(x: Tensor) -> Tensor:
+    """Return x filled up, for features once and not in every epoch: the copy lives as long as x, unless x changes."""
+    if x.requires_grad or x.is_inference():
+        return aligned(x)
+    version, filled = _ALIGNED.get(x, (-1, x))
+    if version != x._version:
+        filled = aligned(x)
+        # What needs no filling is not kept: it would keep itself.
+        if filled is not x:
+            _ALIGNED[x] = (x._version, filled)
+    return filled
+
+
 def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:
     """Return x Wᵀ + b, cut at 0 where asked for."""
     if isinstance(x, SparseRows):
         y = torch.addmm(bias, x.matrix, weight.T.contiguous())
         return aligned(y.relu_() if rectified else y)
+    if tensor_cores and not rectified and is_narrow(weight.T):
+        return narrow_product(x, weight, bias)
     filled = aligned(weight, rows=True).T
     return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pamc.ops.narrow import transposed
 from pamc.runtime import cpu_name
 
 __all__ = ["MIN_ROWS", "aligned", "column_product", "products_in_tf32", "row_product"]
@@ -69,7 +70,7 @@ def row_product(
     if x.device.type != "cpu":
         if len(weight) >= _TALL * weight.shape[1] and weight.is_contiguous():
             # Long sums are taken faster along memory; the copy is small beside x.
-            weight = weight.T.contiguous().T
+            weight = transposed(weight).T
         with products_in_tf32(tensor_cores):
             if rectified and bias is not None and x.dtype == torch.float32:
                 # One kernel: the product's own last step adds the bias and cuts at 0.

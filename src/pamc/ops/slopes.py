@@ -33,15 +33,35 @@ def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     return through, column_sums(through)
 
 
-def is_narrow(grad: Tensor) -> bool:
-    """Return whether :func:`sloped_product` is the fastest way down from a layer with this gradient."""
-    return grad.shape[1] <= _NARROW and grad.dtype in (torch.float32, torch.bfloat16) and _has_kernels(grad)
+def is_narrow(x: Tensor) -> bool:
+    """Return whether a layer with such an output, or gradient of it, (N, k), is faster by kernels of its own."""
+    return x.shape[1] <= _NARROW and x.dtype in (torch.float32, torch.bfloat16) and _has_kernels(x)
 
 
-def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return :func:`sloped` of grad @ weight, for a narrow grad (N, k) on a GPU. O(N·k·m) time for m columns.
+def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return all that a narrow layer on a GPU hands down, in one pass over the output (N, n) that it was given.
 
-    The product is taken on tensor cores and is written once.
+    The products are taken on tensor cores; what goes on is written once. O(N·k·n) time.
+
+    Parameters
+    ----------
+    grad
+        (N, k) gradient of the layer, narrow.
+    weight
+        (k, m) its weights.
+    output
+        (N, n) what it was given, a rectified layer's output, whose last n − m columns are zeros.
+
+    Returns
+    -------
+    through, sums
+        :func:`sloped` of grad @ weight.
+    weight_gradient
+        (k, m) gradᵀ @ output.
+    bias_gradient
+        (k,) the sums of the columns of grad.
+
+    Sums, and the last two, are float32 where the rest is bfloat16.
     """
     from pamc.ops import triton_slopes  # imported where it is used: triton need not be installed
 

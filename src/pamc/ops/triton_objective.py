@@ -177,6 +177,8 @@ class _Objective(torch.autograd.Function):
         ctx.save_for_backward(unit, inverse, over_mass, slope, members, node_gradient, center_gradient)
         ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
         ctx.mark_non_differentiable(numbers, labels)
+        # Of those nothing comes back, not even zeros.
+        ctx.set_materialize_grads(False)
         return total, numbers, labels
 
     @staticmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
@@ -16,8 +14,10 @@ __all__ = ["sloped", "sloped_product"]
 # Rows and columns of a tile.
 _ROWS, _COLUMNS = 32, 128
 
-# Parts into which the rows are cut at most: each leaves its own sums of the columns.
+# Parts into which the rows are cut at most, each of which leaves its own sums: narrow layers are cut into more, until
+# there are so many programs.
 _MOST_PARTS = 64
+_PROGRAMS = 2048
 
 # Of a product on tensor cores.
 _LEAST_DEPTH = 16
@@ -26,40 +26,69 @@ _LEAST_DEPTH = 16
 def sloped(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """Return what :func:`pamc.ops.slopes.sloped` does. O(N·k) time, O(k) memory beside the result.
 
-    Sums are taken in float32, or float64 where the gradient is, in an order that depends on N alone.
+    Sums are taken in float32, or float64 where the gradient is, in an order that depends on the shape alone.
     """
-    return _run(encoder.slope_parts, (grad.contiguous(),), output)
-
-
-def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.slopes.sloped_product` does."""
-    depth = grad.shape[1]
-    width = max(_LEAST_DEPTH, triton.next_power_of_2(depth))
-    factors = (grad.contiguous(), weight.contiguous())
-    return _run(encoder.slope_product_parts, factors, output, DEPTH=depth, WIDTH=width)
-
-
-def _run(kernel: Any, factors: tuple[Tensor, ...], output: Tensor, **constants: int) -> tuple[Tensor, Tensor]:
-    output = output.contiguous()
+    grad, output = grad.contiguous(), output.contiguous()
     n_rows, n_columns = output.shape
     through = torch.empty_like(output)
-    rows_per_part = _ROWS * triton.cdiv(n_rows, _ROWS * _MOST_PARTS)
-    n_parts = triton.cdiv(n_rows, rows_per_part)
-    accumulator = torch.float64 if output.dtype == torch.float64 else torch.float32
-    parts = torch.empty(n_parts, n_columns, dtype=accumulator, device=output.device)
+    n_blocks = triton.cdiv(n_columns, _COLUMNS)
+    n_parts, rows_per_part = _cut(n_rows, max(_MOST_PARTS, _PROGRAMS // n_blocks))
+    parts = torch.empty(n_parts, n_columns, dtype=_accumulator(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
-        kernel[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
-            *factors,
+        encoder.slope_parts[(n_parts, n_blocks)](
+            grad,
             output,
             through,
             parts,
             n_rows,
-            n_columns,
             rows_per_part,
+            N_COLUMNS=n_columns,
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
             num_warps=4,
             enable_fp_fusion=True,
-            **constants,
         )
     return through, sum_parts(parts)
+
+
+def sloped_product(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what :func:`pamc.ops.slopes.sloped_product` does. O(k·m) memory beside the result, for each part."""
+    grad = grad if grad.stride(1) == 1 else grad.contiguous()
+    weight, output = weight.contiguous(), output.contiguous()
+    (n_rows, n_columns), (depth, n_in) = output.shape, weight.shape
+    through = torch.empty_like(output)
+    n_parts, rows_per_part = _cut(n_rows, _MOST_PARTS)
+    ends = (n_columns, n_columns + depth * n_in, n_columns + depth * n_in + depth)
+    parts = torch.empty(n_parts, ends[-1], dtype=_accumulator(output), device=output.device)
+    with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
+        encoder.slope_product_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
+            grad,
+            weight,
+            output,
+            through,
+            parts,
+            n_rows,
+            rows_per_part,
+            grad.stride(0),
+            parts.stride(0),
+            N_COLUMNS=n_columns,
+            N_IN=n_in,
+            DEPTH=depth,
+            WIDTH=max(_LEAST_DEPTH, triton.next_power_of_2(depth)),
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+    total = sum_parts(parts)
+    return through, total[: ends[0]], total[ends[0] : ends[1]].view(depth, n_in), total[ends[1] : ends[2]]
+
+
+def _cut(n_rows: int, most_parts: int) -> tuple[int, int]:
+    """Return into how many parts rows are cut, and how many rows a part has."""
+    rows_per_part = _ROWS * triton.cdiv(n_rows, _ROWS * most_parts)
+    return triton.cdiv(n_rows, rows_per_part), rows_per_part
+
+
+def _accumulator(output: Tensor) -> torch.dtype:
+    return torch.float64 if output.dtype == torch.float64 else torch.float32

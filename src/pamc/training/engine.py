@@ -77,4 +77,6 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
 def _encode(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -> Tensor:
     """Return z of one chunk, without the zero rows that filled up its block."""
     z: Tensor = encoder(block)
-    return z[: chunk.stop - chunk.start]
+    n_rows = chunk.stop - chunk.start
+    # The gradient of a part is a copy of it in zeros, which the whole does not need.
+    return z if len(z) == n_rows else z[:n_rows]

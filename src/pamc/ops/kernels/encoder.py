@@ -11,12 +11,15 @@ def slope_parts(
     through,
     parts,
     n_rows,
-    n_columns,
     rows_per_part,
+    N_COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One program per part of the rows and block of columns: the gradient where the output is above 0, and its sums."""
+    """One program per part of the rows and block of columns: the gradient where the output is above 0, and its sums.
+
+    N_COLUMNS is a constant: what it is a multiple of says how many numbers a thread can move at a time.
+    """
     part = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     first = part * rows_per_part
@@ -24,14 +27,14 @@ def slope_parts(
     total = tl.zeros([COLUMNS], parts.dtype.element_ty)
     for start in range(first, end, ROWS):
         row = start + tl.arange(0, ROWS)
-        there = (row < end)[:, None] & (column < n_columns)[None, :]
-        at = row[:, None] * n_columns + column[None, :]
+        there = (row < end)[:, None] & (column < N_COLUMNS)[None, :]
+        at = row[:, None] * N_COLUMNS + column[None, :]
         passed = tl.where(
             tl.load(output + at, mask=there, other=0.0) > 0, tl.load(grad + at, mask=there, other=0.0), 0.0
         )
         tl.store(through + at, passed, mask=there)
         total += tl.sum(passed.to(total.dtype), axis=0)
-    tl.store(parts + part * n_columns + column, total, mask=column < n_columns)
+    tl.store(parts + part * N_COLUMNS + column, total, mask=column < N_COLUMNS)
 
 
 @triton.jit
@@ -42,34 +45,51 @@ def slope_product_parts(
     through,
     parts,
     n_rows,
-    n_columns,
     rows_per_part,
+    grad_stride,
+    part_stride,
+    N_COLUMNS: tl.constexpr,
+    N_IN: tl.constexpr,
     DEPTH: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One program likewise, for the gradient grad (N, DEPTH) @ weight (DEPTH, n_columns), which is never stored."""
+    """One program likewise, for the gradient grad (N, DEPTH) @ weight (DEPTH, N_IN), which is never stored.
+
+    N_COLUMNS − N_IN columns of the output are padding. A row of `parts` holds, one after another, the sums of the
+    columns (N_COLUMNS), gradᵀ @ output (DEPTH, N_IN), and the sums of the columns of grad (DEPTH).
+    """
     part = tl.program_id(0).to(tl.int64)
+    stride = tl.zeros([], tl.int64) + grad_stride
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < n_columns
+    inside = column < N_COLUMNS
     depth = tl.arange(0, WIDTH)
-    known = (depth < DEPTH)[:, None] & inside[None, :]
-    pull = tl.load(weight + depth[:, None] * n_columns + column[None, :], mask=known, other=0.0)
+    known = (depth < DEPTH)[:, None] & (column < N_IN)[None, :]
+    entry = depth[:, None] * N_IN + column[None, :]
+    pull = tl.load(weight + entry, mask=known, other=0.0)
     first = part * rows_per_part
     end = tl.minimum(first + rows_per_part, n_rows)
     total = tl.zeros([COLUMNS], parts.dtype.element_ty)
+    product = tl.zeros([WIDTH, COLUMNS], parts.dtype.element_ty)
+    sums = tl.zeros([WIDTH], parts.dtype.element_ty)
     for start in range(first, end, ROWS):
         row = start + tl.arange(0, ROWS)
         there = (row < end)[:, None] & inside[None, :]
-        at = row[:, None] * n_columns + column[None, :]
-        positive = tl.load(output + at, mask=there, other=0.0) > 0
+        at = row[:, None] * N_COLUMNS + column[None, :]
+        value = tl.load(output + at, mask=there, other=0.0)
         known_row = (row < end)[:, None] & (depth < DEPTH)[None, :]
-        slope = tl.load(grad + row[:, None] * DEPTH + depth[None, :], mask=known_row, other=0.0)
-        passed = tl.where(positive, tl.dot(slope, pull, input_precision="tf32"), 0.0)
+        slope = tl.load(grad + row[:, None] * stride + depth[None, :], mask=known_row, other=0.0)
+        passed = tl.where(value > 0, tl.dot(slope, pull, input_precision="tf32"), 0.0)
         tl.store(through + at, passed, mask=there)
         total += tl.sum(passed, axis=0)
-    tl.store(parts + part * n_columns + column, total, mask=inside)
+        product += tl.dot(tl.trans(slope), value, input_precision="tf32")
+        sums += tl.sum(slope.to(sums.dtype), axis=0)
+    place = parts + part * part_stride
+    tl.store(place + column, total, mask=inside)
+    tl.store(place + N_COLUMNS + entry, product, mask=known)
+    if tl.program_id(1) == 0:
+        tl.store(place + N_COLUMNS + DEPTH * N_IN + depth, sums, mask=depth < DEPTH)
 
 
 @triton.jit
