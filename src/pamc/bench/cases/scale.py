@@ -24,7 +24,7 @@ from pamc.runtime import resolve_row_dtype
 from pamc.training.engine import encode_rows
 from pamc.training.progress import SilentProgress
 from pamc.training.sampled import Sample, sampled_rows, start_of_sample
-from pamc.training.trainer import train
+from pamc.training.trainer import EpochRecord, train
 
 __all__ = ["cells", "exponents", "scale_values"]
 
@@ -39,8 +39,8 @@ _HIDDEN, _QUICK_HIDDEN, _N_DIMS = (500, 500, 2000), (32, 32), 10
 # Rows encoded at a time: what lies between layers takes 3 GiB in bfloat16.
 _CHUNK = 1 << 19
 
-# Epochs before the measured ones, and those.
-_WARM_UP, _MEASURED = 2, 5
+# Epochs before the measured ones, the fewest and the most of those, and the seconds that they may take.
+_WARM_UP, _LEAST_EPOCHS, _MOST_EPOCHS, _BUDGET_S = 2, 5, 200, 10.0
 
 # Exponents are fitted from this many rows on, where fixed costs no longer count.
 _LEAST_FITTED = 1_000_000
@@ -73,10 +73,12 @@ def cells(scope: Scope) -> list[Cell]:
 
 
 def _cell(parameters: dict[str, Any], hidden: tuple[int, ...], scope: Scope) -> Cell:
-    return Cell("pamc", parameters, lambda: scale_values(parameters, hidden, scope.device))
+    return Cell("pamc", parameters, lambda: scale_values(parameters, hidden, scope.device, quick=scope.quick))
 
 
-def scale_values(parameters: dict[str, Any], hidden: tuple[int, ...], device: torch.device) -> dict[str, Any]:
+def scale_values(
+    parameters: dict[str, Any], hidden: tuple[int, ...], device: torch.device, *, quick: bool = False
+) -> dict[str, Any]:
     """Return the time of an epoch and of its parts, peak memory, and the NMI of labels and planted blocks."""
     release(device)
     made = dict(parameters)
@@ -94,8 +96,7 @@ def scale_values(parameters: dict[str, Any], hidden: tuple[int, ...], device: to
         before = _labels(model, rows)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        epochs = train(model, rows, n_epochs=_WARM_UP + _MEASURED, lr=config.lr, chunk_size=_CHUNK)
-        records = list(epochs)
+        records = _trained(model, rows, config, most=_LEAST_EPOCHS if quick else _MOST_EPOCHS)
         wait(device)
     measured = [record.seconds for record in records[_WARM_UP:]]
     parts = _parts(model, rows, device)
@@ -108,7 +109,8 @@ def scale_values(parameters: dict[str, Any], hidden: tuple[int, ...], device: to
         "peak_bytes": peak.n_bytes,
         "n_stored": graph.pairs.n_pairs,
         "n_epochs": len(records),
-        "loss": [record.values["loss"] for record in records],
+        "first_loss": records[0].values["loss"],
+        "last_loss": records[-1].values["loss"],
         "nmi_at_start": _nmi(graph.labels, before, config.n_clusters),
         "nmi": _nmi(graph.labels, found, config.n_clusters),
         "n_assigned": int((found >= 0).sum()),
@@ -131,6 +133,17 @@ def _started(graph: Planted, config: FitConfig, device: torch.device, dtype: tor
     model = PamCGCModel(start.encoder, centers, graph.pairs, config)
     wait(device)
     return model, time.perf_counter() - started
+
+
+def _trained(model: PamCGCModel, rows: FeatureRows, config: FitConfig, *, most: int) -> list[EpochRecord]:
+    """Return the records of as many epochs as there is time for."""
+    records = []
+    ends_at = time.perf_counter() + _BUDGET_S
+    for record in train(model, rows, n_epochs=_WARM_UP + most, lr=config.lr, chunk_size=_CHUNK):
+        records.append(record)
+        if len(records) >= _WARM_UP + _LEAST_EPOCHS and time.perf_counter() > ends_at:
+            break
+    return records
 
 
 def _parts(model: PamCGCModel, rows: FeatureRows, device: torch.device) -> dict[str, float]:
