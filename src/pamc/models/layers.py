@@ -88,8 +88,8 @@ def _aligned_once(x: Tensor) -> Tensor:
     version, filled = _ALIGNED.get(x, (-1, x))
     if version != x._version:
         filled = aligned(x)
-        # What needs no filling is not kept: it would keep itself.
-        if filled is not x:
+        # What needs no filling is not kept: it would keep itself. Nor is what a graph of kernels fills when it is run.
+        if filled is not x and not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
             _ALIGNED[x] = (x._version, filled)
     return filled
 
