@@ -77,18 +77,21 @@ def test_columns_that_fill_up_a_layer_change_nothing(sparse, monkeypatch):
 def test_narrow_layers_have_the_same_gradients_through_kernels(fills, monkeypatch):
     if fills:
         monkeypatch.setattr(layers, "aligned", filled_to_multiples_of_four)
-    block = torch.randn(77, 50, generator=torch.Generator().manual_seed(0))
-    out = torch.randn(77, 3, generator=torch.Generator().manual_seed(1))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    block = torch.randn(77, 50, generator=torch.Generator().manual_seed(0)).to(device)
+    out = torch.randn(77, 3, generator=torch.Generator().manual_seed(1)).to(device)
     results = []
     for backend in ("torch", "triton"):
-        encoder = MLP((50, 70, 7, 5, 3), generator=generator(0, "weights"), tensor_cores=True)
+        encoder = MLP((50, 70, 7, 5, 3), generator=generator(0, "weights"), tensor_cores=True).to(device)
         with preferring(backend):
             z = encoder(block)
             z.backward(out)
         results.append([z.detach(), *(p.grad for p in encoder.parameters())])
     for one, other in zip(*results, strict=True):
         assert one.shape == other.shape
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        # On tensor cores both round to ten bits.
+        error = 1e-4 if device.type == "cpu" else 2e-2
+        torch.testing.assert_close(one, other, rtol=error, atol=error)
 
 
 def test_features_are_filled_up_once_until_they_change(monkeypatch):

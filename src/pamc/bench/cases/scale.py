@@ -56,7 +56,7 @@ def exponents(rows: Sequence[Row]) -> list[Row]:
     memory = [row["values"]["peak_bytes"] for row in fitted]
     if None not in memory:
         values["memory_exponent"] = fitted_exponent(sizes, memory)
-    parameters = {**fitted[0]["parameters"], "n_nodes": "exponent", "from": min(sizes), "to": max(sizes)}
+    parameters = {"sweep": "n_nodes", **fitted[0]["parameters"], "n_nodes": [min(sizes), max(sizes)]}
     return [{"provider": fitted[0]["provider"], "parameters": parameters, "values": values}]
 
 
