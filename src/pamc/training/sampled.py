@@ -1,8 +1,9 @@
 """The start of a sample, for data too large for the start of all rows.
 
-The encoder takes each row alone, so what it learns from some rows holds for all of them. A sample of rows, each seen
-beside the mean of its neighborhood, gets a kNN graph of its own and the start that all rows would get; its clusters
-give the centers. Nothing here grows with N.
+The encoder takes each row alone, so what it learns from some rows holds for all of them. A sample of rows is drawn,
+each seen beside the mean of its neighborhood. Some of them, the core, get a kNN graph of their own and the clusters
+that all rows would get by the default start; each row of the sample is told to go where the core's rows like it went,
+and the encoder is fitted to that. Nothing here grows with N.
 """
 
 from __future__ import annotations
@@ -17,19 +18,32 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
+from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.models.rows import FeatureRows
 from pamc.runtime import resolve_dtype, seed_for
-from pamc.training.consensus import Evidence, knn_adjacency
+from pamc.training.consensus import Agreed, Evidence, agreed_clusters, knn_adjacency
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import directions_of
 from pamc.training.initialize import Started, StartInput, mean_centers, starting_centers
 from pamc.training.progress import Progress
-from pamc.training.starts import STARTS
+from pamc.training.starts import STARTS, fitted_to
 
-__all__ = ["SAMPLE_ROWS", "Sample", "sampled_rows", "start_of_sample"]
+__all__ = ["CORE_ROWS", "SAMPLE_ROWS", "Sample", "sampled_rows", "start_of_sample"]
 
-# Rows of a sample: enough for clusters of a thousandth of the rows.
-SAMPLE_ROWS = 20_000
+# Rows whose clusters are sought: enough for clusters of a thousandth of all rows.
+CORE_ROWS = 20_000
+
+# Rows that the encoder learns from: more of them, or it learns their noise by heart.
+SAMPLE_ROWS = 100_000
+
+# A larger sample is passed over fewer times: an encoder sees so many times as many rows as of the core alone.
+_TIMES_LONGER = 2
+
+# Rows of the core that a row is told to go to, and rows that are told so at a time.
+_GUIDES = 5
+_TOLD_AT_A_TIME = 2048
+
+_GRAPH_START = "consensus"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,20 +87,60 @@ def start_of_sample(
     Parameters
     ----------
     config
-        Settings whose `n_dims` is known. A start that needs a graph is given the kNN graph of the sample.
+        Settings whose `n_dims` is known. Starts but the default one see the core alone, and its kNN graph.
     dtype
         Of the rows that the encoder takes.
     """
     rows = FeatureRows(sample.features, device=device, dtype=dtype)
+    core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
     with progress.phase("sample"), threadpool_limits(limits=1):
         directions = directions_of(sample.around, sample.preparation, seed, device)
-        n_neighbors = min(config.n_neighbors, len(rows) - 1)
-        adjacency = knn_adjacency(directions, n_neighbors, device)
-    evidence = Evidence("features and graph", directions, adjacency)
-    started = STARTS[config.start](StartInput(rows, sample.features, adjacency, evidence, config, seed, progress))
-    z = encode_rows(started.encoder, rows, chunk_size=config.chunk_size)
+        adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
+    evidence = Evidence("features and graph", directions[core], adjacency)
+    core_rows = FeatureRows(sample.features[core], device=device, dtype=dtype)
+    given = StartInput(core_rows, sample.features[core], adjacency, evidence, config, seed, progress)
+    if config.start == _GRAPH_START:
+        started = _consensus_start(given, rows, sample, directions, core)
+    else:
+        started = STARTS[config.start](given)
+    z = encode_rows(started.encoder, core_rows, chunk_size=config.chunk_size)
     if started.labels is None:
         centers, _ = starting_centers(z, config, seed=seed)
     else:
         centers = mean_centers(z, started.labels, config.n_clusters)
     return started, centers.to(resolve_dtype(config.precision))
+
+
+def _consensus_start(
+    given: StartInput, rows: FeatureRows, sample: Sample, directions: Floats, core: NDArray[np.int64]
+) -> Started:
+    """Return the default start of the core, with its labels, and an encoder that has learnt from the whole sample."""
+    config, device, evidence = given.config, rows.device, given.evidence
+    sizes: dict[str, Any] = {"n_dims": config.n_dims, "seed": given.seed, "device": device}
+    with given.progress.phase("consensus"), threadpool_limits(limits=1):
+        agreed: Agreed = agreed_clusters(evidence.rows, evidence.adjacency, config.n_clusters, **sizes)  # type: ignore[union-attr]
+        targets = _guided(directions, core, agreed.points, device)
+    share = _TIMES_LONGER * len(core) / len(rows)
+    longer = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
+    learning = StartInput(rows, sample.features, None, None, longer, given.seed, given.progress)
+    facts = {
+        "evidence": "features and graph",
+        "clusters_by": agreed.how,
+        "agreement": agreed.agreement,
+        "sampled_rows": len(rows),
+        "clustered_rows": len(core),
+    }
+    return Started(fitted_to(targets, learning), labels=agreed.labels, facts=facts)
+
+
+def _guided(directions: Floats, core: NDArray[np.int64], points: Floats, device: torch.device) -> Floats:
+    """Return (n, n_dims) unit rows: the points of the core, and for other rows the mean of those nearest by angle."""
+    placed = torch.from_numpy(on_sphere(directions)).to(device=device, dtype=torch.float32)
+    there, guides = placed[core], torch.from_numpy(points).to(device)
+    told = [
+        guides[(block @ there.T).topk(min(_GUIDES, len(core)), dim=1).indices].mean(dim=1)
+        for block in torch.split(placed, _TOLD_AT_A_TIME)
+    ]
+    targets = unit_rows(torch.cat(told).cpu().numpy())
+    targets[core] = points
+    return targets

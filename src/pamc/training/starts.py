@@ -28,6 +28,7 @@ __all__ = [
     "STARTS",
     "fit_consensus",
     "fit_propagated_svd",
+    "fitted_to",
     "pretrain_autoencoder",
     "pretrain_propagated_autoencoder",
     "train_spectral",
@@ -94,7 +95,7 @@ def fit_propagated_svd(given: StartInput) -> Started:
     The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
     like. Departure from the paper, whose start sees features only. O(E·d + N·d·n_dims) time.
     """
-    return Started(_fitted_to(_propagated_svd(given), given))
+    return Started(fitted_to(_propagated_svd(given), given))
 
 
 @STARTS.register("consensus")
@@ -116,7 +117,7 @@ def fit_consensus(given: StartInput) -> Started:
             device=given.rows.device,
         )
     by_heart = evidence.kind == "graph"
-    encoder = _fitted_to(agreed.points, given, times_longer=_TIMES_LONGER_BY_HEART if by_heart else 1)
+    encoder = fitted_to(agreed.points, given, times_longer=_TIMES_LONGER_BY_HEART if by_heart else 1)
     facts = {"evidence": evidence.kind, "clusters_by": agreed.how, "agreement": agreed.agreement}
     return Started(encoder, labels=agreed.labels, facts=facts)
 
@@ -173,7 +174,7 @@ def _new_autoencoder(given: StartInput) -> Autoencoder:
     ).to(given.rows.device)
 
 
-def _fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer: int = 1) -> MLP:
+def fitted_to(target: NDArray[np.floating], given: StartInput, *, times_longer: int = 1) -> MLP:
     """Return an encoder of rows fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
     config, rows = given.config, given.rows
     encoder = _new_encoder(given)
