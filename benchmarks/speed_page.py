@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.roofline import ceilings_of, parts_of
-from benchmarks.rows import Rows, latest
+from benchmarks.rows import Rows, latest, read
 from pamc.bench.rows import Row
 from pamc.bench.shown import MISSING, ShownTable, bytes_text, ratio_to_pamc, tables, time_text
 from pamc.experiments.figures import PALETTE, bar_groups, by, drawing, save_figure
@@ -61,6 +61,7 @@ def speed_page(folder: Path) -> str:
         "Labels for new rows": lambda folder: _plain("inference"),
         "Training on a CPU": lambda folder: _cpu_epochs(),
         "How near to what the machine can do": lambda folder: _roofline(),
+        "Where it falls short": lambda folder: _short(),
     }
     parts = [_HEAD]
     parts += [f"## {title}\n\n{section(folder).rstrip()}\n" for title, section in sections.items()]
@@ -284,6 +285,72 @@ def _roofline() -> str:
         columns = [f"{name.upper()}: {rates}", "MB", "GFLOP", "allowed", "measured", "share reached"]
         parts.append(Table(columns, body).markdown())
     return "\n\n".join(parts if len(parts) > 1 else [*parts, _NOT_YET])
+
+
+# What was aimed at: times as fast as each, and the share of a copy's bandwidth that the positive term reaches.
+_TIMES_AIMED_AT = {"dense": 12, "released": 8}
+_SHARE_AIMED_AT = {10: 0.5, 64: 0.8}
+_SECTOR_BYTES = 32
+
+
+def _short() -> str:
+    """Return what was aimed at and not reached, with the reason that the measurements give."""
+    parts = [*_short_of_times(), *_short_of_bandwidth()]
+    return "\n".join(parts) if parts else "Nothing measured so far falls short of what was aimed at."
+
+
+def _short_of_times() -> list[str]:
+    seconds = {
+        (row["provider"], row["parameters"]["data_set"]): row["values"]["seconds"]
+        for row in latest("epoch", device="cuda")
+        if "error" not in row and row["provider"] in _TRAINERS
+    }
+    said = []
+    for provider, aim in _TIMES_AIMED_AT.items():
+        sets = [name for name in ("usps", "hhar") if {(provider, name), ("triton", name)} <= seconds.keys()]
+        times = {name: seconds[provider, name] / seconds["triton", name] for name in sets}
+        if not sets or min(times.values()) >= aim:
+            continue
+        reached = ", ".join(f"{time:.1f} × on {name.upper()}" for name, time in times.items())
+        least = ", ".join(f"{seconds[provider, name] / seconds['matmul', name]:.1f} ×" for name in sets)
+        text = (
+            f"- **{provider}.** Aimed at: {aim} times as fast. Reached: {reached}. The encoder's matrix products alone, "
+            f"which both do, allow {least}."
+        )
+        if provider == "released":
+            all_times = [
+                row["values"]["seconds"]
+                for row in read("epoch")
+                if row["provider"] == provider and row["device"] == "cuda" and row["parameters"]["data_set"] == "usps"
+            ]
+            text += (
+                " It waits for the host to launch its kernels, one by one: on USPS it took "
+                f"{min(all_times):.2f} to {max(all_times):.2f} s in the runs that are stored, on GPUs of one kind."
+            )
+        said.append(text)
+    return said
+
+
+def _short_of_bandwidth() -> list[str]:
+    said = []
+    for row in latest("positive", device="cuda"):
+        n_dims = row["parameters"]["n_dims"]
+        if row["provider"] != "triton" or "error" in row or row["parameters"]["degrees"] != "uniform":
+            continue
+        share = row["values"]["share_of_copy"]
+        if share >= _SHARE_AIMED_AT.get(n_dims, 0):
+            continue
+        counted, n_pairs = row["values"]["n_bytes"], row["parameters"]["n_pairs"]
+        padded = 4 * -(-n_dims // 4) * 4
+        moved = counted + 2 * n_pairs * (_SECTOR_BYTES * -(-padded // _SECTOR_BYTES) - 4 * n_dims)
+        said.append(
+            f"- **The positive term at d = {n_dims}.** Aimed at: {100 * _SHARE_AIMED_AT[n_dims]:.0f} % of the bandwidth "
+            f"of a copy. Reached: {100 * share:.0f} %. Rows of z are gathered at random, and memory comes in sectors of "
+            f"{_SECTOR_BYTES} bytes: where {4 * n_dims} bytes of a row are counted, "
+            f"{_SECTOR_BYTES * -(-padded // _SECTOR_BYTES)} are moved. What is moved goes at "
+            f"{100 * share * moved / counted:.0f} % of the bandwidth of a copy."
+        )
+    return said
 
 
 def _markdown(table: ShownTable) -> str:

@@ -27,7 +27,7 @@ def test_the_page_is_what_the_rows_give(tmp_path):
 def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "RESULTS", tmp_path / "none")
     text = speed_page(tmp_path)
-    assert text.count("## ") - text.count("### ") == 7
+    assert text.count("## ") - text.count("### ") == 8
     assert text.count("Not measured yet") == 8
     assert training_table([]) == "*Not measured yet.*\n"
 
@@ -84,6 +84,31 @@ def test_the_parts_of_an_epoch():
     assert whole.n_bytes == activations.n_bytes + positive.n_bytes + clustering.n_bytes
     assert whole.seconds == 2.0
     assert parts_of(rows[1:]) == []
+
+
+def test_what_was_aimed_at_is_reached_or_said_with_its_reason():
+    seconds = {
+        (row["provider"], row["parameters"]["data_set"]): row["values"]["seconds"]
+        for row in latest("epoch", device="cuda")
+    }
+    memory = {
+        (row["provider"], row["parameters"]["data_set"]): row["values"].get("peak_bytes")
+        for row in latest("epoch", device="cuda")
+    }
+    assert seconds["triton", "usps"] <= 0.15
+    for name in ("usps", "hhar"):
+        assert seconds["triton", name] <= 2.5 * seconds["matmul", name]
+        assert memory["dense", name] >= 8 * memory["triton", name]
+    for name in ("usps", "hhar", "acm", "cite", "dblp"):
+        assert memory["triton", name] < memory["released", name]
+    (fit,) = [row for row in latest("fit", device="cuda") if row["parameters"]["data_set"] == "usps"]
+    assert fit["values"]["seconds"] <= 3
+    rates = [row["values"]["rows_per_s"] for row in latest("inference", device="cuda")]
+    assert min(rates) >= 5e6
+    text = (DOCS / "speed.md").read_text(encoding="utf-8")
+    for provider, aim in (("dense", 12), ("released", 8)):
+        times = [seconds[provider, name] / seconds["triton", name] for name in ("usps", "hhar")]
+        assert min(times) >= aim or f"**{provider}.** Aimed at: {aim} times as fast" in text
 
 
 def test_published_rows_are_not_quick():
