@@ -111,9 +111,14 @@ class PamCGCModel(BlockContrastModel):
             "n_nonempty": present.sum(),
         }
 
+    @staticmethod
+    def uniformity_sample(n_nodes: int) -> tuple[int, int]:
+        """Return which rows uniformity looks at: every how many-th, and how many."""
+        step = max(1, n_nodes // _UNIFORMITY_ROWS)
+        return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
+
     def _uniformity(self, z: Tensor) -> Tensor:
-        step = max(1, len(z) // _UNIFORMITY_ROWS)
-        n_rows = min(_UNIFORMITY_ROWS, -(-len(z) // step))
+        step, n_rows = self.uniformity_sample(len(z))
         return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
 
 
