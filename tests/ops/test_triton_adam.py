@@ -28,3 +28,21 @@ def test_it_steps_as_torchs_adam_does(dtype, tolerance):
     assert torch.equal(idle, torch.ones_like(idle))
     one.zero_grad()
     assert ours[0].grad is None
+
+
+def test_steps_go_on_from_the_tensors_of_another():
+    start = torch.ones(41, device=DEVICE)
+    ends = []
+    for stops in (False, True):
+        parameter = start.clone()
+        adam = triton_adam.KernelAdam([parameter], lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+        for step in range(6):
+            if stops and step == 3:
+                kept = {name: tensor.clone() for name, tensor in adam.state_tensors().items()}
+                adam = triton_adam.KernelAdam([parameter], lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+                for name, tensor in adam.state_tensors().items():
+                    tensor.copy_(kept[name])
+            parameter.grad = torch.linspace(-1, step, 41, device=DEVICE)
+            adam.step()
+        ends.append(parameter)
+    assert torch.equal(*ends)
