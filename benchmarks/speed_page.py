@@ -314,8 +314,8 @@ def _short_of_times() -> list[str]:
         reached = ", ".join(f"{time:.1f} × on {name.upper()}" for name, time in times.items())
         least = ", ".join(f"{seconds[provider, name] / seconds['matmul', name]:.1f} ×" for name in sets)
         text = (
-            f"- **{provider}.** Aimed at: {aim} times as fast. Reached: {reached}. The encoder's matrix products alone, "
-            f"which both do, allow {least}."
+            f"- **{provider}.** Aimed at: {aim} times as fast. Reached: {reached}. The encoder's matrix products "
+            f"alone, which both do, allow {least}."
         )
         if provider == "released":
             all_times = [
@@ -344,9 +344,9 @@ def _short_of_bandwidth() -> list[str]:
         padded = 4 * -(-n_dims // 4) * 4
         moved = counted + 2 * n_pairs * (_SECTOR_BYTES * -(-padded // _SECTOR_BYTES) - 4 * n_dims)
         said.append(
-            f"- **The positive term at d = {n_dims}.** Aimed at: {100 * _SHARE_AIMED_AT[n_dims]:.0f} % of the bandwidth "
-            f"of a copy. Reached: {100 * share:.0f} %. Rows of z are gathered at random, and memory comes in sectors of "
-            f"{_SECTOR_BYTES} bytes: where {4 * n_dims} bytes of a row are counted, "
+            f"- **The positive term at d = {n_dims}.** Aimed at: {100 * _SHARE_AIMED_AT[n_dims]:.0f} % of the "
+            f"bandwidth of a copy. Reached: {100 * share:.0f} %. Rows of z are gathered at random, and memory comes in "
+            f"sectors of {_SECTOR_BYTES} bytes: where {4 * n_dims} bytes of a row are counted, "
             f"{_SECTOR_BYTES * -(-padded // _SECTOR_BYTES)} are moved. What is moved goes at "
             f"{100 * share * moved / counted:.0f} % of the bandwidth of a copy."
         )
