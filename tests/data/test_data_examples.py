@@ -12,8 +12,11 @@ MODULES = [
     "files",
     "matrices",
     "readers",
+    "store",
+    "store_writer",
     "synthetic",
     "tables",
+    "whole_folder",
 ]
 
 
