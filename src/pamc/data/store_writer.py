@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +27,68 @@ from pamc.data.whole_folder import (
 )
 from pamc.errors import ConfigError, OutputError
 
-__all__ = ["StoreWriter"]
+__all__ = ["GrowingArray", "StoreWriter"]
 
 _FILES = ("features.npy", "indptr.npy", "indices.npy", "weight.npy", "labels.npy", "ids.npy", "ids.parquet")
 # Also kept in a finished store and covered by its checksums.
 _REPORTS = ("bad-rows.csv",)
 _SCRATCH = "work"
+# Of an array that grows: room for the shape of any store, and a multiple of 64, so that rows are aligned.
+_HEADER_BYTES = 128
+
+
+class GrowingArray:
+    r"""A .npy file whose number of rows is not known before the last of them: blocks are appended, then it is closed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        Number type.
+    row_shape
+        Shape of one row, () for a 1-D array.
+    n_rows
+        Rows that the file holds already and that are kept; whatever comes after them is cut off.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with GrowingArray(Path(folder, "x.npy"), "int32") as array:
+    ...         array.append(np.arange(3))
+    ...         array.append(np.arange(2))
+    ...     np.load(Path(folder, "x.npy")).tolist()
+    [0, 1, 2, 0, 1]
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> None:
+        self.dtype = np.dtype(dtype)
+        self.n_rows = n_rows
+        self._row_shape = row_shape
+        self._file = path.open("r+b" if n_rows else "w+b")
+        self._file.seek(_HEADER_BYTES + n_rows * self.dtype.itemsize * math.prod(row_shape))
+        self._file.truncate()
+
+    def append(self, block: NDArray[Any]) -> None:
+        """Write rows after those that are there."""
+        self._file.write(np.ascontiguousarray(block, dtype=self.dtype).data)
+        self.n_rows += len(block)
+
+    def close(self) -> None:
+        """Write the header, which says how many rows there are."""
+        shape = (self.n_rows, *self._row_shape)
+        about = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        text = repr(about).encode().ljust(_HEADER_BYTES - 11) + b"\n"
+        self._file.seek(0)
+        self._file.write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class StoreWriter:
@@ -110,6 +167,10 @@ class StoreWriter:
             self.folder / file, mode="w+", dtype=np.dtype(dtype), shape=shape
         )
         return array
+
+    def grow(self, name: str, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> GrowingArray:
+        """Return an array of the store that blocks of rows are appended to; ``n_rows`` of an earlier one are kept."""
+        return GrowingArray(self.folder / f"{name}.npy", dtype, row_shape=row_shape, n_rows=n_rows)
 
     def path(self, file: str) -> Path:
         """Return the path of a file of the store in the making."""
