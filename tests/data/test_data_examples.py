@@ -10,6 +10,8 @@ MODULES = [
     "download",
     "edge_files",
     "files",
+    "ingest.run",
+    "ingest.sources",
     "matrices",
     "neighbors",
     "readers",

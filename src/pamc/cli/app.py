@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli import bench_command, data_commands, demo_command, fit_command, reproduce_command
+from pamc.cli import bench_command, data_commands, demo_command, fit_command, reproduce_command, store_commands
 from pamc.cli.show import Interrupted, note
 from pamc.errors import OutputError, PamcError, PamcWarning
 
@@ -29,6 +29,8 @@ app = typer.Typer(
 )
 app.command("fit")(fit_command.fit)
 app.command("predict")(fit_command.predict)
+app.command("ingest")(store_commands.ingest)
+app.command("synthesize")(store_commands.synthesize)
 app.command("evaluate")(data_commands.evaluate)
 app.command("demo")(demo_command.demo)
 app.command("datasets")(data_commands.datasets)

@@ -18,6 +18,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
+from pamc.data.store import has_manifest, open_store
 from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
@@ -35,11 +36,11 @@ from pamc.results.run_folder import (
 )
 from pamc.training.progress import RichProgress, SilentProgress
 
-__all__ = ["fit", "predict"]
+__all__ = ["fit", "load_store", "predict", "split_names"]
 
 
 def fit(
-    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm"),
+    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
     dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
     edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
     n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
@@ -68,6 +69,7 @@ def fit(
 
     Examples:  pamc fit customers.csv --id customer --n-clusters 5
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
+               pamc fit papers-store --n-clusters 7      (see pamc ingest)
                pamc fit --dataset acm --preset paper --n-clusters 3
     """
     method_class = estimator_class(method)
@@ -85,8 +87,8 @@ def fit(
     read_options = {
         "id_column": id_column,
         "truth_column": truth,
-        "columns": _split(columns),
-        "drop": _split(drop),
+        "columns": split_names(columns),
+        "drop": split_names(drop),
     }
     graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
     target = out or next_free_folder(Path.cwd())
@@ -123,7 +125,7 @@ def predict(
     """
     model = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
+    chosen = {"id_column": id_column, "columns": split_names(columns), "drop": split_names(drop)}
     given = {name: value for name, value in chosen.items() if value is not None}
     graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
@@ -211,7 +213,7 @@ def _cluster_count(text: str | None) -> int:
     return value
 
 
-def _split(values: list[str] | None) -> list[str] | None:
+def split_names(values: list[str] | None) -> list[str] | None:
     """Return the names in repeated, comma-separated options; None where there were none."""
     names = [name.strip() for value in values or [] for name in value.split(",")]
     return [name for name in names if name] or None
@@ -258,16 +260,37 @@ def _load(
 ) -> AttributedGraph:
     if (features is None) == (dataset is None):
         raise ConfigError("name either a file of rows or a --dataset, and not both")
-    if features is not None:
-        return read_graph(features, edges=edges, **options)
-    named = [
+    given = ["--edges"] * (edges is not None) + [
         f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
     ]
-    if edges is not None or named:
-        raise ConfigError(f"{', '.join(['--edges'] * (edges is not None) + named)} belongs to a file, not to --dataset")
+    if features is not None and has_manifest(features):
+        if given:
+            raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+        return load_store(features)
+    if features is not None:
+        return read_graph(features, edges=edges, **options)
+    if given:
+        raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
     with download_bar(str(dataset), hidden=quiet) as progress:
         graph = load_dataset(str(dataset), progress=progress)
     return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
+
+
+def load_store(folder: Path) -> AttributedGraph:
+    """Return the graph of a store, all of it in memory."""
+    return open_store(folder).to_graph()
+
+
+def _read_options(features: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return how the rows were read, so that `pamc predict` reads new rows alike."""
+    if features is None or not has_manifest(features):
+        return options if features is not None else {}
+    told = open_store(features).manifest["options"]
+    return {
+        **options,
+        **{name: told.get(name) for name in ("id_column", "truth_column")},
+        "columns": told.get("features"),
+    }
 
 
 def _describe(
@@ -280,7 +303,7 @@ def _describe(
         "n_nodes": graph.n_nodes,
         "n_features": graph.n_features,
         "n_edges": graph.n_edges,
-        "read": options if features is not None else {},
+        "read": _read_options(features, options),
     }
 
 

@@ -29,7 +29,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.download import sha256_of
 from pamc.errors import BackendError, DataError
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "index_dtype", "is_store", "open_store"]
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]
 
 FORMAT = "pamc-store"
 VERSION = 1
@@ -160,6 +160,14 @@ def index_dtype(n_nodes: int) -> np.dtype[Any]:
     ('int32', 'int64')
     """
     return np.dtype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64)
+
+
+def has_manifest(path: str | PathLike[str]) -> bool:
+    """Return whether a folder is meant to be a store, damaged or not."""
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def is_store(path: str | PathLike[str]) -> bool:

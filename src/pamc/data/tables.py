@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -35,6 +35,7 @@ __all__ = [
     "is_integer_text",
     "is_number_text",
     "open_table",
+    "quoted",
 ]
 
 PARQUET_KINDS = (".parquet", ".pq")
@@ -47,6 +48,10 @@ _SPACES = " \t"
 _LONGEST_SHOWN = 100
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# Bytes that are not UTF-8, as Python keeps them in text.
+_FOREIGN = re.compile("[\udc80-\udcff]")
+# What a line with a wrong number of cells, divided by blanks, leads to.
+_REFUSED = " ELSE error('cells')"
 # One physical line per row: a unit separator never occurs in a text file.
 _LINES = (
     r"read_csv(?, auto_detect=false, header=false, delim='\x1f', quote='', escape='', strict_mode=false,"
@@ -132,6 +137,53 @@ class Table:
         texts = np.ma.getdata(column).astype(np.str_)
         return texts, self._cell(int(empty[0]), name) if len(empty) else None
 
+    def number_sql(self, name: str, *, dtype: str = "float32") -> str:
+        """Return SQL that is the number in a column, or NULL where there is none; dtype as for `numbers`."""
+        return self._number(self._positions[name], dtype)
+
+    def text_sql(self, name: str) -> str:
+        """Return SQL that is the text in a column without blanks around it, NULL or '' where there is none."""
+        return _trimmed(self._positions[name])
+
+    @property
+    def tolerant_sql(self) -> str:
+        """SQL of the whole table as ``file(c0, c1, …)``, without lines that have a wrong number of cells.
+
+        duckdb lists the lines it leaves out in its table ``reject_errors``. Where blanks divide the cells it lists
+        nothing, and all cells of such a line are NULL instead.
+        """
+        columns = ", ".join(f"c{i}" for i in range(len(self.names)))
+        relation = self.relation.replace("?", quoted(str(self.path)), 1)
+        if self.delimiter:
+            relation = relation.removesuffix(")") + ", store_rejects=true)"
+        return f"{relation.replace(_REFUSED, '')} AS file({columns})"
+
+    def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
+        """Yield row, line (None in Parquet) and cells of some rows of :attr:`tolerant_sql`, given in ascending order.
+
+        A text file is gone through once; of a Parquet file each row is looked up.
+        """
+        if self.delimiter is None:
+            for row in rows:
+                yield row, None, self._parquet_row(row)
+            return
+        n_cells = len(self.names)
+        whole = (record for record in self._rows() if not self.delimiter or len(record[1]) == n_cells)
+        numbered = enumerate(whole)
+        for row in rows:
+            found = next(((line, cells) for i, (line, cells) in numbered if i == row), None)
+            if found is not None:
+                cells = [_cut(cell.strip(_SPACES)) or None for cell in found[1]]
+                yield row, found[0], [*cells, *[None] * n_cells][:n_cells]
+
+    def _parquet_row(self, row: int) -> list[str | None]:
+        texts = ", ".join(f"CAST(c{i} AS VARCHAR)" for i in range(len(self.names)))
+        with _duckdb().connect() as connection:
+            columns = ", ".join(f"c{i}" for i in range(len(self.names)))
+            query = f"SELECT {texts} FROM {self.relation} AS file({columns}) LIMIT 1 OFFSET {row}"
+            found = connection.execute(query, [str(self.path)]).fetchone()
+        return [None if text is None else _cut(text) for text in found or ()]
+
     def __contains__(self, name: object) -> bool:
         return name in self._positions
 
@@ -141,6 +193,10 @@ class Table:
 
     def _number(self, position: int, dtype: str) -> str:
         text = _trimmed(position)
+        if dtype == "int64" and self.numeric[position]:
+            # Not through text, as below, where a large whole number of a float column has a power of ten.
+            double = f"CAST(c{position} AS DOUBLE)"
+            return f"CASE WHEN {double} = floor({double}) THEN TRY_CAST(c{position} AS BIGINT) END"
         if dtype == "int64":
             return f"CASE WHEN regexp_full_match({text}, '{_INTEGER.pattern}') THEN TRY_CAST({text} AS BIGINT) END"
         double = f"TRY_CAST({f'c{position}' if self.numeric[position] else text} AS DOUBLE)"
@@ -223,6 +279,17 @@ def first_cells(path: Path) -> list[str]:
     return _first_record(path, _delimiter(path))[1]
 
 
+def quoted(text: str) -> str:
+    """Return text as a literal of SQL.
+
+    Examples
+    --------
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 def is_number_text(text: str) -> bool:
     """Return whether a cell reads as a number (NaN and infinities included).
 
@@ -270,7 +337,7 @@ def _spaced(n_columns: int, *, has_header: bool) -> str:
     bare = f"(SELECT trim(line, '{_SPACES}\r') AS line FROM {_LINES})"
     lines = f"(SELECT line FROM {bare} WHERE NOT regexp_matches(line, '^([#%]|$)') OFFSET {int(has_header)})"
     cells = f"(SELECT string_split_regex(line, '[{_SPACES}]+') AS cells FROM {lines})"
-    whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells ELSE error('cells') END AS cells FROM {cells})"
+    whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells{_REFUSED} END AS cells FROM {cells})"
     return f"(SELECT {', '.join(f'cells[{i + 1}]' for i in range(n_columns))} FROM {whole})"
 
 
@@ -345,24 +412,15 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", newline="") as stream:
-            yield from stream
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {_first_foreign_line(path)}: not UTF-8 text; save the file as UTF-8") from error
+        # A foreign byte is found when its line is reached, not when it is read ahead.
+        stream = io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
+        with stream:
+            for number, text in enumerate(stream, start=1):
+                if not text.isascii() and _FOREIGN.search(text):
+                    raise DataError(f"{path}, line {number}: not UTF-8 text; save the file as UTF-8")
+                yield text
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read; damaged? ({error})") from error
-
-
-def _first_foreign_line(path: Path) -> int:
-    def is_foreign(line: bytes) -> bool:
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            return True
-        return False
-
-    with _open_bytes(path) as stream:
-        return next(number for number, line in enumerate(stream, start=1) if is_foreign(line))
 
 
 def _open_bytes(path: Path) -> IO[bytes]:
