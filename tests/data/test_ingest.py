@@ -242,6 +242,20 @@ def test_a_graph_larger_than_the_memory_is_sorted_in_many_buckets(tmp_path, monk
     assert_same(store, rows, edges, **options)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_ids_that_fill_the_memory_are_joined_one_end_at_a_time(tmp_path, monkeypatch, weighted, refusal):
+    rows, edges, options = random_files(tmp_path, 4, ids="strings", weighted=weighted)
+    import pamc.data.ingest.pairs as pairs
+
+    monkeypatch.setattr(pairs, "_NAMES_SHARE", 0)
+    assert_same(ingest(rows, edges, out=tmp_path / "s", **options), rows, edges, **options)
+    edges.write_text(edges.read_text() + ("node 1,eve,1\n" if weighted else "node 1,eve\n"))
+    assert "no row has the id 'eve'" in refusal(ingest, rows, edges, out=tmp_path / "t", **options)
+    if weighted:
+        edges.write_text(edges.read_text().replace("node 1,eve,1", "node 1,node 2,0"))
+        assert "the weight is '0'" in refusal(ingest, rows, edges, out=tmp_path / "t", **options)
+
+
 BAD_ROWS = [
     ("name,x\nann,1\nbob,oops\ncyd,3\n", {}, "row 1 (line 3), column 'x': 'oops' is not a number"),
     ("name,x\nann,1\nbob,nan\ncyd,3\n", {}, "row 1 (line 3), column 'x': the cell is 'nan'"),

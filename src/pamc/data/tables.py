@@ -48,6 +48,8 @@ _SPACES = " \t"
 _LONGEST_SHOWN = 100
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# Of text that is read at a time where memory is short; a line may have a quarter of it.
+_BUFFER_BYTES = 1 << 23
 # Bytes that are not UTF-8, as Python keeps them in text.
 _FOREIGN = re.compile("[\udc80-\udcff]")
 # What a line with a wrong number of cells, divided by blanks, leads to.
@@ -155,7 +157,7 @@ class Table:
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
         relation = self.relation.replace("?", quoted(str(self.path)), 1)
         if self.delimiter:
-            relation = relation.removesuffix(")") + ", store_rejects=true)"
+            relation = relation.removesuffix(")") + f", store_rejects=true, buffer_size={_BUFFER_BYTES})"
         return f"{relation.replace(_REFUSED, '')} AS file({columns})"
 
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:

@@ -28,6 +28,9 @@ __all__ = ["PairIngest", "edge_parts"]
 _MOST_RANGES = 1 << 16
 # A pair on its way through fetching and sorting, with a weight.
 _BYTES_PER_PAIR = 160
+# Of duckdb's memory, for the names of rows at both ends; and what a hashed name takes beside its text.
+_NAMES_SHARE = 0.7
+_BYTES_PER_NAME = 40
 # Of the memory, while duckdb only hands out what it has stored.
 _SORTING_SHARE = 0.3
 
@@ -80,7 +83,7 @@ class PairIngest:
                 self.workspace.ordered(False)
                 with self.workspace.step(f"edges {number}"):
                     n_bad = self._n_bad()
-                    self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
+                    self._join(table)
                     self.bad.take_lines("edges", number)
                     if self._n_bad() > n_bad:
                         self._find_bad(table, number)
@@ -112,6 +115,33 @@ class PairIngest:
     def _n_bad(self) -> int:
         return int(self.workspace.value("SELECT count(*) FROM pairs WHERE a IS NULL OR b IS NULL"))
 
+    def _join(self, table: Table) -> None:
+        """Add the edges of a part to the table of pairs."""
+        if self.kind != "strings" or not self._ids_are_large():
+            self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
+            return
+        # One end at a time: two tables of names at once would not leave room for anything else.
+        weight = table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
+        a, b = (table.text_sql(name) for name in table.names[:2])
+        self.workspace.run(
+            "CREATE OR REPLACE TABLE halves AS SELECT ids.row AS a, b, w "
+            f"FROM (SELECT {a} AS a, {b} AS b, {weight} AS w FROM {table.tolerant_sql}) AS edges "
+            "LEFT JOIN names AS ids ON ids.id = edges.a"
+        )
+        self.workspace.run(
+            f"INSERT INTO pairs SELECT CASE WHEN {self._good_weight} THEN a END, ids.row, w "
+            "FROM halves LEFT JOIN names AS ids ON ids.id = halves.b"
+        )
+        self.workspace.run("DROP TABLE halves")
+
+    def _ids_are_large(self) -> bool:
+        n_bytes = self.workspace.value(f"SELECT sum(strlen(id) + {_BYTES_PER_NAME}) FROM names")
+        return bool(2 * n_bytes > _NAMES_SHARE * self.workspace.memory_bytes)
+
+    @property
+    def _good_weight(self) -> str:
+        return "w > 0 AND isfinite(w)" if self._weighted else "true"
+
     def _joined(self, table: Table, *, numbered: bool = False) -> str:
         """Return SQL of all edges of a part: ends a, b as the file has them, their rows, and a weight.
 
@@ -138,10 +168,9 @@ class PairIngest:
             ids = "names" if by_name else "keys"
             rows = ["a_ids.row", "b_ids.row"]
             joins = "".join(f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in "ab")
-        good = "w > 0 AND isfinite(w)" if self._weighted else "true"
         return (
-            f"(SELECT edges.*, CASE WHEN {good} THEN {rows[0]} END AS a_row, {rows[1]} AS b_row, {rows[0]} AS a_found "
-            f"FROM {edges}{joins})"
+            f"(SELECT edges.*, CASE WHEN {self._good_weight} THEN {rows[0]} END AS a_row, {rows[1]} AS b_row, "
+            f"{rows[0]} AS a_found FROM {edges}{joins})"
         )
 
     def _find_bad(self, table: Table, number: int) -> None:

@@ -24,7 +24,7 @@ from pamc.errors import ConfigError, DataError, OutputError
 __all__ = ["LEAST_MEMORY", "ingest"]
 
 LEAST_MEMORY = 256_000_000
-_MEMORY_PER_THREAD = 128_000_000
+_MEMORY_PER_THREAD = 250_000_000
 _SETTINGS = "ingest.json"
 
 

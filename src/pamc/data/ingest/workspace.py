@@ -17,7 +17,7 @@ from pamc.errors import BackendError, DataError, OutputError
 __all__ = ["Workspace", "unmasked"]
 
 # Of the memory of an ingest: duckdb's share. The rest is for numpy's blocks and what duckdb does not count.
-_DATABASE_SHARE = 0.5
+_DATABASE_SHARE = 0.6
 
 
 class Workspace:
@@ -34,6 +34,11 @@ class Workspace:
         Memory of the whole ingest; duckdb is given a share of it.
     n_threads
         Threads of duckdb.
+
+    Attributes
+    ----------
+    memory_bytes
+        What duckdb may use.
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, n_threads: int) -> None:
@@ -44,10 +49,10 @@ class Workspace:
                 "ingest works with the package duckdb, which is not installed: pip install duckdb"
             ) from error
         self._duckdb = duckdb
-        self._memory_bytes = memory_bytes
         self.folder = folder
+        self.memory_bytes = int(_DATABASE_SHARE * memory_bytes)
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{int(_DATABASE_SHARE * memory_bytes / 1e6)}MB",
+            "memory_limit": f"{self.memory_bytes // 10**6}MB",
             "temp_directory": str(folder / "spill"),
             "threads": n_threads,
         }
@@ -125,7 +130,7 @@ class Workspace:
 
     def give_memory(self, share: float) -> None:
         """Give duckdb another share of its memory, for steps in which it only hands out what it has stored."""
-        self.run(f"SET memory_limit = '{int(share * _DATABASE_SHARE * self._memory_bytes / 1e6)}MB'")
+        self.run(f"SET memory_limit = '{int(share * self.memory_bytes / 1e6)}MB'")
 
     def row_blocks(self, table: str, n_rows: int) -> list[tuple[int, int]]:
         """Return ranges of duckdb's row numbers that cover a table, which was not made in the step under way."""
