@@ -36,7 +36,7 @@ from pamc.results.run_folder import (
 )
 from pamc.training.progress import RichProgress, SilentProgress
 
-__all__ = ["fit", "load_store", "predict", "split_names"]
+__all__ = ["fit", "load_store", "predict"]
 
 
 def fit(
@@ -87,8 +87,8 @@ def fit(
     read_options = {
         "id_column": id_column,
         "truth_column": truth,
-        "columns": split_names(columns),
-        "drop": split_names(drop),
+        "columns": _split(columns),
+        "drop": _split(drop),
     }
     graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
     target = out or next_free_folder(Path.cwd())
@@ -125,7 +125,7 @@ def predict(
     """
     model = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": split_names(columns), "drop": split_names(drop)}
+    chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
     given = {name: value for name, value in chosen.items() if value is not None}
     graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
@@ -213,7 +213,7 @@ def _cluster_count(text: str | None) -> int:
     return value
 
 
-def split_names(values: list[str] | None) -> list[str] | None:
+def _split(values: list[str] | None) -> list[str] | None:
     """Return the names in repeated, comma-separated options; None where there were none."""
     names = [name.strip() for value in values or [] for name in value.split(",")]
     return [name for name in names if name] or None

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli.fit_command import split_names
+from pamc.cli.fit_command import _split
 from pamc.cli.show import Interrupted, note, print_json, print_text
 from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes
 from pamc.data import ingest as ingesting
@@ -50,8 +50,8 @@ def ingest(
             out=out,
             id_column=id_column,
             truth_column=truth,
-            columns=split_names(columns),
-            drop=split_names(drop),
+            columns=_split(columns),
+            drop=_split(drop),
             dtype=dtype,
             memory_bytes=parse_bytes(memory, "--memory"),
             skip_bad_rows=skip_bad_rows,
