@@ -166,7 +166,8 @@ class RowIngest:
 
     def _stage(self, table: Table) -> None:
         """Read one part into the table ``stage``, in the order of the file."""
-        columns = [f"{table.number_sql(name)} AS v{i}" for i, name in enumerate(self.feature_names)]
+        # One list per row, not a column per feature: duckdb keeps a block of each column in memory.
+        columns = [f"[{', '.join(table.number_sql(name) for name in self.feature_names)}] AS features"]
         for role, name in (("id", self.id_column), ("truth", self.truth_column)):
             columns.append(f"{'NULL::VARCHAR' if name is None else table.text_sql(name)} AS {role}")
         self.bad.forget_lines()
@@ -180,18 +181,16 @@ class RowIngest:
         """Move the staged part to the features file and the table of names, and return its number of rows."""
         n_features = len(self.feature_names)
         blocks = self.workspace.row_blocks("stage", self._rows_per_block)
-        values = ", ".join(f"v{i}" for i in range(n_features))
         raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=(n_features,), n_rows=n_before)
         with raw, self.progress.phase("features", len(blocks)) as phase:
             for start, stop in blocks:
-                fetched = self.workspace.arrays(f"SELECT {values} FROM stage WHERE rowid >= {start} AND rowid < {stop}")
-                block = np.empty((stop - start, n_features), dtype=self.dtype)
-                wrong = np.zeros(block.shape, dtype=bool)
-                for i in range(n_features):
-                    numbers, missing = unmasked(fetched[f"v{i}"])
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        block[:, i] = numbers
-                    wrong[:, i] = missing | ~np.isfinite(block[:, i])
+                fetched = self.workspace.arrays(
+                    f"SELECT unnest(features) AS value FROM stage WHERE rowid >= {start} AND rowid < {stop}"
+                )
+                numbers, missing = (array.reshape(-1, n_features) for array in unmasked(fetched["value"]))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    block = numbers.astype(self.dtype, copy=False)
+                wrong = missing | ~np.isfinite(block)
                 raw.append(block)
                 self._note_numbers(wrong, number, start, n_before + start)
                 phase.advance()
