@@ -7,23 +7,20 @@ names may differ in case alone.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.files import existing_file, kind_of
+from pamc.data.text_records import SPACED_KINDS, SPACES, delimiter_of, first_record, records_of
 from pamc.errors import BackendError, DataError
 
 __all__ = [
@@ -39,19 +36,15 @@ __all__ = [
 ]
 
 PARQUET_KINDS = (".parquet", ".pq")
-_SPACED = (".txt", ".edges", ".edgelist")
 _DELIMITED = (".csv", ".tsv", ".tab")
-TABLE_KINDS = _DELIMITED + _SPACED + PARQUET_KINDS
+TABLE_KINDS = _DELIMITED + SPACED_KINDS + PARQUET_KINDS
 
-_SPACES = " \t"
 # Characters of a wrong cell that a message shows.
 _LONGEST_SHOWN = 100
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 # Of text that is read at a time where memory is short; a line may have a quarter of it.
 _BUFFER_BYTES = 1 << 23
-# Bytes that are not UTF-8, as Python keeps them in text.
-_FOREIGN = re.compile("[\udc80-\udcff]")
 # What a line with a wrong number of cells, divided by blanks, leads to.
 _REFUSED = " ELSE error('cells')"
 # One physical line per row: a unit separator never occurs in a text file.
@@ -175,7 +168,7 @@ class Table:
         for row in rows:
             found = next(((line, cells) for i, (line, cells) in numbered if i == row), None)
             if found is not None:
-                cells = [_cut(cell.strip(_SPACES)) or None for cell in found[1]]
+                cells = [_cut(cell.strip(SPACES)) or None for cell in found[1]]
                 yield row, found[0], [*cells, *[None] * n_cells][:n_cells]
 
     def _parquet_row(self, row: int) -> list[str | None]:
@@ -225,7 +218,7 @@ class Table:
             (column,) = self._fetch([f"CAST(c{position} AS VARCHAR)"])
             return Cell(row, None, name, None if np.ma.getmaskarray(column)[row] else _cut(str(column[row])))
         line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
-        return Cell(row, line, name, _cut(cells[position].strip(_SPACES)) or None)
+        return Cell(row, line, name, _cut(cells[position].strip(SPACES)) or None)
 
     def _explain(self) -> None:
         """Raise the DataError that names the first line of a text file with a wrong number of cells."""
@@ -239,7 +232,7 @@ class Table:
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         # A blank line is an empty cell in a .csv of one column and nothing anywhere else, as duckdb has it.
         blank_counts = bool(self.delimiter) and len(self.names) == 1
-        for i, (line, cells) in enumerate(_records(self.path, self.delimiter or "")):
+        for i, (line, cells) in enumerate(records_of(self.path, self.delimiter or "")):
             if i >= self.n_skipped and (cells or blank_counts):
                 yield line, cells or [""]
 
@@ -266,8 +259,8 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
         return _open_parquet(path)
     if kind_of(path) not in TABLE_KINDS:
         raise DataError(f"{path}: not a table; tables end in {', '.join(TABLE_KINDS)}")
-    delimiter = _delimiter(path)
-    n_before, first = _first_record(path, delimiter)
+    delimiter = delimiter_of(path)
+    n_before, first = first_record(path, delimiter)
     has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
     names, unnamed = _column_names(path, first if has_header else [""] * len(first))
     n_skipped = n_before + has_header
@@ -280,7 +273,7 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
 
 def first_cells(path: Path) -> list[str]:
     """Return the cells of the first line of a text table that is not blank."""
-    return _first_record(path, _delimiter(path))[1]
+    return first_record(path, delimiter_of(path))[1]
 
 
 def quoted(text: str) -> str:
@@ -317,7 +310,7 @@ def is_integer_text(text: str) -> bool:
     >>> is_integer_text("7"), is_integer_text("7.0"), is_integer_text("7.5")
     (True, True, False)
     """
-    return _INTEGER.fullmatch(text.strip(_SPACES)) is not None
+    return _INTEGER.fullmatch(text.strip(SPACES)) is not None
 
 
 def _cut(text: str) -> str:
@@ -327,7 +320,7 @@ def _cut(text: str) -> str:
 def _trimmed(position: int) -> str:
     # Few cells have blanks, and to look for one costs a fraction of cutting it off.
     text = f"CAST(c{position} AS VARCHAR)"
-    return f"CASE WHEN contains({text}, ' ') OR contains({text}, '\t') THEN trim({text}, '{_SPACES}') ELSE {text} END"
+    return f"CASE WHEN contains({text}, ' ') OR contains({text}, '\t') THEN trim({text}, '{SPACES}') ELSE {text} END"
 
 
 def _delimited(n_columns: int, delimiter: str, *, n_skipped: int) -> str:
@@ -339,9 +332,9 @@ def _delimited(n_columns: int, delimiter: str, *, n_skipped: int) -> str:
 
 
 def _spaced(n_columns: int, *, has_header: bool) -> str:
-    bare = f"(SELECT trim(line, '{_SPACES}\r') AS line FROM {_LINES})"
+    bare = f"(SELECT trim(line, '{SPACES}\r') AS line FROM {_LINES})"
     lines = f"(SELECT line FROM {bare} WHERE NOT regexp_matches(line, '^([#%]|$)') OFFSET {int(has_header)})"
-    cells = f"(SELECT string_split_regex(line, '[{_SPACES}]+') AS cells FROM {lines})"
+    cells = f"(SELECT string_split_regex(line, '[{SPACES}]+') AS cells FROM {lines})"
     whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells{_REFUSED} END AS cells FROM {cells})"
     return f"(SELECT {', '.join(f'cells[{i + 1}]' for i in range(n_columns))} FROM {whole})"
 
@@ -381,55 +374,6 @@ def _column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], fr
             f"{path}: column name {repeated[0]!r} occurs {names.count(repeated[0])} times; names must differ"
         )
     return names, frozenset(i for i, name in enumerate(stripped) if not name)
-
-
-def _delimiter(path: Path) -> str:
-    kind = kind_of(path)
-    if kind in _SPACED:
-        return ""
-    if kind != ".csv":
-        return "\t"
-    first = next((text for text in _lines(path) if text.strip()), "")
-    return next((mark for mark in ",;\t" if mark in first), ",")
-
-
-def _first_record(path: Path, delimiter: str) -> tuple[int, list[str]]:
-    for i, (_, cells) in enumerate(_records(path, delimiter)):
-        if "".join(cells).strip():
-            return i, cells
-    raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
-
-
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of every record; a blank line, or a comment between blanks, has no cells."""
-    if not delimiter:
-        for line, text in enumerate(_lines(path), start=1):
-            bare = text.strip(_SPACES + "\r\n")
-            yield line, [] if not bare or bare[0] in "#%" else re.split(f"[{_SPACES}]+", bare)
-        return
-    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
-    try:
-        for cells in reader:
-            yield reader.line_num, cells
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: a cell is badly quoted ({error})") from error
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        # A foreign byte is found when its line is reached, not when it is read ahead.
-        stream = io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
-        with stream:
-            for number, text in enumerate(stream, start=1):
-                if not text.isascii() and _FOREIGN.search(text):
-                    raise DataError(f"{path}, line {number}: not UTF-8 text; save the file as UTF-8")
-                yield text
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read; damaged? ({error})") from error
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
