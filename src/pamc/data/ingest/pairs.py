@@ -82,10 +82,11 @@ class PairIngest:
                 self.bad.forget_lines()
                 self.workspace.ordered(False)
                 with self.workspace.step(f"edges {number}"):
-                    n_bad = self._n_bad()
+                    n_before = self.workspace.value("SELECT count(*) FROM pairs")
                     self._join(table)
                     self.bad.take_lines("edges", number)
-                    if self._n_bad() > n_bad:
+                    wrong = f"SELECT 1 FROM pairs WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
+                    if self.workspace.run(wrong):
                         self._find_bad(table, number)
         if self.workspace.value("SELECT count(*) FROM pairs") == 0 and self.bad.count("edges") == 0:
             raise DataError(
@@ -111,9 +112,6 @@ class PairIngest:
     @property
     def _weighted(self) -> bool:
         return len(self.parts.first.names) == 3
-
-    def _n_bad(self) -> int:
-        return int(self.workspace.value("SELECT count(*) FROM pairs WHERE a IS NULL OR b IS NULL"))
 
     def _join(self, table: Table) -> None:
         """Add the edges of a part to the table of pairs."""
