@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pamc.cli import store_commands
+from pamc.cli.sizes import shown_bytes
 from pamc.data.store import open_store
 from pamc.errors import OutputError
 from tests.cli.conftest import FAST
@@ -63,6 +64,10 @@ def test_a_size_that_is_none_is_refused(pamc, table, size):
     result = pamc("ingest", table[0], "--out", "s", f"--memory={size}")
     assert result.code == 2
     assert "--memory must be a size such as 2GB" in result.err
+
+
+def test_sizes_are_shown_in_the_unit_that_fits():
+    assert [shown_bytes(size) for size in (12, 3400, 5_600_000)] == ["12 bytes", "3.4 kB", "5.6 MB"]
 
 
 def test_too_little_memory_is_refused(pamc, table):

@@ -361,6 +361,23 @@ def test_all_bad_rows_are_counted_and_listed(tmp_path, write, take, refusal):
     assert store.manifest["facts"]["n_bad_edges"] == 3
 
 
+def test_rows_after_a_badly_quoted_line_are_found_without_their_line(write, take):
+    rows = write("r.csv", 'name,x\nann,1\n"bo"b,2\ncyd,oops\ndan,4\n')
+    store = take(rows, id_column="name", skip_bad_rows=True)
+    assert store.ids().tolist() == ["ann", "dan"]
+    with (store.folder / "bad-rows.csv").open(newline="") as file:
+        listed = [(row["line"], row["row"], row["cell"]) for row in csv.DictReader(file)]
+    assert listed == [("3", "", '"bo"b,2'), ("", "1", "")]
+
+
+def test_damaged_ids_are_named(take, people, refusal):
+    store = take(people, id_column="name")
+    path = store.folder / "ids.parquet"
+    path.write_bytes(b"x" * path.stat().st_size)
+    assert "ids.parquet: cannot be read; damaged?" in refusal(open_store(store.folder).ids)
+    assert "ids.parquet changed" in refusal(store.verify)
+
+
 def test_rows_by_number_keep_their_numbers_when_one_is_skipped(write, take, refusal):
     rows = write("r.csv", "x\n1\nbad\n3\n4\n")
     edges = write("e.csv", "source,target\n0,2\n1,3\n2,3\n")
