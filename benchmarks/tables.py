@@ -51,7 +51,21 @@ def costs() -> str:
             rows.append([f"dense input over sparse input, an epoch, {name}", f"{_number(row, 'times_faster')} ×"])
     (imported,) = latest("import")
     rows.append(["what `import pamc` adds to `import torch`", f"{_number(imported, 'added_s')} s"])
+    rows += _ingest_rows()
     return Table([f"on {epochs[-1]['environment']['cpu']}", "measured"], rows).markdown()
+
+
+def _ingest_rows() -> list[list[str]]:
+    """Return time and memory of the largest ingest, beside sort."""
+    found = {row["provider"]: row for row in latest("ingest")}
+    ours, sort = found["pamc ingest"], found["sort | uniq"]
+    about = ours["parameters"]
+    what = f"`pamc ingest --memory {about['memory']}`, {about['n_edges'] / 1e6:.0f} M edges between string ids"
+    peak = ours["values"]["peak_anonymous_bytes"] / 1e9
+    return [
+        [what, f"{ours['values']['seconds']:.0f} s, {peak:.2f} GB"],
+        ["`sort | uniq` of the same edges as text", f"{sort['values']['seconds']:.0f} s"],
+    ]
 
 
 def over_nodes(rows: Rows, provider: str) -> Rows:

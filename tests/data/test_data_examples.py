@@ -10,10 +10,17 @@ MODULES = [
     "download",
     "edge_files",
     "files",
+    "ingest.run",
+    "ingest.sources",
     "matrices",
+    "neighbors",
     "readers",
+    "store",
+    "store_writer",
+    "streamed",
     "synthetic",
     "tables",
+    "whole_folder",
 ]
 
 

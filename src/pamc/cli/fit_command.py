@@ -22,6 +22,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
+from pamc.data.store import has_manifest, open_store
 from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
@@ -43,11 +44,11 @@ from pamc.training.kept_fit import CheckpointPlan
 from pamc.training.progress import RichProgress, SilentProgress
 from pamc.training.team import TeamError, launched
 
-__all__ = ["fit", "predict"]
+__all__ = ["fit", "load_store", "predict"]
 
 
 def fit(
-    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm"),
+    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
     dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
     edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
     n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
@@ -79,6 +80,7 @@ def fit(
 
     Examples:  pamc fit customers.csv --id customer --n-clusters 5
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
+               pamc fit papers-store --n-clusters 7      (see pamc ingest)
                pamc fit --dataset acm --preset paper --n-clusters 3
                torchrun --nproc-per-node 4 -m pamc fit big.npy --n-clusters 20 --out run --checkpoint-minutes 5
     """
@@ -311,16 +313,37 @@ def _load(
 ) -> AttributedGraph:
     if (features is None) == (dataset is None):
         raise ConfigError("name either a file of rows or a --dataset, and not both")
-    if features is not None:
-        return read_graph(features, edges=edges, **options)
-    named = [
+    given = ["--edges"] * (edges is not None) + [
         f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
     ]
-    if edges is not None or named:
-        raise ConfigError(f"{', '.join(['--edges'] * (edges is not None) + named)} belongs to a file, not to --dataset")
+    if features is not None and has_manifest(features):
+        if given:
+            raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+        return load_store(features)
+    if features is not None:
+        return read_graph(features, edges=edges, **options)
+    if given:
+        raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
     with download_bar(str(dataset), hidden=quiet) as progress:
         graph = load_dataset(str(dataset), progress=progress)
     return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
+
+
+def load_store(folder: Path) -> AttributedGraph:
+    """Return the graph of a store, all of it in memory."""
+    return open_store(folder).to_graph()
+
+
+def _read_options(features: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return how the rows were read, so that `pamc predict` reads new rows alike."""
+    if features is None or not has_manifest(features):
+        return options if features is not None else {}
+    told = open_store(features).manifest["options"]
+    return {
+        **options,
+        **{name: told.get(name) for name in ("id_column", "truth_column")},
+        "columns": told.get("features"),
+    }
 
 
 def _describe(
@@ -333,7 +356,7 @@ def _describe(
         "n_nodes": graph.n_nodes,
         "n_features": graph.n_features,
         "n_edges": graph.n_edges,
-        "read": options if features is not None else {},
+        "read": _read_options(features, options),
     }
 
 

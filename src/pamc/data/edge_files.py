@@ -18,11 +18,11 @@ from pamc.data.matrices import load_arrays, load_matrix, sparse_part
 from pamc.data.tables import PARQUET_KINDS, TABLE_KINDS, Cell, Table, first_cells, is_integer_text, open_table
 from pamc.errors import DataError, DataWarning
 
-__all__ = ["EDGE_KINDS", "read_edges"]
+__all__ = ["EDGE_KINDS", "END_NAMES", "read_edges"]
 
 EDGE_KINDS = (*TABLE_KINDS, ".npy", ".npz", ".mtx")
 
-_END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
+END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
 
 Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 
@@ -108,7 +108,7 @@ def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> boo
     first = [cell.strip() for cell in first_cells(path)[:2]]
     if any(is_integer_text(cell) if by_number else bool(np.any(ids == cell)) for cell in first):
         return False
-    if not by_number and not _END_NAMES.issuperset(cell.lower() for cell in first):
+    if not by_number and not END_NAMES.issuperset(cell.lower() for cell in first):
         message = f"{path}: the first line ({', '.join(first)}) names no row and is read as a header"
         warnings.warn(message, DataWarning, stacklevel=4)
     return True

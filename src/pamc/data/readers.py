@@ -26,7 +26,18 @@ from pamc.data.matrices import MATRIX_KINDS, load_arrays, load_matrix, read_matr
 from pamc.data.tables import TABLE_KINDS, Cell, Table, is_number_text, open_table
 from pamc.errors import ConfigError, DataError, DataWarning
 
-__all__ = ["LabelColumn", "integers_if_all", "read_features", "read_graph", "read_label_pairs", "read_labels"]
+__all__ = [
+    "LabelColumn",
+    "feature_columns",
+    "integers_if_all",
+    "listed",
+    "not_a_number",
+    "read_features",
+    "read_graph",
+    "read_label_pairs",
+    "read_labels",
+    "warn_about_columns",
+]
 
 _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target": "--truth", "y": "--truth"}
 _LABEL_NAMES = ("cluster", "label", "class", "target", "y")
@@ -128,15 +139,15 @@ def read_features(
         ending = f"the ending {kind!r} is not known" if kind else "the name has no ending"
         raise DataError(f"{path}: cannot tell what it holds: {ending}; known are {known}")
     table = open_table(path)
-    names = _feature_columns(table, id_column, truth_column, _listed(columns), _listed(drop))
+    names = feature_columns(table, id_column, truth_column, listed(columns), listed(drop))
     features, wrong = table.numbers(names, dtype=dtype)
     if wrong is not None:
-        raise DataError(_not_a_number(path, wrong, dtype))
+        raise DataError(not_a_number(path, wrong, dtype))
     if len(features) == 0:
         raise DataError(f"{path}: has a header but no rows; add a line per row")
     ids = None if id_column is None else integers_if_all(_texts(table, id_column, "an id"))
     labels = None if truth_column is None else _codes(_texts(table, truth_column, "a truth"))
-    _warn_about_columns(table, names, explicit=columns is not None)
+    warn_about_columns(table, names, explicit=columns is not None)
     with naming(path):
         name = path.name.partition(".")[0]
         return AttributedGraph(features, ids=ids, labels=labels, feature_names=tuple(names), name=name)
@@ -225,7 +236,8 @@ def integers_if_all(texts: NDArray[Any]) -> NDArray[Any]:
     return numbers if (numbers.astype(str) == texts).all() else texts
 
 
-def _listed(names: Sequence[str] | None) -> list[str] | None:
+def listed(names: Sequence[str] | None) -> list[str] | None:
+    """Return names as a list; one name may stand alone."""
     return [names] if isinstance(names, str) else None if names is None else list(names)
 
 
@@ -236,9 +248,10 @@ def _refuse_column_options(path: Path, id_column: str | None, columns: Any, drop
             raise DataError(f"{path}: {option} needs named columns, which a {kind_of(path)} file has not; use a table")
 
 
-def _feature_columns(
+def feature_columns(
     table: Table, id_column: str | None, truth_column: str | None, columns: list[str] | None, drop: list[str] | None
 ) -> list[str]:
+    """Return the names of a table's feature columns, or say which option names a column that is not there."""
     role: dict[str, str] = {}
     named = [("--id", [id_column]), ("--truth", [truth_column]), ("--columns", columns), ("--drop", drop)]
     for option, names in named:
@@ -266,7 +279,8 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + more
 
 
-def _warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
+def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
+    """Warn about columns that are about to become features and do not look like features."""
     if not table.has_header:
         shown = _shown(table.names)
         _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {shown}")
@@ -283,7 +297,8 @@ def _warn(message: str) -> None:
     warnings.warn(message, DataWarning, stacklevel=4)
 
 
-def _not_a_number(path: Path, cell: Cell, dtype: str) -> str:
+def not_a_number(path: Path, cell: Cell, dtype: str) -> str:
+    """Return what is wrong with a cell that should be a feature, and what to do about it."""
     text, where = cell.text, f"{path}: {cell.where}"
     if text is None or text.lower() in _MISSING:
         what = "is empty" if text is None else f"is {text!r}"

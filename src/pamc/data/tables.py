@@ -7,23 +7,20 @@ names may differ in case alone.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.files import existing_file, kind_of
+from pamc.data.text_records import SPACED_KINDS, SPACES, delimiter_of, first_record, records_of
 from pamc.errors import BackendError, DataError
 
 __all__ = [
@@ -35,18 +32,21 @@ __all__ = [
     "is_integer_text",
     "is_number_text",
     "open_table",
+    "quoted",
 ]
 
 PARQUET_KINDS = (".parquet", ".pq")
-_SPACED = (".txt", ".edges", ".edgelist")
 _DELIMITED = (".csv", ".tsv", ".tab")
-TABLE_KINDS = _DELIMITED + _SPACED + PARQUET_KINDS
+TABLE_KINDS = _DELIMITED + SPACED_KINDS + PARQUET_KINDS
 
-_SPACES = " \t"
 # Characters of a wrong cell that a message shows.
 _LONGEST_SHOWN = 100
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# Of text that is read at a time where memory is short; a line may have a quarter of it.
+_BUFFER_BYTES = 1 << 23
+# What a line with a wrong number of cells, divided by blanks, leads to.
+_REFUSED = " ELSE error('cells')"
 # One physical line per row: a unit separator never occurs in a text file.
 _LINES = (
     r"read_csv(?, auto_detect=false, header=false, delim='\x1f', quote='', escape='', strict_mode=false,"
@@ -132,6 +132,53 @@ class Table:
         texts = np.ma.getdata(column).astype(np.str_)
         return texts, self._cell(int(empty[0]), name) if len(empty) else None
 
+    def number_sql(self, name: str, *, dtype: str = "float32") -> str:
+        """Return SQL that is the number in a column, or NULL where there is none; dtype as for `numbers`."""
+        return self._number(self._positions[name], dtype)
+
+    def text_sql(self, name: str) -> str:
+        """Return SQL that is the text in a column without blanks around it, NULL or '' where there is none."""
+        return _trimmed(self._positions[name])
+
+    @property
+    def tolerant_sql(self) -> str:
+        """SQL of the whole table as ``file(c0, c1, …)``, without lines that have a wrong number of cells.
+
+        duckdb lists the lines it leaves out in its table ``reject_errors``. Where blanks divide the cells it lists
+        nothing, and all cells of such a line are NULL instead.
+        """
+        columns = ", ".join(f"c{i}" for i in range(len(self.names)))
+        relation = self.relation.replace("?", quoted(str(self.path)), 1)
+        if self.delimiter:
+            relation = relation.removesuffix(")") + f", store_rejects=true, buffer_size={_BUFFER_BYTES})"
+        return f"{relation.replace(_REFUSED, '')} AS file({columns})"
+
+    def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
+        """Yield row, line (None in Parquet) and cells of some rows of :attr:`tolerant_sql`, given in ascending order.
+
+        A text file is gone through once; of a Parquet file each row is looked up.
+        """
+        if self.delimiter is None:
+            for row in rows:
+                yield row, None, self._parquet_row(row)
+            return
+        n_cells = len(self.names)
+        whole = (record for record in self._rows() if not self.delimiter or len(record[1]) == n_cells)
+        numbered = enumerate(whole)
+        for row in rows:
+            found = next(((line, cells) for i, (line, cells) in numbered if i == row), None)
+            if found is not None:
+                cells = [_cut(cell.strip(SPACES)) or None for cell in found[1]]
+                yield row, found[0], [*cells, *[None] * n_cells][:n_cells]
+
+    def _parquet_row(self, row: int) -> list[str | None]:
+        texts = ", ".join(f"CAST(c{i} AS VARCHAR)" for i in range(len(self.names)))
+        with _duckdb().connect() as connection:
+            columns = ", ".join(f"c{i}" for i in range(len(self.names)))
+            query = f"SELECT {texts} FROM {self.relation} AS file({columns}) LIMIT 1 OFFSET {row}"
+            found = connection.execute(query, [str(self.path)]).fetchone()
+        return [None if text is None else _cut(text) for text in found or ()]
+
     def __contains__(self, name: object) -> bool:
         return name in self._positions
 
@@ -141,9 +188,15 @@ class Table:
 
     def _number(self, position: int, dtype: str) -> str:
         text = _trimmed(position)
+        if dtype == "int64" and self.numeric[position]:
+            # Not through text, as below, where a large whole number of a float column has a power of ten.
+            double = f"CAST(c{position} AS DOUBLE)"
+            return f"CASE WHEN {double} = floor({double}) THEN TRY_CAST(c{position} AS BIGINT) END"
         if dtype == "int64":
             return f"CASE WHEN regexp_full_match({text}, '{_INTEGER.pattern}') THEN TRY_CAST({text} AS BIGINT) END"
-        double = f"TRY_CAST({f'c{position}' if self.numeric[position] else text} AS DOUBLE)"
+        # A cast passes over blanks. The function keeps duckdb from pushing it into its CSV reader, where it raises.
+        number = f"c{position}" if self.numeric[position] else f"nullif(CAST(c{position} AS VARCHAR), '')"
+        double = f"TRY_CAST({number} AS DOUBLE)"
         return double if dtype == "float64" else f"TRY_CAST({double} AS FLOAT)"
 
     def _fetch(self, expressions: Sequence[str]) -> list[NDArray[Any]]:
@@ -165,7 +218,7 @@ class Table:
             (column,) = self._fetch([f"CAST(c{position} AS VARCHAR)"])
             return Cell(row, None, name, None if np.ma.getmaskarray(column)[row] else _cut(str(column[row])))
         line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
-        return Cell(row, line, name, _cut(cells[position].strip(_SPACES)) or None)
+        return Cell(row, line, name, _cut(cells[position].strip(SPACES)) or None)
 
     def _explain(self) -> None:
         """Raise the DataError that names the first line of a text file with a wrong number of cells."""
@@ -179,7 +232,7 @@ class Table:
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         # A blank line is an empty cell in a .csv of one column and nothing anywhere else, as duckdb has it.
         blank_counts = bool(self.delimiter) and len(self.names) == 1
-        for i, (line, cells) in enumerate(_records(self.path, self.delimiter or "")):
+        for i, (line, cells) in enumerate(records_of(self.path, self.delimiter or "")):
             if i >= self.n_skipped and (cells or blank_counts):
                 yield line, cells or [""]
 
@@ -206,8 +259,8 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
         return _open_parquet(path)
     if kind_of(path) not in TABLE_KINDS:
         raise DataError(f"{path}: not a table; tables end in {', '.join(TABLE_KINDS)}")
-    delimiter = _delimiter(path)
-    n_before, first = _first_record(path, delimiter)
+    delimiter = delimiter_of(path)
+    n_before, first = first_record(path, delimiter)
     has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
     names, unnamed = _column_names(path, first if has_header else [""] * len(first))
     n_skipped = n_before + has_header
@@ -220,7 +273,18 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
 
 def first_cells(path: Path) -> list[str]:
     """Return the cells of the first line of a text table that is not blank."""
-    return _first_record(path, _delimiter(path))[1]
+    return first_record(path, delimiter_of(path))[1]
+
+
+def quoted(text: str) -> str:
+    """Return text as a literal of SQL.
+
+    Examples
+    --------
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
 
 
 def is_number_text(text: str) -> bool:
@@ -246,7 +310,7 @@ def is_integer_text(text: str) -> bool:
     >>> is_integer_text("7"), is_integer_text("7.0"), is_integer_text("7.5")
     (True, True, False)
     """
-    return _INTEGER.fullmatch(text.strip(_SPACES)) is not None
+    return _INTEGER.fullmatch(text.strip(SPACES)) is not None
 
 
 def _cut(text: str) -> str:
@@ -254,8 +318,9 @@ def _cut(text: str) -> str:
 
 
 def _trimmed(position: int) -> str:
-    # The function around the column also keeps duckdb from pushing a TRY_CAST into its CSV reader, where it raises.
-    return f"trim(CAST(c{position} AS VARCHAR), '{_SPACES}')"
+    # Few cells have blanks, and to look for one costs a fraction of cutting it off.
+    text = f"CAST(c{position} AS VARCHAR)"
+    return f"CASE WHEN contains({text}, ' ') OR contains({text}, '\t') THEN trim({text}, '{SPACES}') ELSE {text} END"
 
 
 def _delimited(n_columns: int, delimiter: str, *, n_skipped: int) -> str:
@@ -267,10 +332,10 @@ def _delimited(n_columns: int, delimiter: str, *, n_skipped: int) -> str:
 
 
 def _spaced(n_columns: int, *, has_header: bool) -> str:
-    bare = f"(SELECT trim(line, '{_SPACES}\r') AS line FROM {_LINES})"
+    bare = f"(SELECT trim(line, '{SPACES}\r') AS line FROM {_LINES})"
     lines = f"(SELECT line FROM {bare} WHERE NOT regexp_matches(line, '^([#%]|$)') OFFSET {int(has_header)})"
-    cells = f"(SELECT string_split_regex(line, '[{_SPACES}]+') AS cells FROM {lines})"
-    whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells ELSE error('cells') END AS cells FROM {cells})"
+    cells = f"(SELECT string_split_regex(line, '[{SPACES}]+') AS cells FROM {lines})"
+    whole = f"(SELECT CASE WHEN len(cells) = {n_columns} THEN cells{_REFUSED} END AS cells FROM {cells})"
     return f"(SELECT {', '.join(f'cells[{i + 1}]' for i in range(n_columns))} FROM {whole})"
 
 
@@ -309,64 +374,6 @@ def _column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], fr
             f"{path}: column name {repeated[0]!r} occurs {names.count(repeated[0])} times; names must differ"
         )
     return names, frozenset(i for i, name in enumerate(stripped) if not name)
-
-
-def _delimiter(path: Path) -> str:
-    kind = kind_of(path)
-    if kind in _SPACED:
-        return ""
-    if kind != ".csv":
-        return "\t"
-    first = next((text for text in _lines(path) if text.strip()), "")
-    return next((mark for mark in ",;\t" if mark in first), ",")
-
-
-def _first_record(path: Path, delimiter: str) -> tuple[int, list[str]]:
-    for i, (_, cells) in enumerate(_records(path, delimiter)):
-        if "".join(cells).strip():
-            return i, cells
-    raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
-
-
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of every record; a blank line, or a comment between blanks, has no cells."""
-    if not delimiter:
-        for line, text in enumerate(_lines(path), start=1):
-            bare = text.strip(_SPACES + "\r\n")
-            yield line, [] if not bare or bare[0] in "#%" else re.split(f"[{_SPACES}]+", bare)
-        return
-    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
-    try:
-        for cells in reader:
-            yield reader.line_num, cells
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: a cell is badly quoted ({error})") from error
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", newline="") as stream:
-            yield from stream
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {_first_foreign_line(path)}: not UTF-8 text; save the file as UTF-8") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read; damaged? ({error})") from error
-
-
-def _first_foreign_line(path: Path) -> int:
-    def is_foreign(line: bytes) -> bool:
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            return True
-        return False
-
-    with _open_bytes(path) as stream:
-        return next(number for number, line in enumerate(stream, start=1) if is_foreign(line))
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:

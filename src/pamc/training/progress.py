@@ -4,37 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
+
+from pamc.data.progress import Phase, Progress, SilentPhase, SilentProgress
 
 __all__ = ["Phase", "Progress", "RichProgress", "SilentProgress"]
-
-
-class Phase(Protocol):
-    """One part of a fit while it runs."""
-
-    def advance(self, **values: float) -> None:
-        """Take one step, and show some values beside it."""
-
-
-class Progress(Protocol):
-    """Something that shows phases."""
-
-    def phase(self, name: str, total: int | None = None) -> Any:
-        """Return a context manager that yields a :class:`Phase`."""
-
-
-class _SilentPhase:
-    def advance(self, **values: float) -> None:
-        """Show nothing."""
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    @contextmanager
-    def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
-        """Yield a phase that shows nothing."""
-        yield _SilentPhase()
 
 
 class _RichPhase:
@@ -63,7 +37,7 @@ class RichProgress:
     def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
         """Yield a phase with a bar of its own."""
         if total is None and not self._console.is_terminal:
-            yield _SilentPhase()
+            yield SilentPhase()
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as Remaining

@@ -1,0 +1,132 @@
+"""`pamc ingest` and `pamc synthesize`: data that need not fit in memory, as a store."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pamc.cli.fit_command import _split
+from pamc.cli.show import Interrupted, note, print_json, print_text
+from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes
+from pamc.data import ingest as ingesting
+from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
+from pamc.data.store import Store
+from pamc.data.streamed import BlockModel, write_block_model
+from pamc.data.whole_folder import partial_of
+from pamc.training.progress import RichProgress, SilentProgress
+
+__all__ = ["ingest", "synthesize"]
+
+
+def ingest(
+    features: str = typer.Argument(..., help="Rows: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."),
+    edges: str | None = typer.Argument(None, help="Edges: source, target[, weight]; given like the rows."),
+    out: Path = typer.Option(..., "--out", help="Folder of the store to write."),
+    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows."),
+    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns to use (comma-separated)."),
+    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out (comma-separated)."),
+    truth: str | None = typer.Option(None, "--truth", help="Column of true classes: for the metrics only."),
+    dtype: str = typer.Option("float32", "--dtype", help="Stored features: float32 or float16."),
+    memory: str = typer.Option("2GB", "--memory", help="Memory to use; the rest goes to the disk."),
+    skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave bad rows out and list them."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder."),
+    resume: bool = typer.Option(False, "--resume", help="Go on with an ingest that was stopped."),
+    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Turn tables of any size into a store that pamc fit reads from the disk.
+
+    Examples:  pamc ingest papers.csv citations.csv --id doi --out papers-store
+               pamc ingest rows-folder 'edges/*.parquet' --id user --memory 4GB --out users-store
+    """
+    try:
+        store = ingesting.ingest(
+            features,
+            edges,
+            out=out,
+            id_column=id_column,
+            truth_column=truth,
+            columns=_split(columns),
+            drop=_split(drop),
+            dtype=dtype,
+            memory_bytes=parse_bytes(memory, "--memory"),
+            skip_bad_rows=skip_bad_rows,
+            overwrite=overwrite,
+            resume=resume,
+            progress=SilentProgress() if quiet else RichProgress(),
+        )
+    except KeyboardInterrupt:
+        if not partial_of(out).exists():
+            raise
+        again = [argument for argument in sys.argv[1:] if argument != "--resume"]
+        raise Interrupted(
+            f"{partial_of(out)} keeps what was read; go on with: {shlex.join(['pamc', *again, '--resume'])}"
+        ) from None
+    _show(store, as_json=as_json)
+
+
+def synthesize(
+    out: Path = typer.Option(..., "--out", help="Folder of the store to write."),
+    n_nodes: str = typer.Option(..., "--n-nodes", help="Number of rows, such as 1e6."),
+    n_clusters: str = typer.Option(..., "--n-clusters", "-k", help="Number of planted clusters."),
+    n_features: str = typer.Option("128", "--n-features", help="Number of features."),
+    degree: float = typer.Option(28.0, "--degree", help="Mean number of neighbors of a row."),
+    homophily: float = typer.Option(0.8, "--homophily", help="Share of edges inside clusters."),
+    feature_noise: float = typer.Option(0.2, "--feature-noise", help="Spread around centers at distance 1."),
+    power_law: float | None = typer.Option(None, "--power-law", help="Exponent of degrees, above 2; without: equal."),
+    size_power_law: float | None = typer.Option(None, "--size-power-law", help="Exponent of cluster sizes, above 1."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
+    dtype: str = typer.Option("float32", "--dtype", help="Stored features: float32 or float16."),
+    memory: str = typer.Option("1GB", "--memory", help="Memory for sorting, beside 4 to 8 bytes a row."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder."),
+    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Make a store of a random attributed graph with planted clusters, of any size.
+
+    Example:  pamc synthesize --n-nodes 1e6 --n-features 512 --n-clusters 50 --out million
+    """
+    model = BlockModel(
+        n_nodes=parse_count(n_nodes, "--n-nodes"),
+        n_clusters=parse_count(n_clusters, "--n-clusters"),
+        n_features=parse_count(n_features, "--n-features"),
+        degree=degree,
+        homophily=homophily,
+        feature_noise=feature_noise,
+        power_law=power_law,
+        size_power_law=size_power_law,
+        seed=seed,
+        dtype=dtype,
+    )
+    store = write_block_model(
+        out,
+        model,
+        overwrite=overwrite,
+        memory_bytes=parse_bytes(memory, "--memory"),
+        progress=SilentProgress() if quiet else RichProgress(),
+    )
+    _show(store, as_json=as_json)
+
+
+def _show(store: Store, *, as_json: bool) -> None:
+    facts: dict[str, Any] = store.manifest["facts"]
+    if as_json:
+        sizes = {"n_nodes": store.n_nodes, "n_features": store.n_features, "n_stored": store.n_stored}
+        print_json({"store": str(store.folder), **sizes, "ids": store.id_kind, "bytes": store.n_bytes, **facts})
+        return
+    pairs = f", {store.n_stored // 2} pairs of neighbors" if store.has_edges else ", no graph"
+    print_text(f"{store.n_nodes} rows of {store.n_features} features{pairs}, {shown_bytes(store.n_bytes)}")
+    told = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
+    left_out = [f"{facts[name]} {words}" for name, words in told.items() if facts.get(name)]
+    if left_out:
+        print_text(f"left out: {', '.join(left_out)}")
+    if (store.folder / BAD_ROWS_FILE).exists():
+        n_rows, n_edges = facts.get("n_bad_rows", 0), facts.get("n_bad_edges", 0)
+        print_text(f"skipped: {n_rows} bad rows and {n_edges} bad edges, listed in {store.folder / BAD_ROWS_FILE}")
+    print_text(f"store: {store.folder}")
+    shown = f"./{store.folder}" if str(store.folder).startswith("-") else str(store.folder)
+    note(f"next: pamc fit {shlex.quote(shown)} --n-clusters K")

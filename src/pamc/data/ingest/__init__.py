@@ -1,0 +1,5 @@
+"""Tables of any size into a store, out of core and resumable."""
+
+from pamc.data.ingest.run import LEAST_MEMORY, ingest
+
+__all__ = ["LEAST_MEMORY", "ingest"]

@@ -1,0 +1,238 @@
+"""The second half of an ingest: edges, joined to row numbers by duckdb and sorted bucket by bucket."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.edge_files import END_NAMES
+from pamc.data.files import kind_of, naming
+from pamc.data.ingest.bad_rows import BadRows
+from pamc.data.ingest.sources import Parts
+from pamc.data.ingest.workspace import Workspace
+from pamc.data.neighbors import NeighborSorter, bucket_starts, in_order
+from pamc.data.progress import Progress
+from pamc.data.store_writer import StoreWriter
+from pamc.data.tables import PARQUET_KINDS, Table, first_cells, is_integer_text, open_table
+from pamc.errors import DataError, DataWarning
+
+__all__ = ["PairIngest", "edge_parts"]
+
+_MOST_RANGES = 1 << 16
+# A pair on its way through fetching and sorting, with a weight.
+_BYTES_PER_PAIR = 160
+# Of duckdb's memory, for the names of rows at both ends; and what a hashed name takes beside its text.
+_NAMES_SHARE = 0.7
+_BYTES_PER_NAME = 40
+# Of the memory, while duckdb only hands out what it has stored.
+_SORTING_SHARE = 0.3
+
+
+def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str) -> Parts:
+    """Return the files of edges, after finding out which of them begin with the names of their columns.
+
+    A first line is data if one of its ends could be a row: a whole number where rows go by numbers, else a known id.
+    """
+    firsts = [None if kind_of(path) in PARQUET_KINDS else _first_ends(path) for path in files]
+    cells = {cell for first in firsts if first is not None for cell in first}
+    known = {cell for cell in cells if is_integer_text(cell)} if kind != "strings" else _known(workspace, cells)
+    headers = [first is None or not known.intersection(first) for first in firsts]
+    for path, first, header in zip(files, firsts, headers, strict=True):
+        if kind != "strings" or first is None or not header:
+            continue
+        if not END_NAMES.issuperset(cell.lower() for cell in first):
+            message = f"{path}: the first line ({', '.join(first)}) names no row and is read as a header"
+            warnings.warn(message, DataWarning, stacklevel=3)
+    table = open_table(files[0], header=headers[0])
+    if len(table.names) not in (2, 3):
+        raise DataError(f"{table.path}: edges need 2 or 3 columns (source, target, weight), found {len(table.names)}")
+    return Parts(files, table, headers)
+
+
+@dataclass(frozen=True)
+class PairIngest:
+    """Reads the files of edges, part by part, and writes indptr.npy, indices.npy and weight.npy."""
+
+    workspace: Workspace
+    writer: StoreWriter
+    parts: Parts
+    kind: str
+    n_rows: int
+    skipped: NDArray[np.int64]
+    memory_bytes: int
+    n_threads: int
+    bad: BadRows
+    progress: Progress
+
+    def read(self) -> None:
+        """Read all parts that were not read yet; an edge that cannot be used has no row at one end."""
+        self.workspace.run("CREATE TABLE IF NOT EXISTS pairs (a BIGINT, b BIGINT, w FLOAT)")
+        for number, path in self.parts:
+            if self.workspace.info(f"edges {number}") is not None:
+                continue
+            with naming(path), self.progress.phase("read edges"):
+                table = self.parts.table(number)
+                self.bad.forget_lines()
+                self.workspace.ordered(False)
+                with self.workspace.step(f"edges {number}"):
+                    n_before = self.workspace.value("SELECT count(*) FROM pairs")
+                    self._join(table)
+                    self.bad.take_lines("edges", number)
+                    wrong = f"SELECT 1 FROM pairs WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
+                    if self.workspace.run(wrong):
+                        self._find_bad(table, number)
+        if self.workspace.value("SELECT count(*) FROM pairs") == 0 and self.bad.count("edges") == 0:
+            raise DataError(
+                f"{self.parts.first.path}: has no edges; leave it out to have neighbors found from the features"
+            )
+
+    def sort(self) -> dict[str, int]:
+        """Sort the pairs into the arrays of the store, and return counts."""
+        n_nodes = self.n_rows - len(self.skipped)
+        done = self.workspace.info("pairs")
+        starts = np.array(done["starts"]) if done else self._bucket_starts(n_nodes)
+        sorter = NeighborSorter(self.writer.scratch, n_nodes, starts, weighted=self._weighted)
+        self.workspace.give_memory(1 - 2 * _SORTING_SHARE)
+        if done is None:
+            with self.workspace.step("pairs") as notes:
+                sorter.start()
+                notes.update(self._distribute(sorter), starts=starts.tolist())
+            done = notes
+        n_stored = sorter.write(self.writer, progress=self.progress, n_threads=self.n_threads)
+        n_lines, n_loops = done["n_lines"], done["n_loops"]
+        return {"n_edge_lines": n_lines, "n_self_loops": n_loops, "n_repeated": n_lines - n_loops - n_stored // 2}
+
+    @property
+    def _weighted(self) -> bool:
+        return len(self.parts.first.names) == 3
+
+    def _join(self, table: Table) -> None:
+        """Add the edges of a part to the table of pairs."""
+        if self.kind != "strings" or not self._ids_are_large():
+            self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
+            return
+        # One end at a time: two tables of names at once would not leave room for anything else.
+        weight = table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
+        a, b = (table.text_sql(name) for name in table.names[:2])
+        self.workspace.run(
+            "CREATE OR REPLACE TABLE halves AS SELECT ids.row AS a, b, w "
+            f"FROM (SELECT {a} AS a, {b} AS b, {weight} AS w FROM {table.tolerant_sql}) AS edges "
+            "LEFT JOIN names AS ids ON ids.id = edges.a"
+        )
+        self.workspace.run(
+            f"INSERT INTO pairs SELECT CASE WHEN {self._good_weight} THEN a END, ids.row, w "
+            "FROM halves LEFT JOIN names AS ids ON ids.id = halves.b"
+        )
+        self.workspace.run("DROP TABLE halves")
+
+    def _ids_are_large(self) -> bool:
+        n_bytes = self.workspace.value(f"SELECT sum(strlen(id) + {_BYTES_PER_NAME}) FROM names")
+        return bool(2 * n_bytes > _NAMES_SHARE * self.workspace.memory_bytes)
+
+    @property
+    def _good_weight(self) -> str:
+        return "w > 0 AND isfinite(w)" if self._weighted else "true"
+
+    def _joined(self, table: Table, *, numbered: bool = False) -> str:
+        """Return SQL of all edges of a part: ends a, b as the file has them, their rows, and a weight.
+
+        The row of a is NULL too where the weight is wrong. With ``numbered`` a column n has the place in the file.
+        """
+        by_name = self.kind == "strings"
+        ends = [table.text_sql(name) if by_name else table.number_sql(name, dtype="int64") for name in table.names[:2]]
+        texts = [table.text_sql(name) for name in table.names]
+        weight = table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
+        columns = f"{ends[0]} AS a, {ends[1]} AS b, {weight} AS w"
+        if numbered:
+            columns += ", row_number() OVER () - 1 AS n, " + ", ".join(
+                f"{text} AS t{i}" for i, text in enumerate(texts)
+            )
+        edges = f"(SELECT {columns} FROM {table.tolerant_sql}) AS edges"
+        if self.kind == "rows":
+            rows = [f"CASE WHEN {x} >= 0 AND {x} < {self.n_rows} THEN {x} END" for x in ("a", "b")]
+            joins = ""
+            if len(self.skipped):
+                gone = "(SELECT DISTINCT row FROM bad WHERE part = 'rows' AND row IS NOT NULL)"
+                rows = [f"CASE WHEN {x}_gone.row IS NULL THEN {row} END" for x, row in zip("ab", rows, strict=True)]
+                joins = "".join(f" LEFT JOIN {gone} AS {x}_gone ON {x}_gone.row = edges.{x}" for x in "ab")
+        else:
+            ids = "names" if by_name else "keys"
+            rows = ["a_ids.row", "b_ids.row"]
+            joins = "".join(f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in "ab")
+        return (
+            f"(SELECT edges.*, CASE WHEN {self._good_weight} THEN {rows[0]} END AS a_row, {rows[1]} AS b_row, "
+            f"{rows[0]} AS a_found FROM {edges}{joins})"
+        )
+
+    def _find_bad(self, table: Table, number: int) -> None:
+        """List the edges of a part that cannot be used, with their places in the file."""
+        empty = [f"coalesce(t{i}, '') = ''" for i in range(2)]
+        found = f"(SELECT * FROM {self._joined(table, numbered=True)} WHERE a_row IS NULL OR b_row IS NULL)"
+        reason = f"CASE WHEN {empty[0]} OR {empty[1]} THEN 'end' WHEN a_found IS NULL OR b_row IS NULL THEN 'unknown' "
+        col = (
+            f"CASE WHEN {empty[0]} THEN 0 WHEN {empty[1]} THEN 1 WHEN a_found IS NULL THEN 0 WHEN b_row IS NULL THEN 1 "
+        )
+        self.bad.forget_lines()
+        self.workspace.run(
+            f"INSERT INTO bad BY NAME SELECT 'edges' AS part, {number} AS file, n AS place, {col} ELSE 2 END AS col, "
+            f"{reason} ELSE 'weight' END AS reason FROM {found}"
+        )
+
+    def _bucket_starts(self, n_nodes: int) -> NDArray[np.int64]:
+        """Return buckets that follow the degrees, counted in ranges of rows as they were read."""
+        width = max(1, -(-self.n_rows // _MOST_RANGES))
+        counts = np.zeros(-(-self.n_rows // width), dtype=np.int64)
+        for end in ("a", "b"):
+            found = self.workspace.arrays(
+                f"SELECT {end} // {width} AS place, count(*) AS n FROM pairs WHERE a IS NOT NULL AND b IS NOT NULL "
+                "GROUP BY place"
+            )
+            counts[np.ma.getdata(found["place"])] += np.ma.getdata(found["n"])
+        memory = int(_SORTING_SHARE * self.memory_bytes)
+        starts = bucket_starts(self.n_rows, counts, memory_bytes=memory, weighted=self._weighted)
+        return np.unique(np.minimum(starts - np.searchsorted(self.skipped, starts), n_nodes - 1))
+
+    def _distribute(self, sorter: NeighborSorter) -> dict[str, Any]:
+        """Hand all pairs to the sorter, and count them."""
+        n_pairs = max(1 << 12, int(_SORTING_SHARE * self.memory_bytes) // (_BYTES_PER_PAIR * (self.n_threads + 1)))
+        blocks = self.workspace.row_blocks("pairs", n_pairs)
+        counts = {"n_lines": 0, "n_loops": 0}
+
+        def fetched() -> Any:
+            for start, stop in blocks:
+                block = self.workspace.arrays(
+                    f"SELECT a, b, w FROM pairs WHERE rowid >= {start} AND rowid < {stop} "
+                    "AND a IS NOT NULL AND b IS NOT NULL"
+                )
+                yield tuple(np.ma.getdata(block[name]) for name in "abw")
+
+        def add(block: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]) -> tuple[int, int]:
+            source, target = (rows - np.searchsorted(self.skipped, rows) for rows in block[:2])
+            sorter.add(source, target, block[2] if self._weighted else None)
+            return len(source), int((source == target).sum())
+
+        with ThreadPoolExecutor(self.n_threads) as pool, self.progress.phase("pairs", len(blocks)) as phase:
+            for n_lines, n_loops in in_order(pool, add, fetched(), ahead=self.n_threads):
+                counts["n_lines"] += n_lines
+                counts["n_loops"] += n_loops
+                phase.advance()
+        return counts
+
+
+def _first_ends(path: Path) -> list[str]:
+    return [cell.strip() for cell in first_cells(path)[:2]]
+
+
+def _known(workspace: Workspace, cells: set[str]) -> set[str]:
+    """Return those of some texts that are ids of rows."""
+    if not cells:
+        return set()
+    marks = ", ".join("?" * len(cells))
+    return {row[0] for row in workspace.run(f"SELECT id FROM names WHERE id IN ({marks})", sorted(cells))}

@@ -1,0 +1,236 @@
+"""The first half of an ingest: features, ids and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.files import naming
+from pamc.data.ingest.bad_rows import BadRows
+from pamc.data.ingest.sources import Parts
+from pamc.data.ingest.workspace import Workspace, unmasked
+from pamc.data.progress import Progress
+from pamc.data.store_writer import GrowingArray, StoreWriter
+from pamc.data.tables import Table, quoted
+from pamc.errors import DataError
+
+__all__ = ["RowIngest"]
+
+_KEYS_PER_BLOCK = 1 << 19
+_IDS_PER_GROUP = 1 << 16
+_IS_INTEGER = "coalesce(CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = {0}, false)"
+
+
+@dataclass(frozen=True)
+class RowIngest:
+    """Reads the files of rows, part by part, and writes features.npy, the ids and labels.npy.
+
+    Rows are numbered from 0 through all parts as they are read. Bad ones are written too and left out afterwards: only
+    when all parts were read is it known which ids are repeated.
+    """
+
+    workspace: Workspace
+    writer: StoreWriter
+    parts: Parts
+    feature_names: Sequence[str]
+    id_column: str | None
+    truth_column: str | None
+    dtype: str
+    memory_bytes: int
+    bad: BadRows
+    progress: Progress
+
+    def read(self) -> int:
+        """Read all parts that were not read yet, and return the number of rows."""
+        self.workspace.run("CREATE TABLE IF NOT EXISTS names (row BIGINT, id VARCHAR, truth VARCHAR)")
+        n_rows = 0
+        for number, path in self.parts:
+            done = self.workspace.info(f"rows {number}")
+            if done is None:
+                with naming(path):
+                    table = self.parts.table(number)
+                    self._stage(table)
+                    with self.workspace.step(f"rows {number}") as notes:
+                        notes["n_rows"] = self._take(table, number, n_rows)
+                self.workspace.run("DROP TABLE stage")
+                done = {"n_rows": notes["n_rows"]}
+            n_rows += done["n_rows"]
+        return n_rows
+
+    def check(self, n_rows: int) -> None:
+        """Find rows without id or truth, and ids that are repeated."""
+        if self.workspace.info("row checks") is not None:
+            return
+        with self.workspace.step("row checks"), self.progress.phase("check ids"):
+            for column, name in (("id", self.id_column), ("truth", self.truth_column)):
+                if name is not None:
+                    self._note(name, column, f"SELECT row FROM names WHERE {column} IS NULL OR {column} = ''")
+            if self.id_column is not None:
+                good = "SELECT row, id FROM names WHERE row NOT IN (SELECT row FROM bad WHERE row IS NOT NULL)"
+                repeated = f"SELECT id, min(row) AS first FROM ({good}) GROUP BY id HAVING count(*) > 1"
+                rows = f"SELECT n.row FROM names n JOIN ({repeated}) r ON n.id = r.id WHERE n.row > r.first"
+                self._note(self.id_column, "repeated", rows)
+            if n_rows == 0 and self.bad.count("rows") == 0:
+                raise DataError(f"{self.parts.first.path}: has a header but no rows; add a line per row")
+
+    def skipped(self) -> NDArray[np.int64]:
+        """Return the numbers of the bad rows among those that were read, ascending."""
+        found = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
+        return np.ma.getdata(found).astype(np.int64)
+
+    def write_features(self, skipped: NDArray[np.int64]) -> None:
+        """Put the features of all rows but the bad ones in their place."""
+        if self.workspace.info("features") is not None:
+            return
+        raw, target = self.writer.scratch / "features.npy", self.writer.path("features.npy")
+        with self.workspace.step("features"):
+            if len(skipped) == 0:
+                if raw.exists():
+                    raw.replace(target)
+                return
+            # The raw file stays until the ingest is over, so that this can be done again.
+            with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as kept:
+                rows = np.lib.format.open_memmap(raw, mode="r")
+                for start in range(0, len(rows), self._rows_per_block):
+                    block = np.array(rows[start : start + self._rows_per_block])
+                    first, last = np.searchsorted(skipped, [start, start + len(block)])
+                    kept.append(np.delete(block, skipped[first:last] - start, axis=0))
+
+    def keep_good(self) -> str:
+        """Leave bad rows out of the names, and return what edges name: "rows", "integers" or "strings"."""
+        done = self.workspace.info("good rows")
+        if done is None:
+            with self.workspace.step("good rows") as done:
+                self.workspace.run("DELETE FROM names WHERE row IN (SELECT row FROM bad WHERE row IS NOT NULL)")
+                done["kind"] = self._id_kind()
+                if done["kind"] == "integers":
+                    self.workspace.run("CREATE TABLE keys AS SELECT row, CAST(id AS BIGINT) AS id FROM names")
+        return str(done["kind"])
+
+    def write_ids(self, kind: str, skipped: NDArray[np.int64]) -> None:
+        """Write the ids; row numbers need no file, unless some are missing."""
+        if self.workspace.info("ids") is not None:
+            return
+        self.workspace.ordered(True)
+        with self.workspace.step("ids"), self.progress.phase("ids"):
+            if kind == "strings":
+                # In the order of the rows, as they were inserted.
+                self.workspace.run(
+                    f"COPY (SELECT id FROM names) TO {quoted(str(self.writer.path('ids.parquet')))} "
+                    f"(FORMAT parquet, ROW_GROUP_SIZE {_IDS_PER_GROUP})"
+                )
+            elif kind == "integers":
+                self._scatter("ids", "SELECT row, id AS value FROM keys", "keys", skipped)
+            elif len(skipped):
+                n_rows = self._starts()[-1]
+                ids = self.writer.create("ids", n_rows - len(skipped), np.int64)
+                for start in range(0, n_rows, _KEYS_PER_BLOCK):
+                    rows = np.setdiff1d(np.arange(start, min(start + _KEYS_PER_BLOCK, n_rows)), skipped)
+                    ids[rows - np.searchsorted(skipped, rows)] = rows
+
+    def write_labels(self, skipped: NDArray[np.int64]) -> None:
+        """Write the truth as integers 0, 1, … in sorted order."""
+        if self.truth_column is None or self.workspace.info("labels") is not None:
+            return
+        with self.workspace.step("labels"), self.progress.phase("labels"):
+            integers = self.workspace.value(f"SELECT bool_and({_IS_INTEGER.format('truth')}) FROM names")
+            key = "CAST(truth AS BIGINT)" if integers else "truth"
+            self.workspace.run(
+                f"CREATE OR REPLACE TABLE classes AS SELECT truth, row_number() OVER (ORDER BY {key}) - 1 AS code "
+                "FROM (SELECT DISTINCT truth FROM names)"
+            )
+            query = "SELECT names.row AS row, code AS value FROM names JOIN classes ON names.truth = classes.truth"
+            self._scatter("labels", query, "names", skipped)
+
+    def _scatter(self, name: str, query: str, table: str, skipped: NDArray[np.int64]) -> None:
+        """Write an array of the store from a query of (row, value), block by block of the table it reads."""
+        n_nodes = self._starts()[-1] - len(skipped)
+        array = self.writer.create(name, n_nodes, np.int64)
+        for start, stop in self.workspace.row_blocks(table, _KEYS_PER_BLOCK):
+            fetched = self.workspace.arrays(f"{query} WHERE {table}.rowid >= {start} AND {table}.rowid < {stop}")
+            rows = np.ma.getdata(fetched["row"])
+            array[rows - np.searchsorted(skipped, rows)] = np.ma.getdata(fetched["value"])
+
+    def _id_kind(self) -> str:
+        if self.id_column is None:
+            return "rows"
+        all_integers, in_order = self.workspace.run(
+            f"SELECT bool_and({_IS_INTEGER.format('id')}), bool_and(id = CAST(row AS VARCHAR)) FROM names"
+        )[0]
+        return "rows" if in_order else "integers" if all_integers else "strings"
+
+    def _stage(self, table: Table) -> None:
+        """Read one part into the table ``stage``, in the order of the file."""
+        # One list per row, not a column per feature: duckdb keeps a block of each column in memory.
+        columns = [f"[{', '.join(table.number_sql(name) for name in self.feature_names)}] AS features"]
+        for role, name in (("id", self.id_column), ("truth", self.truth_column)):
+            columns.append(f"{'NULL::VARCHAR' if name is None else table.text_sql(name)} AS {role}")
+        self.bad.forget_lines()
+        self.workspace.ordered(True)
+        with self.progress.phase("read rows"):
+            self.workspace.run(
+                f"CREATE OR REPLACE TABLE stage AS SELECT {', '.join(columns)} FROM {table.tolerant_sql}"
+            )
+
+    def _take(self, table: Table, number: int, n_before: int) -> int:
+        """Move the staged part to the features file and the table of names, and return its number of rows."""
+        n_features = len(self.feature_names)
+        blocks = self.workspace.row_blocks("stage", self._rows_per_block)
+        raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=(n_features,), n_rows=n_before)
+        with raw, self.progress.phase("features", len(blocks)) as phase:
+            for start, stop in blocks:
+                fetched = self.workspace.arrays(
+                    f"SELECT unnest(features) AS value FROM stage WHERE rowid >= {start} AND rowid < {stop}"
+                )
+                numbers, missing = (array.reshape(-1, n_features) for array in unmasked(fetched["value"]))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    block = numbers.astype(self.dtype, copy=False)
+                wrong = missing | ~np.isfinite(block)
+                raw.append(block)
+                self._note_numbers(wrong, number, start, n_before + start)
+                phase.advance()
+        if self.id_column is not None or self.truth_column is not None:
+            self.workspace.run(f"INSERT INTO names SELECT rowid + {n_before}, id, truth FROM stage")
+        self.bad.take_lines("rows", number)
+        return raw.n_rows - n_before
+
+    def _note_numbers(self, wrong: NDArray[np.bool_], number: int, place: int, row: int) -> None:
+        places = np.flatnonzero(wrong.any(axis=1))
+        if len(places) == 0:
+            return
+        positions = np.array([self.parts.first.names.index(name) for name in self.feature_names])
+        columns: dict[str, NDArray[Any]] = {
+            "part": np.full(len(places), "rows", dtype=object),
+            "file": np.full(len(places), number),
+            "place": places + place,
+            "row": places + row,
+            "col": positions[wrong[places].argmax(axis=1)],
+            "reason": np.full(len(places), "number", dtype=object),
+        }
+        self.workspace.insert("bad", columns)
+
+    def _note(self, column: str, reason: str, rows: str) -> None:
+        """Add the rows of a query to the bad ones, but for those that are there already."""
+        starts = self._starts()
+        ranges = ", ".join(f"({i}, {low}, {high})" for i, (low, high) in enumerate(pairwise(starts)))
+        self.workspace.run(
+            "INSERT INTO bad BY NAME SELECT 'rows' AS part, file, row - low AS place, row, "
+            f"{self.parts.first.names.index(column)} AS col, '{reason}' AS reason "
+            f"FROM ({rows}) JOIN (VALUES {ranges}) AS ranges(file, low, high) ON row >= low AND row < high "
+            "WHERE row NOT IN (SELECT row FROM bad WHERE row IS NOT NULL)"
+        )
+
+    def _starts(self) -> list[int]:
+        """Return the first row of each part, and the number of rows."""
+        infos = [self.workspace.info(f"rows {number}") or {"n_rows": 0} for number, _ in self.parts]
+        return [0, *accumulate(int(info["n_rows"]) for info in infos)]
+
+    @property
+    def _rows_per_block(self) -> int:
+        # A fetched value, its copy in the block, and what is known of it.
+        return max(256, self.memory_bytes // 16 // (12 * len(self.feature_names)))

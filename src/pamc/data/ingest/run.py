@@ -1,0 +1,189 @@
+"""Tables in, one store out: the steps of an ingest in their order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pamc.data.ingest.bad_rows import BAD_ROWS_FILE, BadRows
+from pamc.data.ingest.pairs import PairIngest, edge_parts
+from pamc.data.ingest.rows import RowIngest
+from pamc.data.ingest.sources import Parts, source_files
+from pamc.data.ingest.workspace import Workspace
+from pamc.data.progress import Progress, SilentProgress
+from pamc.data.readers import feature_columns, listed, warn_about_columns
+from pamc.data.store import Store, is_store
+from pamc.data.store_writer import StoreWriter
+from pamc.data.tables import open_table
+from pamc.errors import ConfigError, DataError, OutputError
+
+__all__ = ["LEAST_MEMORY", "ingest"]
+
+LEAST_MEMORY = 256_000_000
+_MEMORY_PER_THREAD = 250_000_000
+_SETTINGS = "ingest.json"
+
+
+def ingest(
+    features: str | PathLike[str],
+    edges: str | PathLike[str] | None = None,
+    *,
+    out: str | PathLike[str],
+    id_column: str | None = None,
+    truth_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    dtype: str = "float32",
+    memory_bytes: int = 2_000_000_000,
+    n_threads: int | None = None,
+    skip_bad_rows: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Store:
+    r"""Return a new store of tables that need not fit in memory.
+
+    The graph is that of :func:`pamc.data.readers.read_graph` and :func:`pamc.graph.adjacency.build_adjacency` on the
+    same files: self-loops are left out, repeated lines count once or with the sum of their weights, and the two
+    directions of a pair are joined by the larger weight. Rows keep their order.
+
+    Parameters
+    ----------
+    features
+        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern.
+    edges
+        Tables of source, target and perhaps weight, given alike; None for rows alone. Ends are ids where the rows have
+        ids, else row numbers from 0 through all parts.
+    out
+        The store's folder.
+    id_column, truth_column, columns, drop
+        As for :func:`pamc.data.readers.read_features`.
+    dtype
+        "float32" or "float16", of the stored features.
+    memory_bytes
+        What the process may use, about; the rest goes to the disk, beside the store.
+    n_threads
+        Threads; as many as there are cores without, and as memory allows.
+    skip_bad_rows
+        Leave out rows and edges that cannot be used, and list them in bad-rows.csv in the store; else the first one is
+        an error.
+    overwrite
+        Whether a store that stands there may be replaced.
+    resume
+        Go on with an ingest of the same files and options that was interrupted or killed.
+    progress
+        Shows the steps.
+
+    O((N·d + E) log E) time; memory as given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     people, friends = Path(folder, "people.csv"), Path(folder, "friends.csv")
+    ...     _ = people.write_text("name,age\nann,31\nbob,25\ncyd,40\n")
+    ...     _ = friends.write_text("source,target\nbob,ann\nann,bob\ncyd,bob\n")
+    ...     store = ingest(people, friends, out=Path(folder, "store"), id_column="name")
+    ...     store.ids().tolist(), store.indptr.tolist(), store.indices.tolist()
+    (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
+    """
+    if memory_bytes < LEAST_MEMORY:
+        raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
+    if dtype not in ("float32", "float16"):
+        raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+    n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
+    shown = SilentProgress() if progress is None else progress
+    row_files = source_files(features)
+    edge_files = [] if edges is None else source_files(edges)
+    first = open_table(row_files[0])
+    names = feature_columns(first, id_column, truth_column, listed(columns), listed(drop))
+    warn_about_columns(first, names, explicit=columns is not None)
+    options: dict[str, Any] = {
+        "id_column": id_column,
+        "truth_column": truth_column,
+        "features": names,
+        "dtype": dtype,
+        "skip_bad_rows": skip_bad_rows,
+    }
+    with StoreWriter(out, overwrite=overwrite, resume=resume) as writer:
+        writer.keep_partial = True
+        try:
+            _check_same(writer, [*row_files, *edge_files], options)
+            if is_store(writer.folder):
+                return writer.put_in_place()
+            with Workspace(writer.scratch, memory_bytes=memory_bytes, n_threads=n_threads) as workspace:
+                parts = {"rows": Parts(row_files, first)}
+                bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
+                rows = RowIngest(
+                    workspace, writer, parts["rows"], names, id_column, truth_column, dtype, memory_bytes, bad, shown
+                )
+                facts = _rows_and_pairs(rows, edge_files, parts, n_threads=n_threads, skip=skip_bad_rows)
+            with shown.phase("checksums"):
+                return writer.finish(
+                    name=row_files[0].name.partition(".")[0] if len(row_files) == 1 else Path(features).name,
+                    feature_names=names,
+                    sources=[str(path) for path in (features, edges) if path is not None],
+                    options=options,
+                    facts=facts,
+                )
+        except (DataError, ConfigError):
+            # What the files hold will not change by going on.
+            writer.keep_partial = False
+            raise
+
+
+def _rows_and_pairs(
+    rows: RowIngest, edge_files: list[Path], parts: dict[str, Parts], *, n_threads: int, skip: bool
+) -> dict[str, Any]:
+    """Run all steps that are not finished, and return counts for the manifest."""
+    bad = rows.bad
+    n_rows = rows.read()
+    rows.check(n_rows)
+    if not skip:
+        bad.refuse("rows")
+    if rows.id_column is None and edge_files and bad.count_lines("rows"):
+        raise DataError(
+            f"{rows.parts.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
+            "after them would be numbered otherwise: mend the file, or name the rows with --id"
+        )
+    skipped = rows.skipped()
+    if len(skipped) == n_rows:
+        raise DataError(f"{rows.parts.first.path}: no good row is left of {n_rows}")
+    rows.write_features(skipped)
+    kind = rows.keep_good()
+    rows.write_ids(kind, skipped)
+    rows.write_labels(skipped)
+    facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
+    if edge_files:
+        parts["edges"] = edge_parts(edge_files, rows.workspace, kind)
+        pairs = PairIngest(
+            rows.workspace, rows.writer, parts["edges"], kind, n_rows, skipped, rows.memory_bytes, n_threads, bad,
+            rows.progress,
+        )  # fmt: skip
+        pairs.read()
+        if not skip:
+            bad.refuse("edges")
+        facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
+    if bad.count("rows") or bad.count("edges"):
+        bad.write(rows.writer.path(BAD_ROWS_FILE))
+    return facts
+
+
+def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:
+    """Write down what is ingested, or compare it with what an earlier attempt wrote down."""
+    stats = [(str(path), path.stat()) for path in files]
+    asked = {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats], "options": options}
+    path = writer.scratch / _SETTINGS
+    if not path.exists():
+        if not is_store(writer.folder):
+            path.write_text(json.dumps(asked), encoding="utf-8")
+        return
+    if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(asked)):
+        raise OutputError(
+            f"{writer.folder}: holds an ingest of other files or options, or the files have changed since; remove it "
+            "to start again"
+        )
