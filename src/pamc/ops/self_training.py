@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from pamc.ops.torch_ops import column_sums, gram, ordered_sum, row_product
 
-__all__ = ["self_training"]
+__all__ = ["Assignment", "assign", "divergence", "divergence_gradient", "self_training"]
 
 
 def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
@@ -50,32 +50,70 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
     return result
 
 
+class Assignment(NamedTuple):
+    """Some rows and the centers, both moved so that the centers' mean is 0, and Eq 9 of them.
+
+    Parameters
+    ----------
+    z, centers
+        (n, d), (C, d).
+    squared
+        (n, C) squared distances.
+    log_q, q
+        (n, C) Eq 9.
+    """
+
+    z: Tensor
+    centers: Tensor
+    squared: Tensor
+    log_q: Tensor
+    q: Tensor
+
+
+def assign(z: Tensor, centers: Tensor, *, eta: float) -> Assignment:
+    """Return the soft assignment of rows z (n, d), Eq 9. O(n·C·d) time."""
+    # Moved by the mean of the centers, so that a common offset costs no precision.
+    origin = centers.mean(dim=0)
+    z, centers = z - origin, centers - origin
+    squared = row_product(z, centers.T).mul_(-2)
+    squared += z.square().sum(dim=1, keepdim=True)
+    squared += centers.square().sum(dim=1)
+    squared.clamp_(min=0)
+    log_q = torch.log_softmax((squared / eta).log1p_().mul_(-(eta + 1) / 2), dim=1)
+    return Assignment(z, centers, squared, log_q, log_q.exp())
+
+
+def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over some rows of KL(P ‖ Q), Eqs 10 and 11, and b (n, C) of :func:`self_training`.
+
+    `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a part. The memory of `assignment.squared` is used
+    up.
+    """
+    _, _, squared, log_q, q = assignment
+    # q of Student's t falls off as a power: a frequency of 0 would take centers at a distance of 10¹⁹.
+    log_p = torch.log_softmax(2 * log_q - frequency.log(), dim=1)
+    p = log_p.exp()
+    kl = ordered_sum(log_p.sub_(log_q).mul_(p))
+    return kl, p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
+
+
+def divergence_gradient(z: Tensor, centers: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of :func:`divergence` in z (n, d), and these rows' share of that in the centers (C, d)."""
+    grad_z = (z * slope.sum(dim=1, keepdim=True)).sub_(row_product(slope, centers))
+    return grad_z, (centers * column_sums(slope)[:, None]).sub_(gram(slope, z))
+
+
 class _SelfTraining(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
-        # Moved by the mean of the centers, so that a common offset costs no precision.
-        origin = centers.mean(dim=0)
-        z, centers = z - origin, centers - origin
-        squared = row_product(z, centers.T).mul_(-2)
-        squared += z.square().sum(dim=1, keepdim=True)
-        squared += centers.square().sum(dim=1)
-        squared.clamp_(min=0)
-        log_q = torch.log_softmax((squared / eta).log1p_().mul_(-(eta + 1) / 2), dim=1)
-        q = log_q.exp()
-        # q of Student's t falls off as a power: a frequency of 0 would take centers at a distance of 10¹⁹.
-        log_frequency = column_sums(q).log()
-        log_p = torch.log_softmax(2 * log_q - log_frequency, dim=1)
-        p = log_p.exp()
-        kl = ordered_sum(log_p.sub_(log_q).mul_(p))
-        slope = p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
-        ctx.save_for_backward(z, centers, slope)
-        ctx.mark_non_differentiable(log_q)
-        return kl, log_q
+        assignment = assign(z, centers, eta=eta)
+        kl, slope = divergence(assignment, column_sums(assignment.q), eta=eta)
+        ctx.save_for_backward(assignment.z, assignment.centers, slope)
+        ctx.mark_non_differentiable(assignment.log_q)
+        return kl, assignment.log_q
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        z, centers, slope = ctx.saved_tensors
-        grad_z = (z * slope.sum(dim=1, keepdim=True)).sub_(row_product(slope, centers)).mul_(grad)
-        grad_centers = (centers * column_sums(slope)[:, None]).sub_(gram(slope, z)).mul_(grad)
-        return grad_z, grad_centers, None
+        grad_z, grad_centers = divergence_gradient(*ctx.saved_tensors)
+        return grad_z.mul_(grad), grad_centers.mul_(grad), None

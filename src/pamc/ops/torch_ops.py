@@ -18,13 +18,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from pamc.graph.pair_rows import PairRows
 from pamc.graph.pairs import PositivePairs
 
 __all__ = [
+    "RowMass",
     "cluster_sums",
     "column_sums",
     "csr_tensor",
     "gram",
+    "log_mass_gradient",
+    "log_mass_of_rows",
     "ordered_sum",
     "positive_log_mass",
     "row_product",
@@ -233,48 +237,109 @@ class _PositiveLogMass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, unit: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
         unit = unit.contiguous()
-        cosine = _pair_cosines(unit, pairs)
-        log_mass = unit.new_empty(len(unit))
-        total, agreement = unit.new_zeros(2)
-        for block in _row_blocks(pairs):
-            own = cosine[block.entries]
-            log_weight = pairs.log_weight[block.entries]
-            score = (own * tau).add_(log_weight)
-            top = block.reduce(score, "max")
-            if keep_self:
-                top = torch.maximum(top, pairs.log_self_weight[block.rows])
-            nothing = top == -math.inf
-            top = torch.where(nothing, 0.0, top)
-            mass = block.reduce(_exp_(score.sub_(top.index_select(0, block.row_of_entry()))), "sum")
-            if keep_self:
-                mass += (pairs.log_self_weight[block.rows] - top).exp()
-            log_mass[block.rows] = torch.where(nothing, -math.inf, top + mass.log())
-            weight = torch.exp(log_weight, out=score)
-            total += ordered_sum(weight)
-            agreement += ordered_sum(weight.mul_(own))
-        ctx.save_for_backward(unit, cosine, log_mass)
+        found = log_mass_of_rows(unit, unit, pairs, tau=tau, keep_self=keep_self)
+        ctx.save_for_backward(unit, found.cosine, found.log_mass)
         ctx.pairs, ctx.tau = pairs, tau
-        alignment = torch.where(total > 0, 2 - 2 * agreement / total, 0.0)
+        alignment = torch.where(found.total > 0, 2 - 2 * found.agreement / found.total, 0.0)
         ctx.mark_non_differentiable(alignment)
-        return log_mass, alignment
+        return found.log_mass, alignment
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         unit, cosine, log_mass = ctx.saved_tensors
-        pairs, tau = ctx.pairs, ctx.tau
-        # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
-        log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
-        weight = torch.empty_like(cosine)
-        for block in _row_blocks(pairs):
-            rows, columns = block.row_of_entry(), pairs.indices[block.entries]
-            score = cosine[block.entries] * tau
-            there = torch.add(score, pairs.log_weight[block.entries], out=weight[block.entries])
-            _exp_(there.sub_(log_mass[block.rows].index_select(0, rows))).mul_(grad[block.rows].index_select(0, rows))
-            back = score.add_(pairs.log_weight_t[block.entries])
-            _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
-            there.add_(back).mul_(tau)
-        return _pair_matrix(pairs, weight) @ unit, None, None, None
+        return log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None
+
+
+class RowMass(NamedTuple):
+    """The inner sums of Eq 3 of some rows, and what their gradient needs.
+
+    Parameters
+    ----------
+    cosine
+        (E,) u_i · u_j of each pair of these rows.
+    log_mass
+        (n,) L of these rows, −∞ without positives.
+    total, agreement
+        () Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j.
+    """
+
+    cosine: Tensor
+    log_mass: Tensor
+    total: Tensor
+    agreement: Tensor
+
+
+def log_mass_of_rows(
+    own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows, *, tau: float, keep_self: bool
+) -> RowMass:
+    """Return L of :func:`positive_log_mass` for the rows that the pairs belong to: all, or those of one process.
+
+    O(E·d) time, O(E) memory.
+
+    Parameters
+    ----------
+    own
+        (n, d) these rows, of length 1 or 0, contiguous.
+    unit
+        (N, d) all rows.
+    """
+    cosine = _pair_cosines(own, unit, pairs)
+    log_mass = own.new_empty(len(own))
+    total, agreement = own.new_zeros(2)
+    for block in _row_blocks(pairs):
+        of_block = cosine[block.entries]
+        log_weight = pairs.log_weight[block.entries]
+        score = (of_block * tau).add_(log_weight)
+        top = block.reduce(score, "max")
+        if keep_self:
+            top = torch.maximum(top, pairs.log_self_weight[block.rows])
+        nothing = top == -math.inf
+        top = torch.where(nothing, 0.0, top)
+        mass = block.reduce(_exp_(score.sub_(top.index_select(0, block.row_of_entry()))), "sum")
+        if keep_self:
+            mass += (pairs.log_self_weight[block.rows] - top).exp()
+        log_mass[block.rows] = torch.where(nothing, -math.inf, top + mass.log())
+        weight = torch.exp(log_weight, out=score)
+        total += ordered_sum(weight)
+        agreement += ordered_sum(weight.mul_(of_block))
+    return RowMass(cosine, log_mass, total, agreement)
+
+
+def log_mass_gradient(
+    unit: Tensor,
+    pairs: PositivePairs | PairRows,
+    cosine: Tensor,
+    log_mass: Tensor,
+    grad: Tensor,
+    *,
+    tau: float,
+) -> Tensor:
+    """Return (n, d) the gradient in u of the rows that the pairs belong to. O(E·d) time, O(E) memory.
+
+    Parameters
+    ----------
+    unit
+        (N, d) all rows, of length 1 or 0.
+    cosine
+        (E,) of the pairs of these rows.
+    log_mass, grad
+        (N,) L of all rows, and the gradient of each: what row i means to its neighbor j has L_j in it.
+    """
+    first = pairs.first_row if isinstance(pairs, PairRows) else 0
+    # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
+    log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
+    weight = torch.empty_like(cosine)
+    for block in _row_blocks(pairs):
+        rows, columns = block.row_of_entry(), pairs.indices[block.entries]
+        own = slice(first + block.rows.start, first + block.rows.stop)
+        score = cosine[block.entries] * tau
+        there = torch.add(score, pairs.log_weight[block.entries], out=weight[block.entries])
+        _exp_(there.sub_(log_mass[own].index_select(0, rows))).mul_(grad[own].index_select(0, rows))
+        back = score.add_(pairs.log_weight_t[block.entries])
+        _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
+        there.add_(back).mul_(tau)
+    return _pair_matrix(pairs, weight) @ unit
 
 
 class _SquaredDistances(torch.autograd.Function):
@@ -313,24 +378,24 @@ def _exp_(log_share: Tensor) -> Tensor:
     return log_share.clamp_(min=_LEAST_LOG_SHARE).exp_()
 
 
-def _pair_cosines(unit: Tensor, pairs: PositivePairs) -> Tensor:
+def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows) -> Tensor:
     """Return (E,) u_i · u_j of each pair."""
     cosine = unit.new_zeros(pairs.n_pairs)
     matrix = _pair_matrix(pairs, cosine)
     # In place: the product would otherwise copy the indices.
-    torch.sparse.sampled_addmm(matrix, unit, unit.T, beta=0.0, out=matrix)
+    torch.sparse.sampled_addmm(matrix, own, unit.T, beta=0.0, out=matrix)
     return cosine
 
 
-def _pair_matrix(pairs: PositivePairs, values: Tensor) -> Tensor:
-    """Return (N, N) a CSR tensor with values (E,) at the pairs."""
-    return _csr(pairs.indptr, pairs.indices, values, (pairs.n_nodes, pairs.n_nodes))
+def _pair_matrix(pairs: PositivePairs | PairRows, values: Tensor) -> Tensor:
+    """Return (n, N) a CSR tensor with values (E,) at the pairs."""
+    return _csr(pairs.indptr, pairs.indices, values, (len(pairs.indptr) - 1, pairs.n_nodes))
 
 
-def _row_blocks(pairs: PositivePairs) -> Iterator[_RowBlock]:
-    """Yield all rows in order, in blocks of about the same number of pairs."""
+def _row_blocks(pairs: PositivePairs | PairRows) -> Iterator[_RowBlock]:
+    """Yield the rows of the pairs in order, in blocks of about the same number of pairs."""
     size = _PAIRS_PER_BLOCK.get(pairs.indptr.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
-    cuts = {0: 0, pairs.n_nodes: pairs.n_pairs}
+    cuts = {0: 0, len(pairs.indptr) - 1: pairs.n_pairs}
     if pairs.n_pairs > size:
         wanted = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
         rows = torch.searchsorted(pairs.indptr, wanted)

@@ -50,6 +50,13 @@ class KernelAdam:
             for first in range(0, len(self._parameters), _TENSORS_PER_LAUNCH)
         ]
 
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return all that steps to come depend on, by name: the tensors themselves, to be read or written."""
+        named = {"powers": self._powers}
+        for number, (mean, square) in enumerate(self._moments):
+            named |= {f"{number}.exp_avg": mean, f"{number}.exp_avg_sq": square}
+        return named
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
         for parameter in self._parameters:

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows, SparseRows
 
-__all__ = ["accumulate_gradient", "encode_rows"]
+__all__ = ["accumulate_gradient", "encode_chunk", "encode_rows"]
 
 
 @torch.no_grad()
 def encode_rows(encoder: nn.Module, rows: FeatureRows, *, chunk_size: int | None = None) -> Tensor:
     """Return z (N, n_dims) of all rows, encoded `chunk_size` rows at a time."""
-    return torch.cat([_encode(encoder, chunk, block) for chunk, block in rows.chunks(chunk_size)])
+    return torch.cat([encode_chunk(encoder, chunk, block) for chunk, block in rows.chunks(chunk_size)])
 
 
 def accumulate_gradient(model: Model | GraphModel, rows: FeatureRows, *, chunk_size: int | None = None) -> LossTerms:
@@ -42,7 +42,7 @@ def accumulate_gradient(model: Model | GraphModel, rows: FeatureRows, *, chunk_s
         return terms
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
-        z = _encode(model.encoder, chunk, block)
+        z = encode_chunk(model.encoder, chunk, block)
         terms = _with_row_loss(model, model.objective(z), model.row_loss(z, block), len(rows))
         torch.autograd.backward(terms.total)
         return terms
@@ -52,7 +52,7 @@ def accumulate_gradient(model: Model | GraphModel, rows: FeatureRows, *, chunk_s
     gradient = torch.zeros_like(z) if z.grad is None else z.grad
     row_losses = []
     for chunk, block in rows.chunks(chunk_size):
-        again = _encode(model.encoder, chunk, block)
+        again = encode_chunk(model.encoder, chunk, block)
         row_loss = model.row_loss(again, block)
         if row_loss is None:
             torch.autograd.backward(again, gradient[chunk])
@@ -74,7 +74,7 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
     )
 
 
-def _encode(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -> Tensor:
+def encode_chunk(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -> Tensor:
     """Return z of one chunk, without the zero rows that filled up its block."""
     z: Tensor = encoder(block)
     n_rows = chunk.stop - chunk.start

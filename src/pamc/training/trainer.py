@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +19,13 @@ from pamc.models.rows import FeatureRows
 from pamc.ops.changes import with_changes
 from pamc.runtime import seeded
 from pamc.training.capture import Captured
+from pamc.training.distributed import SharedModel, accumulate_shared_gradient
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam
+from pamc.training.optimizer_state import load_optimizer_state, optimizer_state
+from pamc.training.team import ALONE, Team
 
-__all__ = ["EpochRecord", "train"]
+__all__ = ["EpochRecord", "Keeper", "TrainingState", "train"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,50 @@ class EpochRecord:
     labels: Tensor | None = field(default=None, compare=False, repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """Training between two epochs: all that the next ones depend on.
+
+    Parameters
+    ----------
+    records
+        Of the epochs so far, without their labels.
+    weights
+        Of the model, by name.
+    optimizer
+        Its moments and steps, by name.
+    labels
+        (N,) of the last epoch, −1 for a method that assigns at the end.
+    """
+
+    records: list[EpochRecord]
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    labels: Tensor
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs so far."""
+        return len(self.records)
+
+
+class Keeper(Protocol):
+    """Whoever keeps the state of training now and then, and may have one to go on from."""
+
+    @property
+    def found(self) -> TrainingState | None:
+        """What to go on from; None to begin."""
+
+    def most_epochs(self) -> int | None:
+        """Return how many epochs may go by unseen; None for any number."""
+
+    def due(self, epoch: int) -> bool:
+        """Return whether the state after an epoch is to be kept; every process gets the same answer."""
+
+    def keep(self, state: TrainingState) -> None:
+        """Keep a state."""
+
+
 def train(
     model: Model | GraphModel,
     rows: FeatureRows,
@@ -58,6 +106,7 @@ def train(
     chunk_size: int | None = None,
     seed: int = 0,
     read_every: int = 1,
+    keeper: Keeper | None = None,
 ) -> Iterator[EpochRecord]:
     """Yield a record per epoch while the model learns: one full-batch gradient and one Adam step each.
 
@@ -68,21 +117,40 @@ def train(
     Nothing in an epoch waits for a value of it: numbers are read once every `read_every` epochs (every epoch, with
     `tol`), while the next ones run: the model is then ahead of the records. On a GPU an epoch of a fixed shape is
     captured and replayed as one graph of kernels.
+
+    With a `keeper` training goes on from the state that it has found, whose records come first, and the state is kept
+    whenever that is due: what follows is the same to the bit on a CPU.
     """
     if n_epochs == 0:
         return
     epoch_of = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
     try:
-        yield from _records(epoch_of, model, n_epochs=n_epochs, tol=tol, read_every=1 if tol > 0 else read_every)
+        done: list[EpochRecord] = []
+        if keeper is not None and keeper.found is not None:
+            done += keeper.found.records
+            epoch_of.restore(keeper.found)
+            yield from done
+        if keeper is not None:
+            read_every = min(read_every, keeper.most_epochs() or read_every)
+        read_every = 1 if tol > 0 else read_every
+        yield from _records(epoch_of, model, done, n_epochs=n_epochs, tol=tol, read_every=read_every, keeper=keeper)
     finally:
         epoch_of.release()
 
 
 def _records(
-    epoch_of: _Epoch, model: Model | GraphModel, *, n_epochs: int, tol: float, read_every: int
+    epoch_of: _Epoch,
+    model: Model | GraphModel,
+    done: list[EpochRecord],
+    *,
+    n_epochs: int,
+    tol: float,
+    read_every: int,
+    keeper: Keeper | None,
 ) -> Iterator[EpochRecord]:
     last_read = time.perf_counter()
-    for together, read, labels in _ran(epoch_of, n_epochs=n_epochs, read_every=read_every):
+    epochs = range(len(done) + 1, n_epochs + 1)
+    for together, read, labels, rests in _ran(epoch_of, epochs, read_every=read_every, keeper=keeper):
         now = time.perf_counter()
         seconds, last_read = (now - last_read) / len(together), now
         for epoch, numbers in zip(together, read, strict=True):
@@ -92,31 +160,40 @@ def _records(
                 values["changed"] /= epoch_of.n_nodes
             _check(epoch, values, model)
             yield EpochRecord(epoch, values, seconds, labels if epoch == together[-1] else None)
+            if keeper is not None:
+                done.append(EpochRecord(epoch, values, seconds))
             if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
                 return
+        if keeper is not None and rests:
+            keeper.keep(epoch_of.state(list(done)))
 
 
 def _ran(
-    epoch_of: _Epoch, *, n_epochs: int, read_every: int
-) -> Iterator[tuple[range, list[list[float]], Tensor | None]]:
+    epoch_of: _Epoch, epochs: range, *, read_every: int, keeper: Keeper | None
+) -> Iterator[tuple[range, list[list[float]], Tensor | None, bool]]:
     """Yield the epochs that ran, some at a time, with their numbers and the labels of the last of them.
 
-    Where several are read together, the device has the next ones to do by the time their numbers are read, and labels
-    come with the last of all epochs alone.
+    And whether the model is to be kept as they left it. Where several are read together, the device has the next ones
+    to do by the time their numbers are read, unless it is to be kept, and labels come with the last of all epochs
+    alone.
     """
     before: tuple[range, _OnTheWay] | None = None
-    for first in range(1, n_epochs + 1, read_every):
-        together = range(first, min(first + read_every, n_epochs + 1))
+    for first in range(0, len(epochs), read_every):
+        together = epochs[first : first + read_every]
         # One trip from the device for all of them.
         numbers = _OnTheWay(torch.stack([epoch_of(epoch) for epoch in together]))
+        rests = keeper is not None and keeper.due(together[-1])
         if read_every == 1:
-            yield together, numbers.read(), epoch_of.labels
+            yield together, numbers.read(), epoch_of.labels, rests
             continue
         if before is not None:
-            yield before[0], before[1].read(), None
+            yield before[0], before[1].read(), None, False
         before = together, numbers
+        if rests and together[-1] != epochs[-1]:
+            yield before[0], before[1].read(), None, True
+            before = None
     if before is not None:
-        yield before[0], before[1].read(), epoch_of.labels
+        yield before[0], before[1].read(), epoch_of.labels, rests
 
 
 class _OnTheWay:
@@ -148,7 +225,10 @@ class _Epoch:
         self, model: Model | GraphModel, rows: FeatureRows, *, lr: float, chunk_size: int | None, seed: int
     ) -> None:
         self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
+        self._team: Team = ALONE
         self.n_nodes = len(rows)
+        if isinstance(model, SharedModel):
+            self._team, self.n_nodes = model.team, model.pairs.n_nodes
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
@@ -168,6 +248,20 @@ class _Epoch:
         """(N,) the labels of the epoch that ran last, in memory of their own."""
         return None if self._labels is None else self._labels.clone()
 
+    def state(self, records: list[EpochRecord]) -> TrainingState:
+        """Return the state after the epoch that ran last."""
+        labels = self._team.gather_rows(self._previous, self.n_nodes)
+        return TrainingState(records, self._model.state_dict(), optimizer_state(self._optimizer), labels)
+
+    def restore(self, state: TrainingState) -> None:
+        """Go back to a state, before any epoch has run."""
+        self._model.load_state_dict(state.weights)
+        load_optimizer_state(self._optimizer, state.optimizer)
+        own = slice(0, None)
+        if isinstance(self._model, SharedModel):
+            own = slice(self._model.pairs.first_row, self._model.pairs.first_row + len(self._previous))
+        self._previous.copy_(state.labels[own])
+
     def release(self) -> None:
         """Give back what a captured epoch holds."""
         self._again.release()
@@ -176,7 +270,10 @@ class _Epoch:
         model = self._model
         self._optimizer.zero_grad(set_to_none=True)
         with seeded(self._seed, f"epoch {epoch}", self._rows.device) if model.draws else nullcontext():
-            terms = accumulate_gradient(model, self._rows, chunk_size=self._chunk_size)
+            if isinstance(model, SharedModel):
+                terms = accumulate_shared_gradient(model, self._rows, chunk_size=self._chunk_size)
+            else:
+                terms = accumulate_gradient(model, self._rows, chunk_size=self._chunk_size)
         self._optimizer.step()
         return self._numbers_of(terms)
 
@@ -191,6 +288,8 @@ class _Epoch:
             return numbers.double()
         self.names += ("changed",)
         numbers = with_changes(numbers, terms.labels, self._previous)
+        if self._team.size > 1:
+            numbers = torch.cat([numbers[:-1], self._team.sum(numbers[-1:])])
         # A replayed epoch writes into the memory of the last one.
         self._labels = self._previous if self._captures else terms.labels
         return numbers

@@ -1,0 +1,65 @@
+"""One of several processes that train a small model: writes what it found to a file per rank."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pamc.training.trainer import train
+from tests.training.test_distributed import config_of, parts, shared
+
+N_EPOCHS = 20
+
+
+class CountedBytes:
+    """Counts what each process sends by the collectives: a block to all others, or all others' slices."""
+
+    def __init__(self):
+        self.sent = 0
+        gather, exchange = dist.all_gather_into_tensor, dist.all_to_all_single
+
+        def counted_gather(out, block, *others, **options):
+            self.sent += block.numel() * block.element_size() * (dist.get_world_size() - 1)
+            return gather(out, block, *others, **options)
+
+        def counted_exchange(out, slices, *others, **options):
+            size = dist.get_world_size()
+            self.sent += slices.numel() // size * slices.element_size() * (size - 1)
+            return exchange(out, slices, *others, **options)
+
+        dist.all_gather_into_tensor, dist.all_to_all_single = counted_gather, counted_exchange
+
+
+def main(folder):
+    from pamc.training.team import join_team
+
+    counted = CountedBytes()
+    team = join_team("cpu")
+    results = {}
+    for name, chunk_size in (("whole", None), ("chunked", 50)):
+        whole, rows = parts(config_of())
+        share, own = shared(team, config_of(), whole, rows._features)
+        before = counted.sent
+        records = list(train(share, own, n_epochs=N_EPOCHS, lr=1e-3, chunk_size=chunk_size))
+        weights = torch.cat([tensor.ravel() for tensor in share.state_dict().values()])
+        results[name] = {
+            "bytes_per_epoch": (counted.sent - before) / N_EPOCHS,
+            "loss": [record.values["loss"] for record in records],
+            "changed": [record.values["changed"] for record in records],
+            "labels": records[-1].labels.tolist(),
+            "checksum": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),
+        }
+        np.save(Path(folder) / f"{name}-{team.rank}.npy", weights.numpy())
+    # Sums depend on neither sizes nor shapes, and say the same everywhere.
+    odd = team.sum(torch.full((5, 1), float(team.rank + 1), dtype=torch.float64))
+    results["odd_sum"] = odd.ravel().tolist()
+    (Path(folder) / f"rank-{team.rank}.json").write_text(json.dumps(results))
+    team.leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

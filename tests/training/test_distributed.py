@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+import torch
+
+from pamc.config import FitConfig
+from pamc.errors import ConfigError
+from pamc.graph.pair_rows import PairRows
+from pamc.graph.pairs import PositivePairs
+from pamc.models.layers import MLP
+from pamc.models.pamcgc import PamCGCModel
+from pamc.models.rows import FeatureRows
+from pamc.runtime import generator
+from pamc.training.distributed import SharedModel, accumulate_shared_gradient, check_shareable
+from pamc.training.engine import accumulate_gradient, encode_rows
+from pamc.training.team import ALONE, row_range, rows_per_rank
+from pamc.training.trainer import train
+from tests.training.test_engine import CPU, N_CLUSTERS, N_NODES, parts
+from tests.training.threads import own_rows, run_team
+
+OPTIONS = [
+    {},
+    {"proxy": "eq6", "self_edges": "keep", "alpha": 0.5, "beta": 3.0, "tau": 0.25, "eta": 2.0},
+    {"kl_reduction": "sum", "n_hops": 1},
+]
+
+
+class OnlyThese(np.ndarray):
+    """Features of which some rows may be read; to touch another one is an error."""
+
+    def __array_finalize__(self, whole):
+        self.allowed = getattr(whole, "allowed", None)
+
+    def __getitem__(self, key):
+        start, stop, _ = key.indices(len(self))
+        if not (self.allowed.start <= start and stop <= self.allowed.stop):
+            raise RuntimeError(f"rows {start} to {stop} were read, allowed are {self.allowed}")
+        return np.asarray(self)[key]
+
+
+def config_of(**options):
+    return FitConfig(n_clusters=N_CLUSTERS, precision="float64", **options)
+
+
+def awkward(model):
+    """Give a model of the engine's tests an isolated row, a pair with one direction and a zero row."""
+    pairs = model.pairs
+    gamma = torch.zeros(N_NODES, N_NODES, dtype=torch.float64)
+    gamma[pairs.rows, pairs.indices] = pairs.log_weight.exp()
+    gamma += torch.diag(pairs.log_self_weight.exp())
+    gamma[7], gamma[:, 7] = 0, 0
+    gamma[3, 390], gamma[390, 3] = 0.5, 0.0
+    source, target = gamma.nonzero().T
+    return PositivePairs.from_edges(
+        torch.stack([source, target]), gamma[source, target], n_nodes=N_NODES, dtype=torch.float64
+    )
+
+
+def shared(team, config, whole, features, *, pairs=None):
+    """Return one process's share of a model, and its rows, which are the only ones it may read."""
+    own = own_rows(team, N_NODES)
+    guarded = features.view(OnlyThese)
+    guarded.allowed = own
+    rows = FeatureRows(guarded[own], device=CPU, dtype=torch.float64)
+    encoder = MLP(whole.encoder.sizes, generator=generator(9, "other"), dtype=torch.float64)
+    encoder.load_state_dict(whole.encoder.state_dict())
+    share = PairRows.of(whole.pairs if pairs is None else pairs, own)
+    return SharedModel(encoder, whole.centers, share, config, team=team), rows
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("chunk_size", [None, 50])
+def test_the_gradient_of_any_number_of_processes_is_that_of_one(options, size, chunk_size):
+    config = config_of(**options)
+    model, rows = parts(config)
+    model.pairs = awkward(model)
+    with torch.no_grad():
+        model.centers[2] = 100.0  # A cluster without a row.
+    expected = accumulate_gradient(model, rows)
+    gradients = [p.grad for p in model.parameters()]
+
+    def one(team):
+        share, own = shared(team, config, model, rows._features)
+        return accumulate_shared_gradient(share, own, chunk_size=chunk_size), [p.grad for p in share.parameters()]
+
+    results = run_team(size, one)
+    for terms, found in results:
+        assert terms.total.item() == pytest.approx(expected.total.item(), rel=1e-12)
+        for kind in ("parts", "monitors"):
+            assert getattr(terms, kind).keys() == getattr(expected, kind).keys()
+            for name, value in getattr(expected, kind).items():
+                assert getattr(terms, kind)[name].item() == pytest.approx(value.item(), rel=1e-11, abs=1e-12), name
+        for one_gradient, whole in zip(found, gradients, strict=True):
+            assert (one_gradient - whole).norm() <= 1e-11 * whole.norm()
+        for one_gradient, first in zip(found, results[0][1], strict=True):
+            assert torch.equal(one_gradient, first)
+    assert torch.equal(torch.cat([terms.labels for terms, _ in results]), expected.labels)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("chunk_size", [None, 64])
+def test_twenty_epochs_of_several_processes_are_those_of_one(size, chunk_size):
+    config = config_of()
+    model, rows = parts(config)
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    alone = list(train(model, rows, n_epochs=20, lr=1e-3))
+    whole, _ = parts(config)
+    whole.load_state_dict(start)
+
+    def one(team):
+        share, own = shared(team, config, whole, rows._features)
+        records = list(train(share, own, n_epochs=20, lr=1e-3, chunk_size=chunk_size))
+        return records, share.state_dict()
+
+    results = run_team(size, one)
+    for records, state in results:
+        for record, expected in zip(records, alone, strict=True):
+            assert record.values.keys() == expected.values.keys()
+            for name, value in expected.values.items():
+                assert record.values[name] == pytest.approx(value, rel=1e-10, abs=1e-10), (record.epoch, name)
+        for name, tensor in model.state_dict().items():
+            assert (state[name] - tensor).abs().max() <= 1e-10
+            assert torch.equal(state[name], results[0][1][name])
+    assert torch.equal(torch.cat([records[-1].labels for records, _ in results]), alone[-1].labels)
+
+
+def test_a_process_that_reads_a_row_of_another_is_found_out():
+    model, rows = parts()
+    features = rows._features.view(OnlyThese)
+    features.allowed = row_range(N_NODES, 0, 2)
+    read = FeatureRows(features, device=CPU, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="allowed are slice"):
+        encode_rows(model.encoder, read)
+
+
+def test_alone_is_the_team_of_one():
+    model, rows = parts()
+    share, own = shared(ALONE, config_of(), model, rows._features)
+    z = encode_rows(share.encoder, own)
+    assert share.objective(z).total.item() == pytest.approx(model.objective(z).total.item(), rel=1e-13)
+    moved = share.pairs.to(device="cpu", dtype=torch.float32)
+    assert moved.log_weight.dtype == torch.float32
+    assert moved.n_pairs == model.pairs.n_pairs
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 10])
+def test_every_row_has_one_owner(size):
+    for n_nodes in (size * size, 100, 401):
+        ranges = [row_range(n_nodes, rank, size) for rank in range(size)]
+        assert [row for own in ranges for row in range(own.start, own.stop)] == list(range(n_nodes))
+
+
+def test_too_few_rows_for_the_processes_are_refused():
+    with pytest.raises(ConfigError, match="5 rows are too few for 4 processes: start fewer"):
+        rows_per_rank(5, 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [
+        ({"meta_assignment": "soft"}, {}, "meta_assignment='soft'"),
+        ({}, {"method": "sdcn"}, "--method sdcn"),
+        ({}, {"known_labels": True}, "known_labels: leave"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(config, options, said):
+    with pytest.raises(ConfigError, match=said):
+        check_shareable(config_of(**config), **options)
+
+
+def test_a_model_with_soft_meta_nodes_is_not_shared():
+    model, _ = parts()
+    with pytest.raises(ConfigError, match="soft_detached"):
+        SharedModel(
+            model.encoder,
+            model.centers,
+            PairRows.of(model.pairs, slice(0, 5)),
+            config_of(meta_assignment="soft_detached"),
+        )
+    assert isinstance(model, PamCGCModel)
