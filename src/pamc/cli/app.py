@@ -13,7 +13,9 @@ import typer
 
 from pamc.cli import bench_command, data_commands, demo_command, fit_command, reproduce_command
 from pamc.cli.show import Interrupted, note
+from pamc.cli.teamwork import own_rank
 from pamc.errors import OutputError, PamcError, PamcWarning
+from pamc.training.team import TeamError
 
 __all__ = ["app", "run"]
 
@@ -65,6 +67,9 @@ def run(arguments: Sequence[str]) -> int:
         except Interrupted as stop:
             note(f"interrupted: {stop}")
             return _INTERRUPTED
+        except TeamError as error:
+            # Another process failed and said why.
+            return error.exit_code if error.told else _report(error)
         except BrokenPipeError:
             sys.stderr.close()
             return 0
@@ -72,24 +77,26 @@ def run(arguments: Sequence[str]) -> int:
             if debug:
                 traceback.print_exc()
             code = _report(error)
-    if code == _INTERRUPTED:
+    if code == _INTERRUPTED and own_rank() == 0:
         note("interrupted: nothing was written")
     return code
 
 
 def _report(error: Exception) -> int:
     """Write one line about an error and return the exit code."""
+    where = f"process {own_rank()}: " if own_rank() else ""
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
-        note(f"error: {_one_line(usage())} (see pamc --help)")
+        if not where:
+            note(f"error: {_one_line(usage())} (see pamc --help)")
         return int(getattr(error, "exit_code", 2))
     if isinstance(error, PamcError):
-        note(f"error: {_one_line(str(error))}")
+        note(f"error: {where}{_one_line(str(error))}")
         return error.exit_code
     if isinstance(error, OSError):
-        note(f"error: {_one_line(str(error))}")
+        note(f"error: {where}{_one_line(str(error))}")
         return OutputError.exit_code
-    what = f"{type(error).__name__}: {_one_line(str(error))}"
+    what = f"{where}{type(error).__name__}: {_one_line(str(error))}"
     note(f"error: {what} (not expected: please report it with the output of `pamc doctor`; --debug shows the trace)")
     return 1
 

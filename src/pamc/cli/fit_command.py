@@ -6,20 +6,24 @@ import json
 import shlex
 import sys
 import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
 
-from pamc.cli.show import download_bar, note, print_json, print_table, print_text
+from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
+from pamc.cli.teamwork import restarted, resume_command, teamwork
 from pamc.config import MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.tables import TABLE_KINDS, open_table
-from pamc.errors import ConfigError, ModelFileError, OutputError, UnknownNameError
+from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
 from pamc.results.metrics import evaluate
@@ -33,7 +37,11 @@ from pamc.results.run_folder import (
     next_free_folder,
     write_labels,
 )
+from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
+from pamc.training.fit import help_fit
+from pamc.training.kept_fit import CheckpointPlan
 from pamc.training.progress import RichProgress, SilentProgress
+from pamc.training.team import TeamError, launched
 
 __all__ = ["fit", "predict"]
 
@@ -61,6 +69,9 @@ def fit(
     config_file: Path | None = typer.Option(None, "--config", help="Settings as a TOML file."),
     labels_format: str = typer.Option("csv", "--labels-format", help="csv or parquet."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that stands in the folder."),
+    checkpoint_every: int | None = typer.Option(None, "--checkpoint-every", help="Keep a checkpoint every N epochs."),
+    checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
+    resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
     quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
@@ -69,41 +80,47 @@ def fit(
     Examples:  pamc fit customers.csv --id customer --n-clusters 5
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
                pamc fit --dataset acm --preset paper --n-clusters 3
+               torchrun --nproc-per-node 4 -m pamc fit big.npy --n-clusters 20 --out run --checkpoint-minutes 5
     """
-    method_class = estimator_class(method)
-    if labels_format not in LABEL_FORMATS:
-        raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-    k = _cluster_count(n_clusters)
-    given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
-    changes = {
-        **_config_changes(config_file, method_class.config_class()),
-        **_parsed_settings(settings or [], method_class.config_class()),
-        **{name: value for name, value in given.items() if value is not None},
-        "n_clusters": k,
-    }
-    config = _config(method, preset_name, dataset, changes)
-    read_options = {
-        "id_column": id_column,
-        "truth_column": truth,
-        "columns": _split(columns),
-        "drop": _split(drop),
-    }
-    graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
-    target = out or next_free_folder(Path.cwd())
-    with new_run_folder(target, overwrite=overwrite) as partial:
-        progress = SilentProgress() if quiet else RichProgress()
-        model = method_class.from_config(config, random_state=seed, device=device)
-        model.fit_graph(graph, progress=progress)
-        record = model.record(
-            data=_describe(graph, features, dataset, edges, read_options),
-            metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
-            command=shlex.join(["pamc", *sys.argv[1:]]),
-        )
-        model.write_run(partial, ids=graph.row_ids, labels_format=labels_format, record=record)
-    if as_json:
-        print_json(_summary(record, target))
-    else:
-        _show(record, model, target)
+    with teamwork(device) as team:
+        if team is not None and team.rank > 0:
+            # All that this process needs to know the first one tells it.
+            warnings.simplefilter("ignore")
+            help_fit(team)
+            return
+        method_class = estimator_class(method)
+        if labels_format not in LABEL_FORMATS:
+            raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
+        k = _cluster_count(n_clusters)
+        given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
+        changes = {
+            **_config_changes(config_file, method_class.config_class()),
+            **_parsed_settings(settings or [], method_class.config_class()),
+            **{name: value for name, value in given.items() if value is not None},
+            "n_clusters": k,
+        }
+        config = _config(method, preset_name, dataset, changes)
+        read_options = {
+            "id_column": id_column,
+            "truth_column": truth,
+            "columns": _split(columns),
+            "drop": _split(drop),
+        }
+        graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
+        with _folder(out, overwrite, checkpoint_every, checkpoint_minutes, resume) as (target, partial, plan):
+            progress = SilentProgress() if quiet else RichProgress()
+            model = method_class.from_config(config, random_state=seed, device=device)
+            model.fit_graph(graph, progress=progress, checkpoints=plan, team=team)
+            record = model.record(
+                data=_describe(graph, features, dataset, edges, read_options),
+                metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
+                command=shlex.join(["pamc", *sys.argv[1:]]),
+            )
+            model.write_run(partial, ids=graph.row_ids, labels_format=labels_format, record=record)
+        if as_json:
+            print_json(_summary(record, target))
+        else:
+            _show(record, model, target)
 
 
 def predict(
@@ -135,6 +152,42 @@ def predict(
         print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
     else:
         print_text(f"{graph.n_nodes} rows → {out}")
+
+
+@contextmanager
+def _folder(
+    out: Path | None, overwrite: bool, every: int | None, minutes: float | None, resume: bool
+) -> Iterator[tuple[Path, Path, CheckpointPlan | None]]:
+    """Yield the folder of the run, where to write it meanwhile, and when to keep checkpoints there.
+
+    A run that is stopped says how it goes on. Processes that torchrun started again go on by themselves.
+    """
+    keeps = resume or every is not None or minutes is not None
+    if keeps and out is None and (resume or launched()):
+        raise ConfigError("--resume, and checkpoints under torchrun, need --out DIR: that is where they are looked for")
+    resume = resume or (keeps and restarted())
+    target = out or next_free_folder(Path.cwd())
+    if not keeps:
+        with new_run_folder(target, overwrite=overwrite) as partial:
+            yield target, partial, None
+        return
+    every = DEFAULT_EVERY if every is None and minutes is None else every
+    kept = target.with_name(f"{target.name}.partial") / FOLDER
+    plan = CheckpointPlan(kept, every=every, minutes=minutes, resume=resume)
+    if resume and not has_checkpoints(kept):
+        note(f"note: {kept} holds no checkpoints: the fit begins")
+    try:
+        with new_run_folder(target, overwrite=overwrite, checkpoints=FOLDER, resume=resume) as partial:
+            yield target, partial, plan
+    except BaseException as error:
+        if not has_checkpoints(kept):
+            raise
+        how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(how) from None
+        if not isinstance(error, OutputError | ConfigError | DataError | TeamError):
+            note(f"note: {how}")
+        raise
 
 
 def _config(method: str, preset_name: str, dataset: str | None, changes: dict[str, Any]) -> MethodConfig:

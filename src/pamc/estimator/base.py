@@ -28,7 +28,9 @@ from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, wri
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, resolve_dtype, seed_of
 from pamc.training.fit import Fit, OnEpoch, assign_rows, fit_method
+from pamc.training.kept_fit import CheckpointPlan
 from pamc.training.progress import Progress, RichProgress, SilentProgress
+from pamc.training.team import Ranks
 
 __all__ = ["Clusterer", "RowClusterer"]
 
@@ -107,24 +109,39 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         known_labels: Any = None,
         progress: Progress | None = None,
         on_epoch: OnEpoch | None = None,
+        checkpoints: CheckpointPlan | None = None,
+        team: Ranks | None = None,
     ) -> Self:
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
         A torch_geometric Data or an AnnData will do as well. Labels are not read. `on_epoch` watches training: it is
-        called after each epoch with its number and a function that returns the labels of that epoch.
+        called after each epoch with its number and a function that returns the labels of that epoch. `checkpoints`
+        keeps what a fit that was stopped goes on from; `team` has the processes that help.
         """
         graph = from_object(graph)
         self._validated(graph.features, reset=True)
         if graph.feature_names is not None:
             self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
         return self._fit(
-            graph.without_labels(), known_labels=known_labels, progress=progress or SilentProgress(), on_epoch=on_epoch
+            graph.without_labels(),
+            known_labels=known_labels,
+            progress=progress or SilentProgress(),
+            on_epoch=on_epoch,
+            checkpoints=checkpoints,
+            team=team,
         )
 
     def _fit(
-        self, graph: AttributedGraph, *, known_labels: Any, progress: Progress, on_epoch: OnEpoch | None = None
+        self,
+        graph: AttributedGraph,
+        *,
+        known_labels: Any,
+        progress: Progress,
+        on_epoch: OnEpoch | None = None,
+        checkpoints: CheckpointPlan | None = None,
+        team: Ranks | None = None,
     ) -> Self:
-        device = resolve_device(self.device)
+        device = resolve_device(self.device) if team is None else team.device
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         with _TURNS, warnings.catch_warnings(record=True) as caught:
@@ -140,6 +157,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 known_labels=None if known_labels is None else np.asarray(known_labels),
                 progress=progress,
                 on_epoch=on_epoch,
+                checkpoints=checkpoints,
+                team=team,
             )
             if not any(issubclass(warning.category, _LOST) for warning in caught):
                 _warn_of_empty_clusters(fit)

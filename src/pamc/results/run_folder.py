@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ MODEL_FILE = "model.safetensors"
 RECORD_FILE = "run.json"
 LABEL_FORMATS = ("csv", "parquet")
 
+# In a folder of checkpoints: held by whoever writes there.
+_LOCK = "lock"
+
 
 def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
     """Return `parent/stem-N` with the smallest N from 1 that is not taken."""
@@ -30,10 +33,14 @@ def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
 
 
 @contextmanager
-def new_run_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_run_folder(
+    target: Path, *, overwrite: bool = False, checkpoints: str | None = None, resume: bool = False
+) -> Iterator[Path]:
     """Yield `target.partial` to write into; rename it to `target` at the end, or remove it if anything goes wrong.
 
-    A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is.
+    A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is. With the
+    name of a folder of `checkpoints`, what goes wrong leaves `target.partial` where that folder has files, and the end
+    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it.
 
     Raises
     ------
@@ -44,20 +51,52 @@ def new_run_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         _check_free(target, overwrite=overwrite)
         partial = target.with_name(target.name + ".partial")
         above = [folder for folder in partial.parents if not folder.exists()]
-        partial.mkdir(parents=True)
+        partial.mkdir(parents=True, exist_ok=resume)
     except FileExistsError:
-        raise OutputError(f"{partial} exists: another run is writing there, or was killed; remove it first") from None
+        raise OutputError(
+            f"{partial} exists: another run is writing there, or was killed; remove it first, or, where that run kept "
+            "checkpoints, pass --resume to go on from them"
+        ) from None
     except OSError as error:
         raise _cannot_write(target, error) from None
+    kept = None if checkpoints is None else partial / checkpoints
     try:
-        yield partial
+        with nullcontext() if kept is None else _locked(kept):
+            yield partial
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)
         _replace(target, partial)
+    except BlockingIOError:
+        raise OutputError(f"{partial} is in use: another run is writing there; wait for it, or end it") from None
     except OSError as error:
-        _remove(partial, above)
+        _remove(partial, above, unless=kept)
         raise _cannot_write(target, error) from None
     except BaseException:
-        _remove(partial, above)
+        _remove(partial, above, unless=kept)
         raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which ends with the process however that ends; BlockingIOError where another holds it.
+
+    Where the system has no such locks, nothing is held.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            # Some network file systems have no locks.
+            pass
+        yield
 
 
 def write_labels(
@@ -95,8 +134,13 @@ def _cannot_write(target: Path, error: OSError) -> OutputError:
     )
 
 
-def _remove(partial: Path, above: list[Path]) -> None:
-    """Remove a folder and those above it that were made for it, the innermost first."""
+def _remove(partial: Path, above: list[Path], *, unless: Path | None = None) -> None:
+    """Remove a folder and those above it that were made for it, the innermost first; not one with files to go on from.
+
+    `unless` is the folder of these files.
+    """
+    if unless is not None and any(path.name != _LOCK for path in unless.glob("*")):
+        return
     shutil.rmtree(partial, ignore_errors=True)
     with suppress(OSError):
         for folder in above:

@@ -171,19 +171,23 @@ def accumulate_shared_gradient(model: SharedModel, rows: FeatureRows, *, chunk_s
     return terms
 
 
-def check_shareable(config: Any, *, method: str = "pamcgc", known_labels: bool = False) -> None:
+def check_shareable(
+    config: Any, *, method: str = "pamcgc", known_labels: bool = False, own_encoder: bool = False
+) -> None:
     """Refuse what several processes cannot train together."""
     what = None
     if method != "pamcgc":
         what = f"--method {method}"
     elif known_labels:
         what = "known_labels"
+    elif own_encoder:
+        what = "an encoder of your own"
     elif config.meta_assignment != "hard":
         what = f"meta_assignment={config.meta_assignment!r}"
     if what is not None:
         raise ConfigError(
-            f"several processes train method pamcgc with meta_assignment='hard' and no known labels; got {what}: "
-            "leave it out, or use one process"
+            "several processes train method pamcgc, its own encoder, meta_assignment='hard' and no known labels; got "
+            f"{what}: leave it out, or use one process"
         )
 
 

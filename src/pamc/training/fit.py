@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -20,15 +20,20 @@ from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
 from pamc.errors import CollapseWarning, ConfigError
+from pamc.graph.adjacency import Adjacency
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
 from pamc.models.base import Model
+from pamc.models.layers import MLP
 from pamc.models.method import METHODS, AnyModel, BuildInput, Method
+from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.runtime import resolve_dtype, resolve_row_dtype
+from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
+from pamc.training.distributed import SharedModel, check_shareable
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
 from pamc.training.initialize import (
@@ -39,11 +44,14 @@ from pamc.training.initialize import (
     mean_centers,
     starting_centers,
 )
+from pamc.training.kept_fit import CheckpointPlan, KeptFit, check_keepable
 from pamc.training.progress import Progress, SilentProgress
+from pamc.training.shares import share_out, take_share
 from pamc.training.starts import STARTS
+from pamc.training.team import ALONE, Ranks
 from pamc.training.trainer import EpochRecord, train
 
-__all__ = ["Fit", "OnEpoch", "assign_rows", "fit_method"]
+__all__ = ["Fit", "OnEpoch", "assign_rows", "fit_method", "help_fit"]
 
 # Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
 OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
@@ -151,6 +159,8 @@ def fit_method(
     known_labels: NDArray[np.int64] | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
+    checkpoints: CheckpointPlan | None = None,
+    team: Ranks | None = None,
 ) -> Fit:
     """Return a method fitted to the rows: prepare, build the graph, start, place centers, train, label.
 
@@ -171,6 +181,10 @@ def fit_method(
         (N,) known cluster of some rows, −1 for the others.
     on_epoch
         Watches training; nothing it does reaches the fit.
+    checkpoints
+        Where to keep, and maybe to find, what a fit that was stopped goes on from.
+    team
+        The processes that train together, of which this is the first; the others call :func:`help_fit`.
     """
     method = METHODS[name]
     config = _with_dims(config)
@@ -182,6 +196,13 @@ def fit_method(
             users = ", ".join(each for each in METHODS if METHODS[each].uses_known_labels)
             raise ConfigError(f"{method.title} has no use for known_labels; the methods that do are {users}")
         check_known_labels(known_labels, graph.n_nodes, config.n_clusters)
+    if team is not None:
+        check_shareable(config, method=name, known_labels=known_labels is not None, own_encoder=encoder is not None)
+    kept, kept_start = None, None
+    if checkpoints is not None:
+        check_keepable(name, plain=encoder is None and pretrained is None and known_labels is None)
+        kept = KeptFit(checkpoints, graph, config, method=name, seed=seed)
+        kept_start = kept.start(device)
     if config.n_clusters > 1 and "proxy" in config.names():
         warn_unless_bound_holds(graph.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
 
@@ -189,8 +210,10 @@ def fit_method(
         preparation = fit_preparation(graph.features, config.preparation)
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
-        adjacency, evidence = graph_and_evidence(
-            method, graph, features, config, seed=seed, preparation=preparation.kind, device=device
+        adjacency, evidence = (
+            graph_and_evidence(method, graph, features, config, seed=seed, preparation=preparation.kind, device=device)
+            if kept_start is None
+            else (kept_start.adjacency, None)
         )
         pairs, kept_influence = positives(adjacency, config, device, dtype)
 
@@ -208,17 +231,44 @@ def fit_method(
         known_labels=None if known_labels is None else torch.from_numpy(known_labels).to(device),
     )
     with clock.timed("start"):
-        start = StartInput(rows, features, adjacency, evidence, config, seed, clock.progress)
-        given, started = _started(method, given, start, own=encoder, pretrained=pretrained)
+        if kept_start is None:
+            start = StartInput(rows, features, adjacency, evidence, config, seed, clock.progress)
+            given, started = _started(method, given, start, own=encoder, pretrained=pretrained)
+        else:
+            given, started = replace(given, encoder=kept_start.encoder), kept_start.started
     with clock.phase("centers"):
-        given = _with_centers(given, rows, known_labels, started)
+        if kept_start is None:
+            given = _with_centers(given, rows, known_labels, started)
+        else:
+            given = replace(given, centers=kept_start.centers)
         model = method.build(given)
+    keeper = None
+    if kept is not None:
+        if kept_start is None:
+            kept.keep_start(cast(PamCGCModel, model), cast(Adjacency, adjacency), started)
+        keeper = kept.keeper(team or ALONE)
 
+    trained: AnyModel = model
+    if team is not None:
+        shared = share_out(
+            team,
+            cast(PamCGCModel, model),
+            features,
+            sparse=rows.sparse,
+            seed=seed,
+            guarded=started is not None,
+            keeper=keeper,
+        )
+        trained, rows = shared.model, shared.rows
     with clock.timed("training"):
-        history, remedy = _trained(model, rows, config, started, clock.progress, seed=seed, on_epoch=on_epoch)
+        history, remedy = _trained(
+            trained, rows, config, started, clock.progress, seed=seed, on_epoch=on_epoch, keeper=keeper
+        )
 
     with clock.phase("labels"):
-        z, q, centers = _read(model, rows, config, seed=seed)
+        z, q, centers = _read(trained, rows, config, seed=seed)
+        if team is not None:
+            model.load_state_dict(trained.state_dict())
         check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
         confidence, final = q.max(dim=1)
         labels = final.cpu().numpy()
@@ -253,6 +303,15 @@ def fit_method(
             "remedy": remedy,
         },
     )
+
+
+def help_fit(team: Ranks) -> None:
+    """Train this process's share of a fit that the first process leads; it alone has the result."""
+    share = take_share(team)
+    started = Started(cast(MLP, share.model.encoder)) if share.guarded else None
+    options: dict[str, Any] = {"seed": share.seed, "on_epoch": None, "keeper": share.keeper}
+    _trained(share.model, share.rows, share.config, started, SilentProgress(), **options)
+    _read(share.model, share.rows, share.config, seed=share.seed)
 
 
 @torch.no_grad()
@@ -350,6 +409,7 @@ def _trained(
     *,
     seed: int,
     on_epoch: OnEpoch | None,
+    keeper: CheckpointKeeper | None = None,
 ) -> tuple[list[EpochRecord], str | None]:
     """Train the model; return the records of the epochs, and the remedy that a lost cluster needed.
 
@@ -360,12 +420,14 @@ def _trained(
     guarded = started is not None and getattr(config, "start", _PAPER_START) != _PAPER_START and n_epochs > 0
     before = copy.deepcopy(model.state_dict()) if guarded else None
     present = _n_clusters_present(model, rows, config, 0) if guarded else 0
-    for rate, remedy in ((lr, None), (lr / 10, "a tenth of the learning rate")):
+    for attempt, (rate, remedy) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
+        if keeper is not None and not keeper.enter(attempt):
+            continue
         history: list[EpochRecord] = []
         with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for record in _train(
-                model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed, watched=on_epoch is not None
+                model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed, watched=on_epoch is not None, keeper=keeper
             ):
                 history.append(record)
                 phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
@@ -385,13 +447,21 @@ def _trained(
 
 
 def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> int:
-    _, q, _ = _read(model, rows, config, seed=0)
-    check_embedding(q, len(rows), f"after epoch {n_epochs_run}", "A smaller lr")
+    z, q, _ = _read(model, rows, config, seed=0)
+    check_embedding(q, len(z), f"after epoch {n_epochs_run}", "A smaller lr")
     return int(torch.unique(q.argmax(dim=1)).numel())
 
 
 def _train(
-    model: AnyModel, rows: FeatureRows, config: Any, *, n_epochs: int, lr: float, seed: int, watched: bool = True
+    model: AnyModel,
+    rows: FeatureRows,
+    config: Any,
+    *,
+    n_epochs: int,
+    lr: float,
+    seed: int,
+    watched: bool = True,
+    keeper: CheckpointKeeper | None = None,
 ) -> Iterator[EpochRecord]:
     """Yield the records of training; on a GPU, epochs that nobody watches one by one are read some at a time."""
     return train(
@@ -403,6 +473,7 @@ def _train(
         chunk_size=getattr(config, "chunk_size", None),
         seed=seed,
         read_every=1 if watched or rows.device.type == "cpu" else _READ_EVERY,
+        keeper=keeper,
     )
 
 
@@ -412,6 +483,8 @@ def _read(model: AnyModel, rows: FeatureRows, config: Any, *, seed: int) -> tupl
     chunk_size = getattr(config, "chunk_size", None)
     if isinstance(model, Model):
         z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or _LABELED_AT_A_TIME), None
+        if isinstance(model, SharedModel):
+            z = model.team.gather_rows(z, model.pairs.n_nodes)
     else:
         reading = model.read(rows.whole())
         z, q = reading.z, reading.q

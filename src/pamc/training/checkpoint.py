@@ -1,0 +1,356 @@
+"""Checkpoints: what a fit that was stopped goes on from, to the bit on a CPU.
+
+A folder holds the start, once it is known, and the state of training after the last two epochs that were kept. A file
+is written under another name, brought to the disk and renamed: under its own name it is whole. Should it be damaged all
+the same, its checksum tells, and the one before is taken. Tensors are in safetensors files, plain values in their
+header as JSON; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.errors import ConfigError, DataError, DataWarning, OutputError
+from pamc.training.team import ALONE, Team
+from pamc.training.trainer import EpochRecord, TrainingState
+
+__all__ = [
+    "DEFAULT_EVERY",
+    "FOLDER",
+    "CheckpointKeeper",
+    "Checkpoints",
+    "Found",
+    "check_rhythm",
+    "fingerprint",
+    "has_checkpoints",
+]
+
+# The folder of the checkpoints inside a run folder that is not finished.
+FOLDER = "checkpoints"
+
+# Epochs between two checkpoints where only a resumed run asks for them.
+DEFAULT_EVERY = 10
+
+_VERSION = 1
+_START = "start.safetensors"
+_N_KEPT = 2
+_WRITING = ".writing"
+
+# Data up to this size are read in full for their fingerprint, larger ones in pieces spread evenly over them.
+_FINGERPRINT_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 20
+
+# Numbers of clusters that fit into a label of a type.
+_LABEL_TYPES = (torch.int8, torch.int16, torch.int32)
+
+
+class Found(NamedTuple):
+    """A state of training, and in which of its attempts it was."""
+
+    attempt: int
+    state: TrainingState
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints of one fit.
+
+    Parameters
+    ----------
+    folder
+        Made where it is missing.
+    about
+        What must be the same for a fit to go on: method, settings, seed, and the fingerprint of the data.
+    """
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    def write_start(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Keep what was found before training."""
+        _write(self.folder / _START, tensors, {"about": dict(self.about), "facts": dict(facts)})
+
+    def read_start(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the start, None where none was kept or where it cannot be read.
+
+        Raises
+        ------
+        ConfigError, DataError
+            It is of other settings, or of other data.
+        """
+        path = self.folder / _START
+        try:
+            tensors, description = _read(path)
+        except FileNotFoundError:
+            return None
+        except _DamagedError as error:
+            warnings.warn(f"{path} is damaged ({error}): the fit begins anew", DataWarning, stacklevel=2)
+            return None
+        self._check(path, description["about"])
+        facts: dict[str, Any] = description["facts"]
+        return tensors, facts
+
+    def write(self, attempt: int, state: TrainingState) -> None:
+        """Keep a state of training; of those before, one is left."""
+        tensors = {
+            **{f"model.{name}": tensor for name, tensor in state.weights.items()},
+            **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
+            "labels": _narrow(state.labels),
+        }
+        description = {
+            "about": dict(self.about),
+            "attempt": attempt,
+            "names": list(state.records[-1].values),
+            "values": [list(record.values.values()) for record in state.records],
+            "seconds": [record.seconds for record in state.records],
+        }
+        _write(self.folder / f"{attempt}-{state.epoch:07d}.safetensors", tensors, description)
+        for old in self._states()[_N_KEPT:]:
+            old.unlink()
+
+    def newest(self) -> Found | None:
+        """Return the newest state that can be read, None where there is none."""
+        for path in self._states():
+            try:
+                tensors, description = _read(path)
+            except (FileNotFoundError, _DamagedError) as error:
+                warnings.warn(f"{path} is damaged ({error}): the one before is taken", DataWarning, stacklevel=2)
+                continue
+            self._check(path, description["about"])
+            names = description["names"]
+            records = [
+                EpochRecord(epoch, dict(zip(names, values, strict=True)), seconds)
+                for epoch, (values, seconds) in enumerate(
+                    zip(description["values"], description["seconds"], strict=True), start=1
+                )
+            ]
+            weights, optimizer = (_under(prefix, tensors) for prefix in ("model.", "optimizer."))
+            state = TrainingState(records, weights, optimizer, tensors["labels"].long())
+            return Found(description["attempt"], state)
+        return None
+
+    def clear(self) -> None:
+        """Remove all states of training: they belong to another start."""
+        for path in self._states():
+            path.unlink()
+
+    def _states(self) -> list[Path]:
+        """Return the files of states, the newest first."""
+        return sorted(self.folder.glob("[0-9]-*.safetensors"), reverse=True)
+
+    def _check(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint of another fit, and say in what it differs."""
+        if about["data"] != self.about["data"]:
+            raise DataError(
+                f"{path} is of other data than those given now: name the same rows and edges, or remove the folder "
+                f"{self.folder.parent} to begin anew"
+            )
+        before, now = (
+            {**each["config"], "seed": each["seed"], "method": each["method"]} for each in (about, self.about)
+        )
+        other = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if other:
+            shown = ", ".join(f"{name} {before.get(name)!r}, now {now.get(name)!r}" for name in other[:3])
+            raise ConfigError(
+                f"{path} is of a fit with other settings ({shown}): give the same, or remove the folder "
+                f"{self.folder.parent} to begin anew"
+            )
+
+
+class CheckpointKeeper:
+    """Says when the state of training is to be kept, and keeps it; of several processes the first one writes.
+
+    Parameters
+    ----------
+    checkpoints
+        Where to; None for a process that does not write.
+    every, minutes
+        Keep after so many epochs, after so many minutes, or whichever comes first.
+    found
+        What to go on from.
+    team
+        The processes.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints | None,
+        *,
+        every: int | None,
+        minutes: float | None,
+        found: Found | None = None,
+        team: Team = ALONE,
+    ) -> None:
+        self._checkpoints, self._every, self._minutes, self._team = checkpoints, every, minutes, team
+        self._resumed, self._attempt = found, 0
+        self._last_epoch, self._last_time = 0, time.monotonic()
+        self.found: TrainingState | None = None
+
+    @property
+    def rhythm(self) -> tuple[int | None, float | None]:
+        """After how many epochs, and minutes, a state is kept."""
+        return self._every, self._minutes
+
+    @property
+    def resumed(self) -> Found | None:
+        """What the fit goes on from."""
+        return self._resumed
+
+    def enter(self, attempt: int) -> bool:
+        """Begin an attempt at training; return whether it is still to be made."""
+        self._attempt, self._last_epoch, self.found = attempt, 0, None
+        if self._resumed is None:
+            return True
+        if attempt == self._resumed.attempt:
+            self.found = self._resumed.state
+            self._last_epoch = self.found.epoch
+        return attempt >= self._resumed.attempt
+
+    def most_epochs(self) -> int | None:
+        """Return how many epochs may go by unseen."""
+        return self._every
+
+    def due(self, epoch: int) -> bool:
+        """Return whether the state after an epoch is to be kept."""
+        due = self._every is not None and epoch - self._last_epoch >= self._every
+        if not due and self._minutes is not None:
+            # Clocks differ: the first process decides for all.
+            late = time.monotonic() - self._last_time >= 60 * self._minutes
+            due = bool(self._team.sum(torch.tensor(float(late and self._team.rank == 0))))
+        return due
+
+    def keep(self, state: TrainingState) -> None:
+        """Keep a state."""
+        if self._checkpoints is not None:
+            self._checkpoints.write(self._attempt, state)
+        self._last_epoch, self._last_time = state.epoch, time.monotonic()
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Return whether a folder holds something that a fit can go on from."""
+    return (folder / _START).is_file()
+
+
+def check_rhythm(every: int | None, minutes: float | None) -> None:
+    """Refuse numbers of epochs or minutes that are none."""
+    if every is not None and every < 1:
+        raise ConfigError(f"--checkpoint-every must be a number of epochs of at least 1, got {every}")
+    if minutes is not None and not (0 < minutes < math.inf):
+        raise ConfigError(f"--checkpoint-minutes must be a number above 0, got {minutes}")
+
+
+def fingerprint(graph: AttributedGraph) -> str:
+    """Return a text that other rows, edges or weights would change; labels have no part in it.
+
+    Arrays beyond a gibibyte are looked at in pieces. O(bytes) up to there.
+    """
+    features: Any = graph.features
+    arrays = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
+    arrays += [array for array in (graph.edges, graph.edge_weight) if array is not None]
+    digest = hashlib.sha256(str(features.shape).encode())
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        flat = array.reshape(-1) if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(-1)
+        for piece in _spread(flat):
+            digest.update(np.ascontiguousarray(piece).data)
+    return digest.hexdigest()[:32]
+
+
+def _spread(flat: Any) -> list[Any]:
+    """Return a flat array, or pieces of it, the first and the last included."""
+    if flat.nbytes <= _FINGERPRINT_BYTES:
+        return [flat]
+    size, n_pieces = _PIECE_BYTES // flat.itemsize, _FINGERPRINT_BYTES // _PIECE_BYTES
+    starts = np.linspace(0, len(flat) - size, n_pieces).astype(np.int64)
+    return [flat[start : start + size] for start in starts]
+
+
+class _DamagedError(Exception):
+    """A file is not what was written."""
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write a file so that it is whole, on the disk, or not there under its name."""
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps(description, allow_nan=False)
+    metadata = {"version": str(_VERSION), "description": text, "sha256": _checksum(stored, text)}
+    partial = path.with_name(path.name + _WRITING)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left_over in path.parent.glob(f"*{_WRITING}"):
+            left_over.unlink()
+        save_file(stored, partial, metadata=metadata)
+        _to_disk(partial)
+        partial.replace(path)
+        _to_disk(path.parent)
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise OutputError(f"cannot write the checkpoint {path}: {error}") from None
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file or a folder is on the disk; a system that cannot do so for folders is left alone."""
+    try:
+        opened = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return what a file holds, if it is what was written."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _DamagedError(" ".join(str(error).split())) from None
+    if metadata.get("version") != str(_VERSION):
+        raise _DamagedError(f"format version {metadata.get('version')}, this pamc reads {_VERSION}")
+    text = metadata.get("description", "")
+    if _checksum(tensors, text) != metadata.get("sha256"):
+        raise _DamagedError("its checksum does not match")
+    description: dict[str, Any] = json.loads(text)
+    return tensors, description
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def _narrow(labels: Tensor) -> Tensor:
+    """Return labels in the smallest type that holds them."""
+    most = int(labels.max()) if len(labels) else 0
+    return labels.to(next(kind for kind in _LABEL_TYPES if most <= torch.iinfo(kind).max))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,131 @@
+"""A fit that keeps checkpoints: its start on disk and back, so that nothing expensive is done twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.errors import ConfigError
+from pamc.graph.adjacency import Adjacency
+from pamc.models.layers import MLP
+from pamc.models.pamcgc import PamCGCModel
+from pamc.runtime import generator, resolve_dtype
+from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, check_rhythm, fingerprint
+from pamc.training.initialize import Started
+from pamc.training.team import ALONE, Team
+
+__all__ = ["CheckpointPlan", "KeptFit", "KeptStart", "check_keepable"]
+
+_ADJACENCY = ("indptr", "indices", "data")
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """Where a fit keeps checkpoints, and when.
+
+    Parameters
+    ----------
+    folder
+        Of the checkpoints.
+    every, minutes
+        Keep after so many epochs, after so many minutes, or whichever comes first.
+    resume
+        Go on from what the folder holds.
+    """
+
+    folder: Path
+    every: int | None = None
+    minutes: float | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_rhythm(self.every, self.minutes)
+
+
+def check_keepable(method: str, *, plain: bool = True) -> None:
+    """Refuse checkpoints of what they do not hold: other methods, and what a caller of Python brings along."""
+    if method != "pamcgc" or not plain:
+        what = f"method {method!r}" if method != "pamcgc" else "encoder, pretrained or known_labels"
+        raise ConfigError(
+            f"checkpoints are kept of method 'pamcgc' with an encoder and a start of its own, got {what}: leave out "
+            "--checkpoint-every, --checkpoint-minutes and --resume"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KeptStart:
+    """What was found before training: the graph, the encoder and the centers."""
+
+    adjacency: Adjacency
+    encoder: MLP
+    centers: Tensor
+    started: Started | None
+
+
+class KeptFit:
+    """The checkpoints of one fit of PamCGC.
+
+    Parameters
+    ----------
+    plan
+        Where and when.
+    graph, config, seed
+        What is fitted, and how: a fit goes on from checkpoints of the same alone.
+    """
+
+    def __init__(self, plan: CheckpointPlan, graph: AttributedGraph, config: Any, *, method: str, seed: int) -> None:
+        about = {"method": method, "config": config.to_dict(), "seed": seed, "data": fingerprint(graph)}
+        self._plan, self._config = plan, config
+        self._checkpoints = Checkpoints(plan.folder, about)
+        self._resumes = False
+
+    def start(self, device: torch.device) -> KeptStart | None:
+        """Return the start that was kept, None to find it."""
+        kept = self._checkpoints.read_start() if self._plan.resume else None
+        if kept is None:
+            return None
+        self._resumes = True
+        tensors, facts = kept
+        config, n_nodes = self._config, facts["n_nodes"]
+        indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
+        encoder = MLP(
+            facts["sizes"],
+            generator=generator(0, "weights"),
+            dtype=resolve_dtype(config.precision),
+            tensor_cores=config.precision == "auto",
+        )
+        prefix = "encoder."
+        encoder.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        encoder = encoder.to(device)
+        started = None
+        if facts["started"] is not None:
+            started = Started(encoder, kept=facts["start_kept"], facts=facts["started"])
+        adjacency = sp.csr_matrix((data, indices, indptr), shape=(n_nodes, n_nodes))
+        return KeptStart(adjacency, encoder, tensors["centers"].to(device), started)
+
+    def keep_start(self, model: PamCGCModel, adjacency: Adjacency, started: Started | None) -> None:
+        """Keep the start of a fit that has one of its own; states of another start go."""
+        encoder: Any = model.encoder
+        self._checkpoints.clear()
+        tensors = {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
+        tensors |= {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+        tensors["centers"] = model.centers
+        facts = {
+            "n_nodes": adjacency.shape[0],
+            "sizes": encoder.sizes,
+            "started": None if started is None else dict(started.facts),
+            "start_kept": started is not None and started.kept,
+        }
+        self._checkpoints.write_start(tensors, facts)
+
+    def keeper(self, team: Team = ALONE) -> CheckpointKeeper:
+        """Return who keeps the state of training, with the newest one that was kept."""
+        found = self._checkpoints.newest() if self._resumes else None
+        plan = self._plan
+        return CheckpointKeeper(self._checkpoints, every=plan.every, minutes=plan.minutes, found=found, team=team)

@@ -1,0 +1,175 @@
+"""How the rows, the pairs and the start of a fit get from the first process to all others.
+
+This is the way for data that fit into the memory of the first process: it reads them, finds the start and deals out
+what each one owns. Where rows and pairs lie on disks that every process reads for itself, that process makes its
+:class:`Share` from them directly; nothing else in training asks where they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from pamc.config import FitConfig
+from pamc.data.attributed_graph import Features
+from pamc.graph.pair_rows import PairRows
+from pamc.models.layers import MLP
+from pamc.models.pamcgc import PamCGCModel
+from pamc.models.rows import FeatureRows
+from pamc.runtime import generator, resolve_dtype
+from pamc.training.checkpoint import CheckpointKeeper, Found
+from pamc.training.distributed import SharedModel
+from pamc.training.team import Ranks, row_range
+from pamc.training.trainer import EpochRecord, TrainingState
+
+__all__ = ["Share", "share_out", "take_share"]
+
+_PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one process trains with.
+
+    Parameters
+    ----------
+    model, rows
+        Its share of the model, and its own rows.
+    config, seed
+        Of the fit.
+    guarded
+        Whether the start can be gone back to.
+    keeper
+        Keeps the state of training; None where nobody asked for it.
+    """
+
+    model: SharedModel
+    rows: FeatureRows
+    config: Any
+    seed: int
+    guarded: bool
+    keeper: CheckpointKeeper | None
+
+
+def share_out(
+    team: Ranks,
+    model: PamCGCModel,
+    features: Features,
+    *,
+    sparse: bool,
+    seed: int,
+    guarded: bool,
+    keeper: CheckpointKeeper | None,
+) -> Share:
+    """Deal out a fit that is ready to be trained, and return the first process's own share.
+
+    Parameters
+    ----------
+    model
+        The whole model. Its encoder is the one that is trained.
+    features
+        (N, d) prepared rows; `sparse` says whether the encoder takes them sparse.
+    """
+    n_nodes, encoder = model.pairs.n_nodes, model.encoder
+    ranges = [row_range(n_nodes, rank, team.size) for rank in range(team.size)]
+    resumed = None if keeper is None else keeper.resumed
+    about = team.tell(
+        {
+            "config": model.config.to_dict(),
+            "seed": seed,
+            "n_nodes": n_nodes,
+            "n_features": features.shape[1],
+            "sizes": list(encoder.sizes) if isinstance(encoder, MLP) else None,
+            "sparse": sparse,
+            "guarded": guarded,
+            "rhythm": None if keeper is None else keeper.rhythm,
+            "resumed": None if resumed is None else _told(resumed),
+        }
+    )
+    common = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    common["centers"] = model.centers.detach()
+    if resumed is not None:
+        common |= {f"model.{name}": tensor for name, tensor in resumed.state.weights.items()}
+        common |= {f"optimizer.{name}": tensor for name, tensor in resumed.state.optimizer.items()}
+        common["labels"] = resumed.state.labels
+    parts = []
+    for own in ranges:
+        pairs = PairRows.of(model.pairs, own)
+        parts.append(
+            {**common, **{f"pairs.{name}": getattr(pairs, name) for name in _PAIRS}, **_as_tensors(features[own])}
+        )
+    return _share(team, about, team.deal(parts), encoder=encoder, keeper=keeper)
+
+
+def take_share(team: Ranks) -> Share:
+    """Return what the first process has dealt to this one; waits until it is ready to."""
+    about = team.tell(None)
+    return _share(team, about, team.deal(None))
+
+
+def _share(
+    team: Ranks,
+    about: Mapping[str, Any],
+    dealt: Mapping[str, Tensor],
+    *,
+    encoder: nn.Module | None = None,
+    keeper: CheckpointKeeper | None = None,
+) -> Share:
+    config = FitConfig.from_dict(about["config"])
+    dtype, device = resolve_dtype(config.precision), team.device
+    if encoder is None:
+        cores = config.precision == "auto"
+        encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores).to(device)
+        encoder.load_state_dict(_under("encoder.", dealt))
+    if keeper is None and about["rhythm"] is not None:
+        every, minutes = about["rhythm"]
+        found = None if about["resumed"] is None else _found(about["resumed"], dealt)
+        keeper = CheckpointKeeper(None, every=every, minutes=minutes, found=found, team=team)
+    own = row_range(about["n_nodes"], team.rank, team.size)
+    pairs = PairRows(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS)).to(device=device)
+    features = _as_features(dealt, about["n_features"])
+    rows = FeatureRows(features, device=device, dtype=dtype, sparse=about["sparse"])
+    centers = dealt["centers"].to(device)
+    model = SharedModel(encoder, centers, pairs, config, team=team)
+    return Share(model, rows, config, about["seed"], about["guarded"], keeper)
+
+
+def _told(found: Found) -> dict[str, Any]:
+    records = found.state.records
+    return {
+        "attempt": found.attempt,
+        "values": [record.values for record in records],
+        "seconds": [record.seconds for record in records],
+    }
+
+
+def _found(told: Mapping[str, Any], dealt: Mapping[str, Tensor]) -> Found:
+    both = zip(told["values"], told["seconds"], strict=True)
+    records = [EpochRecord(epoch, values, seconds) for epoch, (values, seconds) in enumerate(both, start=1)]
+    weights, optimizer = _under("model.", dealt), _under("optimizer.", dealt)
+    return Found(told["attempt"], TrainingState(records, weights, optimizer, dealt["labels"]))
+
+
+def _as_tensors(rows: Features) -> dict[str, Tensor]:
+    """Return some rows of features as tensors that can travel."""
+    if isinstance(rows, np.ndarray):
+        return {"rows.dense": torch.from_numpy(np.ascontiguousarray(rows))}
+    return {f"rows.{name}": torch.from_numpy(getattr(rows, name)) for name in ("data", "indices", "indptr")}
+
+
+def _as_features(dealt: Mapping[str, Tensor], n_features: int) -> Features:
+    rows = {name: tensor.numpy() for name, tensor in _under("rows.", dealt).items()}
+    if "dense" in rows:
+        return rows["dense"]
+    shape = (len(rows["indptr"]) - 1, n_features)
+    return sp.csr_matrix((rows["data"], rows["indices"], rows["indptr"]), shape=shape)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
