@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
-from pamc.cli.teamwork import restarted, resume_command, teamwork
+from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
 from pamc.config import MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
@@ -185,7 +185,7 @@ def _folder(
         how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(how) from None
-        if not isinstance(error, OutputError | ConfigError | DataError | TeamError):
+        if not isinstance(error, OutputError | ConfigError | DataError | TeamError) and not will_restart():
             note(f"note: {how}")
         raise
 

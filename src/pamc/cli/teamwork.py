@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pamc.errors import PamcError
 from pamc.training.team import Ranks, TeamError, join_team, launched
 
-__all__ = ["own_rank", "restarted", "resume_command", "several", "teamwork"]
+__all__ = ["own_rank", "restarted", "resume_command", "several", "teamwork", "will_restart"]
 
 _INTERRUPTED = 130
 
@@ -35,6 +35,12 @@ def own_rank() -> int:
 def restarted() -> bool:
     """Return whether torchrun started the processes again after one of them had failed."""
     return launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def will_restart() -> bool:
+    """Return whether torchrun starts the processes again should one of them fail now."""
+    n_restarts, most = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+    return launched() and int(n_restarts) < int(most)
 
 
 @contextmanager

@@ -190,7 +190,7 @@ class Ranks:
         return dict(parts[0])
 
     def _receive(self, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-        tensor = torch.empty(*shape, dtype=dtype)
+        tensor = torch.empty(tuple(shape), dtype=dtype)
         for piece in _pieces(tensor):
             dist.recv(piece, 0)
         return tensor
@@ -259,6 +259,8 @@ def join_team(device: str) -> Ranks:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:
         store, _, _ = next(rendezvous("env://", rank, size, timeout=_TIMEOUT))
+        # The agent's store outlives processes that are started again: what the last ones left is not for these.
+        store = PrefixStore(f"pamc/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         options: dict[str, Any] = {"device_id": own} if own.type == "cuda" else {}
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo",
@@ -275,7 +277,7 @@ def join_team(device: str) -> Ranks:
             f"process {rank} of {size} cannot join the others at {where} ({reason}): start all of them with torchrun, "
             "and see that the machines reach each other"
         ) from None
-    return Ranks(own, PrefixStore(f"pamc/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store))
+    return Ranks(own, PrefixStore("notes", store))
 
 
 def _own_device(device: str) -> torch.device:
