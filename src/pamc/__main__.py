@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -14,7 +15,13 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sys.stderr.write(f"pamc: the command needs the package {error.name}: pip install {error.name}\n")
         raise SystemExit(4) from None
-    raise SystemExit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Threads of the network library may hold tensors still, and abort the interpreter while it takes itself apart.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

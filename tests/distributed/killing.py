@@ -19,9 +19,8 @@ SETTINGS = [
 def fit_arguments(folder, *, epochs, name, every=5):
     rows, edges = Path(folder) / "rows.npy", Path(folder) / "edges.csv"
     out = Path(folder) / name
-    return [
-        "fit", rows, "--edges", edges, "-k", 4, "--out", out, "--epochs", epochs, "--checkpoint-every", every, *SETTINGS,
-    ]  # fmt: skip
+    where = [rows, "--edges", edges, "--out", out]
+    return ["fit", *where, "-k", 4, "--epochs", epochs, "--checkpoint-every", every, *SETTINGS]
 
 
 def write_data(folder, *, n_nodes=600):

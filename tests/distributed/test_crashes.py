@@ -64,6 +64,7 @@ def test_a_run_killed_twice_once_while_writing_goes_on_to_the_bit(reference):
     same_to_the_bit(reference / "killed", reference / "whole")
 
 
+@pytest.mark.slow
 def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(reference):
     arguments = fit_arguments(reference, epochs=EPOCHS, name="restarted")
     partial = Path(reference) / "restarted.partial"
@@ -76,6 +77,8 @@ def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(refer
     labels = (reference / "restarted" / "labels.csv").read_text().splitlines()
     expected = (reference / "whole" / "labels.csv").read_text().splitlines()
     assert [line.split(",")[:2] for line in labels] == [line.split(",")[:2] for line in expected]
-    np.testing.assert_allclose(history(reference / "restarted")["loss"], history(reference / "whole")["loss"], rtol=1e-4)
+    np.testing.assert_allclose(
+        history(reference / "restarted")["loss"], history(reference / "whole")["loss"], rtol=1e-4
+    )
     record = json.loads((reference / "restarted" / "run.json").read_text())
     assert record["n_epochs_run"] == EPOCHS

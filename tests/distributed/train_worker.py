@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def main(folder):
     results["odd_sum"] = odd.ravel().tolist()
     (Path(folder) / f"rank-{team.rank}.json").write_text(json.dumps(results))
     team.leave()
+    # As the command ends: threads of the network library do not always outlive the interpreter in peace.
+    os._exit(0)
 
 
 if __name__ == "__main__":

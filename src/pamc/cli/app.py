@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from pamc.training.team import TeamError
 __all__ = ["app", "run"]
 
 _INTERRUPTED = 130
+
+# Of several processes that refuse the same command line.
+_FIRST_SPEAKS_WITHIN_S = 10.0
 
 app = typer.Typer(
     name="pamc",
@@ -87,7 +91,10 @@ def _report(error: Exception) -> int:
     where = f"process {own_rank()}: " if own_rank() else ""
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
-        if not where:
+        if where:
+            # The first process says it; torchrun ends it unheard should another one be gone before.
+            time.sleep(_FIRST_SPEAKS_WITHIN_S)
+        else:
             note(f"error: {_one_line(usage())} (see pamc --help)")
         return int(getattr(error, "exit_code", 2))
     if isinstance(error, PamcError):

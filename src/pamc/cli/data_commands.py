@@ -9,11 +9,14 @@ from pathlib import Path
 import typer
 
 from pamc.cli.show import print_json, print_table, print_text
+from pamc.cli.teamwork import own_rank, teamwork
 from pamc.data.catalog import CATALOG, available
 from pamc.data.readers import read_label_pairs
 from pamc.estimator import METHODS
 from pamc.results import metrics
 from pamc.runtime import environment, resolve_device
+from pamc.training.team import ALONE
+from pamc.training.team_probe import probe_team
 
 __all__ = ["datasets", "doctor", "evaluate", "methods"]
 
@@ -76,8 +79,18 @@ def methods(as_json: bool = typer.Option(False, "--json", help="Print a JSON lis
     print_table("methods", ["name", "looks at", "new rows", "paper"], rows)
 
 
-def doctor(as_json: bool = typer.Option(False, "--json", help="Print one JSON object.")) -> None:
-    """Print what a bug report needs: versions, device, optional packages, data folder."""
+def doctor(
+    distributed: bool = typer.Option(False, "--distributed", help="Look at the processes that torchrun started."),
+    device: str = typer.Option("auto", "--device", help="With --distributed: auto, cpu or cuda."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Print what a bug report needs: versions, device, optional packages, data folder.
+
+    Example:  torchrun --nproc-per-node 4 -m pamc doctor --distributed
+    """
+    if distributed:
+        _show_processes(device, as_json=as_json)
+        return
     facts = environment()
     facts["device"] = str(resolve_device("auto"))
     facts["optional"] = {name: importlib.util.find_spec(name) is not None for name in _OPTIONAL}
@@ -91,3 +104,22 @@ def doctor(as_json: bool = typer.Option(False, "--json", help="Print one JSON ob
     rows += [[f"package {name}", version] for name, version in packages.items()]
     rows += [[f"optional {name}", "yes" if there else "no"] for name, there in optional.items()]
     print_table("pamc doctor", ["what", "value"], rows)
+
+
+def _show_processes(device: str, *, as_json: bool) -> None:
+    """Show who the processes are, whether they add up right, and how fast; the first one speaks."""
+    with teamwork(device) as team:
+        found = probe_team(team or ALONE, resolve_device(device) if team is None else team.device)
+    if own_rank():
+        return
+    if as_json:
+        print_json(found)
+        return
+    columns = ("rank", "host", "device", "backend")
+    rows = [[str(process[name]) for name in columns] for process in found["processes"]]
+    print_table(f"{found['n_processes']} processes", columns, rows)
+    speed = found["bandwidth_bytes_per_s"]
+    print_text(
+        f"sums {found['sums']}   a sum of one number {1e3 * found['latency_s']:.3f} ms   each process sends "
+        f"{'nothing: it is alone' if speed is None else f'{speed / 1e6:.0f} MB/s'}"
+    )
