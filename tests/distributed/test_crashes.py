@@ -82,3 +82,14 @@ def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(refer
     )
     record = json.loads((reference / "restarted" / "run.json").read_text())
     assert record["n_epochs_run"] == EPOCHS
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_one_or_both_processes_change_nothing(tmp_path):
+    from benchmarks.crashes import crash
+
+    found = crash(tmp_path, n_kills=20, seed=1)
+    assert found["n_kills"] == 20
+    assert found["resumes_failed"] == 0
+    assert found["runs_finished"] >= 2
+    assert found["runs_with_other_labels"] == 0

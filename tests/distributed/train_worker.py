@@ -21,7 +21,8 @@ class CountedBytes:
 
     def __init__(self):
         self.sent = 0
-        gather, exchange = dist.all_gather_into_tensor, dist.all_to_all_single
+        name = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+        gather, exchange = getattr(dist, name), dist.all_to_all_single
 
         def counted_gather(out, block, *others, **options):
             self.sent += block.numel() * block.element_size() * (dist.get_world_size() - 1)
@@ -32,7 +33,8 @@ class CountedBytes:
             self.sent += slices.numel() // size * slices.element_size() * (size - 1)
             return exchange(out, slices, *others, **options)
 
-        dist.all_gather_into_tensor, dist.all_to_all_single = counted_gather, counted_exchange
+        setattr(dist, name, counted_gather)
+        dist.all_to_all_single = counted_exchange
 
 
 def main(folder):

@@ -138,7 +138,7 @@ class Ranks:
         missing = each - len(own)
         block = torch.cat([own, own.new_zeros(missing, *own.shape[1:])]) if missing else own.contiguous()
         everyone = own.new_empty(self.size * each, *own.shape[1:])
-        dist.all_gather_into_tensor(everyone, block)
+        _gather(everyone, block)
         return everyone[:n_rows]
 
     def sum(self, values: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ class Ranks:
         total, *others = slices.view(self.size, each).unbind()
         for other in others:
             total = total + other
-        dist.all_gather_into_tensor(flat, total.contiguous())
+        _gather(flat, total.contiguous())
         return flat[:n_values].view(values.shape)
 
     def tell(self, value: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -292,6 +292,13 @@ def _own_device(device: str) -> torch.device:
             f"own. Use --nproc-per-node {n_gpus} with --device auto, or --device cpu"
         )
     return resolved if resolved.index is not None else torch.device("cuda", local)
+
+
+def _gather(out: Tensor, block: Tensor) -> None:
+    """Put the blocks of all processes, of equal size, side by side."""
+    # The name that newer versions of torch have for it, and that of older ones.
+    gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(out, block)
 
 
 def _pieces(tensor: Tensor) -> Sequence[Tensor]:
