@@ -1,5 +1,6 @@
 """A team of threads: the collectives of several processes inside one, for tests that need no torchrun."""
 
+import json
 import threading
 
 import torch
@@ -29,8 +30,13 @@ class ThreadTeam:
             first = first + other
         return first.clone()
 
-    def agree(self, value):
-        return self._exchange(value)[0]
+    device = torch.device("cpu")
+
+    def tell(self, value):
+        return json.loads(json.dumps(self._exchange(value)[0]))
+
+    def deal(self, parts):
+        return {name: tensor.clone() for name, tensor in self._exchange(parts)[0][self.rank].items()}
 
 
 def run_team(size, work):

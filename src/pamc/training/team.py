@@ -43,9 +43,9 @@ _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 class TeamError(BackendError):
     """Another process failed; `told` says that its reason has been written already."""
 
-    def __init__(self, message: str, *, told: bool) -> None:
+    def __init__(self, message: str, *, told: bool, code: int = BackendError.exit_code) -> None:
         super().__init__(message)
-        self.told = told
+        self.told, self.exit_code = told, code
 
 
 class Team(Protocol):
@@ -130,7 +130,7 @@ class Ranks:
     def __init__(self, device: torch.device, store: Any) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device
-        self._store = store
+        self._store, self._n_told = store, 0
 
     def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
         """Return (n_rows, …): the rows of all processes in order, of which `own` are this one's."""
@@ -159,7 +159,7 @@ class Ranks:
 
         It may take its time: who waits looks up now and then, and ends where another process has failed.
         """
-        self._n_told = getattr(self, "_n_told", 0) + 1
+        self._n_told += 1
         key = f"told/{self._n_told}"
         if value is not None:
             self._store.set(key, json.dumps(value))
@@ -195,12 +195,6 @@ class Ranks:
             dist.recv(piece, 0)
         return tensor
 
-    def agree(self, value: bool) -> bool:
-        """Return what the first process thinks."""
-        flag = torch.tensor([int(value)], device=self.device)
-        dist.broadcast(flag, 0)
-        return bool(flag.item())
-
     def fail(self, message: str, code: int) -> bool:
         """Leave word that this process fails, and return whether it is the first to do so."""
         own = json.dumps({"rank": self.rank, "message": message, "code": code})
@@ -223,7 +217,8 @@ class Ranks:
         while (failure := self.failure()) is None and time.monotonic() < until:
             time.sleep(0.05)
         if failure is not None:
-            return TeamError(f"process {failure['rank']} of {self.size} failed: {failure['message']}", told=True)
+            said = f"process {failure['rank']} of {self.size} failed: {failure['message']}"
+            return TeamError(said, told=True, code=failure["code"])
         reason = " ".join(str(error).split())[:200]
         return TeamError(
             f"process {self.rank} of {self.size} lost another one, which was killed or cannot be reached ({reason})",

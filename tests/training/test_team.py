@@ -1,0 +1,185 @@
+import json
+import socket
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from pamc.config import FitConfig
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.synthetic import block_model
+from pamc.errors import BackendError, ConfigError
+from pamc.training import team as team_module
+from pamc.training.fit import fit_method, help_fit
+from pamc.training.kept_fit import CheckpointPlan
+from pamc.training.progress import SilentProgress
+from pamc.training.team import ALONE, join_team, launched
+from pamc.training.team_probe import probe_team
+from tests.training.test_checkpoint import StopAfter, StoppedError
+from tests.training.threads import ThreadTeam, run_team
+
+CPU = torch.device("cpu")
+CONFIG = FitConfig(
+    n_clusters=3, hidden=(16,), pretrain_epochs=3, n_init=2, n_epochs=8, precision="float64", chunk_size=40
+)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return block_model(150, 3, n_features=6, feature_noise=0.4, random_state=0)
+
+
+def whole_fit(graph, config=CONFIG, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit_method("pamcgc", graph, config, seed=0, device=CPU, **options)
+
+
+def fit_by(size, graph, config=CONFIG, **options):
+    """Return the fit of several threads, the first of which leads."""
+
+    def one(team):
+        if team.rank:
+            return help_fit(team)
+        return fit_method("pamcgc", graph, config, seed=0, device=CPU, team=team, **options)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run_team(size, one)[0]
+
+
+def same(fit, expected):
+    assert fit.labels.tolist() == expected.labels.tolist()
+    np.testing.assert_allclose(fit.z, expected.z, atol=1e-10)
+    np.testing.assert_allclose(fit.centers, expected.centers, atol=1e-10)
+    assert fit.facts == expected.facts
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(fit.history[name], values, rtol=1e-9, atol=1e-9, err_msg=name)
+    for one, other in zip(fit.network.parameters(), expected.network.parameters(), strict=True):
+        assert (one - other).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_fit_that_others_help_with_is_the_fit_of_one(graph, size):
+    same(fit_by(size, graph), whole_fit(graph))
+
+
+def test_sparse_rows_are_dealt_out_too(graph):
+    words = AttributedGraph(
+        sp.random(150, 80, density=0.05, format="csr", random_state=0) + sp.eye(150, 80), graph.edges
+    )
+    expected = whole_fit(words)
+    assert expected.sparse_input
+    same(fit_by(2, words), expected)
+
+
+@pytest.mark.parametrize("then", [1, 2, 3])
+def test_a_fit_of_two_that_was_stopped_goes_on_with_any_number(graph, tmp_path, then):
+    plan = CheckpointPlan(tmp_path, every=2)
+    with pytest.raises(StoppedError):
+        fit_by(2, graph, checkpoints=plan, progress=StopAfter(5))
+    again = CheckpointPlan(tmp_path, every=2, resume=True)
+    options = {"checkpoints": again, "progress": SilentProgress()}
+    found = whole_fit(graph, **options) if then == 1 else fit_by(then, graph, **options)
+    same(found, whole_fit(graph))
+
+
+@pytest.fixture
+def launched_alone(monkeypatch):
+    """Set the environment of the only process of a torchrun."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    values = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(team_module, "_REASON_WITHIN_S", 0.1)
+
+
+@pytest.fixture
+def ranks(launched_alone):
+    team = join_team("cpu")
+    yield team
+    team.leave()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_team_of_one_process_gathers_adds_tells_and_deals(ranks):
+    x = torch.arange(6.0).view(3, 2)
+    assert torch.equal(ranks.gather_rows(x, 3), x)
+    assert torch.equal(ranks.sum(x), x)
+    assert ranks.sum(torch.tensor(3)).item() == 3
+    assert ranks.tell({"a": [1, None]}) == {"a": [1, None]}
+    assert torch.equal(ranks.deal([{"x": x}])["x"], x)
+    assert ranks.failure() is None
+    assert ranks.fail("first", 3)
+    assert not ranks.fail("second", 4)
+    assert ranks.failure() == {"rank": 0, "message": "first", "code": 3}
+    told = ranks.lost(RuntimeError("connection closed"))
+    assert told.told
+    assert str(told) == "process 0 of 1 failed: first"
+    assert told.exit_code == 3
+    found = probe_team(ranks, CPU, n_bytes=1 << 10)
+    assert found["processes"][0]["host"] == socket.gethostname()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_connection_that_is_lost_without_a_word_is_said(ranks):
+    lost = ranks.lost(RuntimeError("connection\nclosed by peer"))
+    assert not lost.told
+    assert lost.exit_code == BackendError.exit_code
+    assert "process 0 of 1 lost another one, which was killed or cannot be reached (connection closed" in str(lost)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_who_waits_for_the_first_process_ends_when_another_has_failed(ranks, monkeypatch):
+    monkeypatch.setattr(team_module, "_LOOK_EVERY", team_module.timedelta(milliseconds=50))
+    assert ranks.fail("no such file", 3)
+    with pytest.raises(team_module.TeamError, match="no such file"):
+        ranks.tell(None)
+
+
+def test_without_torchrun_nothing_is_launched(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    assert not launched()
+
+
+def test_a_team_that_cannot_be_joined_says_where_and_what_to_do(launched_alone, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(team_module, "_TIMEOUT", team_module.timedelta(seconds=1))
+    with pytest.raises(BackendError, match=r"process 1 of 2 cannot join the others at 127.0.0.1:\d+ .* with torchrun"):
+        join_team("cpu")
+
+
+def test_every_process_needs_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setattr(team_module, "resolve_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert team_module._own_device("cuda") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="a GPU of its own"):
+        team_module._own_device("cuda:0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match="3 processes on a machine with 2 GPU"):
+        team_module._own_device("cuda")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert team_module._own_device("cuda:0") == torch.device("cuda", 0)
+
+
+def test_the_probe_says_who_is_there_and_that_one_alone_sends_nothing():
+    found = probe_team(ALONE, CPU, n_bytes=1 << 12)
+    assert found["n_processes"] == 1
+    assert found["bandwidth_bytes_per_s"] is None
+    both = run_team(2, lambda team: probe_team(team, CPU, n_bytes=1 << 12))
+    assert [process["rank"] for process in both[1]["processes"]] == [0, 1]
+    assert both[0]["bandwidth_bytes_per_s"] > 0
+    assert json.dumps(found)
+
+
+def test_wrong_sums_are_found_out(monkeypatch):
+    monkeypatch.setattr(ThreadTeam, "sum", lambda self, values: values + 1e-9)
+    with pytest.raises(BackendError, match="got a wrong sum from the others"):
+        run_team(2, lambda team: probe_team(team, CPU))
