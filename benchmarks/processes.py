@@ -107,6 +107,8 @@ def main() -> None:
         worker(options)
         return
     origin = stamp(quick=options.quick, device="cpu")
+    # Others at work on the machine slow the threads of one process, which wait for each other, more than two processes.
+    load = os.getloadavg()[0]
     seconds: dict[str, list[float]] = {"one": [], "two": []}
     losses = {}
     begun = time.perf_counter()
@@ -128,6 +130,7 @@ def main() -> None:
         "all_s": seconds,
         "losses": losses,
         "bytes_per_epoch": sent,
+        "load_before": load,
         "wall_s": time.perf_counter() - begun,
     }
     parameters = {name: getattr(options, name) for name in SIZES}

@@ -59,3 +59,21 @@ def test_a_tensor_of_many_programs_is_moved_as_a_whole():
         one.step()
         other.step()
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_steps_go_on_from_the_tensors_of_another():
+    start = torch.ones(41, device=DEVICE)
+    ends = []
+    for stops in (False, True):
+        parameter = start.clone()
+        adam = triton_adam.KernelAdam([parameter], lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+        for step in range(6):
+            if stops and step == 3:
+                kept = {name: tensor.clone() for name, tensor in adam.state_tensors().items()}
+                adam = triton_adam.KernelAdam([parameter], lr=1e-2, betas=(0.9, 0.999), epsilon=1e-8)
+                for name, tensor in adam.state_tensors().items():
+                    tensor.copy_(kept[name])
+            parameter.grad = torch.linspace(-1, step, 41, device=DEVICE)
+            adam.step()
+        ends.append(parameter)
+    assert torch.equal(*ends)

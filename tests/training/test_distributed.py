@@ -133,6 +133,31 @@ def test_a_process_that_reads_a_row_of_another_is_found_out():
         encode_rows(model.encoder, read)
 
 
+def test_even_pairs_are_spelled_out_row_by_row():
+    model, _ = parts()
+    even = PositivePairs.even(model.pairs.indptr, model.pairs.indices.int(), dtype=torch.float64)
+    spelled = even.spelled_out()
+    for own in (slice(0, 100), slice(100, N_NODES)):
+        found, expected = PairRows.of(even, own), PairRows.of(spelled, own)
+        for name in ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
+def test_rows_may_stay_in_a_memory_mapped_file(tmp_path):
+    model, rows = parts()
+    np.save(tmp_path / "rows.npy", rows._features)
+    accumulate_gradient(model, rows)
+
+    def one(team):
+        share, _ = shared(team, config_of(), model, rows._features)
+        features = np.load(tmp_path / "rows.npy", mmap_mode="r")[own_rows(team, N_NODES)]
+        accumulate_shared_gradient(share, FeatureRows(features, device=CPU, dtype=torch.float64), chunk_size=60)
+        return share.centers.grad
+
+    for found in run_team(2, one):
+        assert (found - model.centers.grad).norm() <= 1e-11 * model.centers.grad.norm()
+
+
 def test_alone_is_the_team_of_one():
     model, rows = parts()
     share, own = shared(ALONE, config_of(), model, rows._features)

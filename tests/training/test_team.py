@@ -149,8 +149,15 @@ def test_without_torchrun_nothing_is_launched(monkeypatch):
 def test_a_team_that_cannot_be_joined_says_where_and_what_to_do(launched_alone, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(team_module, "_TIMEOUT", team_module.timedelta(seconds=1))
+    monkeypatch.setenv("PAMC_TIMEOUT_MINUTES", "0.02")
     with pytest.raises(BackendError, match=r"process 1 of 2 cannot join the others at 127.0.0.1:\d+ .* with torchrun"):
+        join_team("cpu")
+
+
+@pytest.mark.parametrize("minutes", ["0", "soon", "nan", "1e9"])
+def test_a_timeout_that_is_none_is_refused(launched_alone, monkeypatch, minutes):
+    monkeypatch.setenv("PAMC_TIMEOUT_MINUTES", minutes)
+    with pytest.raises(ConfigError, match="PAMC_TIMEOUT_MINUTES must be a number of minutes"):
         join_team("cpu")
 
 

@@ -52,10 +52,11 @@ class KernelAdam:
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return all that steps to come depend on, by name: the tensors themselves, to be read or written."""
-        named = {"powers": self._powers}
-        for number, (mean, square) in enumerate(self._moments):
-            named |= {f"{number}.exp_avg": mean, f"{number}.exp_avg_sq": square}
-        return named
+        return {
+            f"{number}.{name}": tensor
+            for number, group in enumerate(self._groups)
+            for name, tensor in group.state_tensors().items()
+        }
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
@@ -81,6 +82,10 @@ class _Group:
         self._mean, self._square = (first.new_zeros(self._ends[-1] * _NUMBERS_PER_PROGRAM) for _ in range(2))
         # β₁ᵗ and β₂ᵗ in float64: 1 − 0.999 has few digits left in float32.
         self._powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return the moments of all tensors, and the powers of β."""
+        return {"mean": self._mean, "square": self._square, "powers": self._powers}
 
     def step(self, constants: dict[str, float | int | bool]) -> None:
         """Move the tensors."""

@@ -160,12 +160,13 @@ def accumulate_shared_gradient(model: SharedModel, rows: FeatureRows, *, chunk_s
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
         taped = encode_chunk(model.encoder, chunk, block)
-        terms, slope = model.value_and_slope(taped.detach())
-        torch.autograd.backward(taped, slope.z)
+        terms, slope = model.value_and_slope(taped.detach().to(model.centers.dtype))
+        torch.autograd.backward(taped, slope.z.to(taped.dtype))
     else:
-        terms, slope = model.value_and_slope(encode_rows(model.encoder, rows, chunk_size=chunk_size))
+        z = encode_rows(model.encoder, rows, chunk_size=chunk_size)
+        terms, slope = model.value_and_slope(z.to(model.centers.dtype))
         for chunk, block in rows.chunks(chunk_size):
-            torch.autograd.backward(encode_chunk(model.encoder, chunk, block), slope.z[chunk])
+            torch.autograd.backward(encode_chunk(model.encoder, chunk, block), slope.z[chunk].to(z.dtype))
     _add_up(list(model.encoder.parameters()), model.team)
     model.centers.grad = slope.centers
     return terms

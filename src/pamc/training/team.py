@@ -28,7 +28,7 @@ from pamc.runtime import resolve_device
 __all__ = ["ALONE", "Alone", "Ranks", "Team", "TeamError", "join_team", "launched", "row_range", "rows_per_rank"]
 
 # A collective that takes longer has lost somebody. What takes longer on purpose, the start, is not waited for in one.
-_TIMEOUT = timedelta(minutes=float(os.environ.get("PAMC_TIMEOUT_MINUTES", "10")))
+_TIMEOUT_VARIABLE, _TIMEOUT_MINUTES = "PAMC_TIMEOUT_MINUTES", 10.0
 
 # How often somebody who waits for the first process looks up, and for how long the reason of a failure is waited for.
 _LOOK_EVERY = timedelta(seconds=5)
@@ -36,6 +36,8 @@ _REASON_WITHIN_S = 3.0
 
 # Tensors are dealt in pieces of this size.
 _PIECE_BYTES = 1 << 28
+
+_MOST_MINUTES = 7 * 24 * 60.0
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -248,12 +250,12 @@ def join_team(device: str) -> Ranks:
     device
         "auto" and "cuda" are the GPU of this process's number on its machine.
     """
-    own = _own_device(device)
+    own, timeout = _own_device(device), _timeout()
     if own.type == "cuda":
         torch.cuda.set_device(own)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:
-        store, _, _ = next(rendezvous("env://", rank, size, timeout=_TIMEOUT))
+        store, _, _ = next(rendezvous("env://", rank, size, timeout=timeout))
         # The agent's store outlives processes that are started again: what the last ones left is not for these.
         store = PrefixStore(f"pamc/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         options: dict[str, Any] = {"device_id": own} if own.type == "cuda" else {}
@@ -262,7 +264,7 @@ def join_team(device: str) -> Ranks:
             store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
-            timeout=_TIMEOUT,
+            timeout=timeout,
             **options,
         )
     except (RuntimeError, ValueError, OSError) as error:
@@ -273,6 +275,18 @@ def join_team(device: str) -> Ranks:
             "and see that the machines reach each other"
         ) from None
     return Ranks(own, PrefixStore("notes", store))
+
+
+def _timeout() -> timedelta:
+    """Return how long a process waits for the others."""
+    text = os.environ.get(_TIMEOUT_VARIABLE, str(_TIMEOUT_MINUTES))
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes <= _MOST_MINUTES:
+        raise ConfigError(f"{_TIMEOUT_VARIABLE} must be a number of minutes above 0 and at most a week, got {text!r}")
+    return timedelta(minutes=minutes)
 
 
 def _own_device(device: str) -> torch.device:
