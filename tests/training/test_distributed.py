@@ -133,6 +133,16 @@ def test_a_process_that_reads_a_row_of_another_is_found_out():
         encode_rows(model.encoder, read)
 
 
+def test_even_pairs_are_spelled_out_row_by_row():
+    model, _ = parts()
+    even = PositivePairs.even(model.pairs.indptr, model.pairs.indices.int(), dtype=torch.float64)
+    spelled = even.spelled_out()
+    for own in (slice(0, 100), slice(100, N_NODES)):
+        found, expected = PairRows.of(even, own), PairRows.of(spelled, own)
+        for name in ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
 def test_rows_may_stay_in_a_memory_mapped_file(tmp_path):
     model, rows = parts()
     np.save(tmp_path / "rows.npy", rows._features)

@@ -53,7 +53,7 @@ class PairRows:
 
     @classmethod
     def of(cls, pairs: PositivePairs, rows: slice) -> PairRows:
-        """Return rows of the pairs; their entries are views, but for weights of even pairs, which are spelled out.
+        """Return rows of the pairs; their entries are views, but for even pairs, which are spelled out for these rows.
 
         Examples
         --------
@@ -62,12 +62,13 @@ class PairRows:
         [0, 2, 0, 1]
         """
         begin, end = int(pairs.indptr[rows.start]), int(pairs.indptr[rows.stop])
-        indptr, indices = pairs.indptr[rows.start : rows.stop + 1] - begin, pairs.indices[begin:end].long()
-        weights = (pairs.log_weight[begin:end], pairs.log_weight_t[begin:end])
-        if pairs.log_row_weight is not None:
-            own = pairs.log_row_weight[rows]
-            weights = (own[torch.repeat_interleave(indptr.diff())], pairs.log_row_weight[indices])
-        return cls(rows.start, pairs.n_nodes, indptr, indices, *weights, pairs.log_self_weight[rows])
+        indptr = pairs.indptr[rows.start : rows.stop + 1] - begin
+        indices, of_row = pairs.indices[begin:end], pairs.log_row_weight
+        there, back = pairs.log_weight[begin:end], pairs.log_weight_t[begin:end]
+        if of_row is not None:
+            indices = indices.long()
+            there, back = torch.repeat_interleave(of_row[rows], indptr.diff()), of_row[indices]
+        return cls(rows.start, pairs.n_nodes, indptr, indices, there, back, pairs.log_self_weight[rows])
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PairRows:
         """Return the rows on a device, with weights of a floating-point type."""

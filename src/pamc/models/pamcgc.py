@@ -18,7 +18,7 @@ from pamc.models.method import BuildInput, register_method
 from pamc.ops.dispatch import resolve_backend
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 
-__all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc"]
+__all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
 
 _REFERENCE = (
     "Kulatilleke, Portmann and Chandra (2022), "
@@ -92,7 +92,7 @@ class PamCGCModel(BlockContrastModel):
         config, backend = self.config, resolve_backend(self.backend, z.device)
         if backend.objective is None or config.meta_assignment != "hard":
             return None
-        step, n_rows = self.uniformity_sample(len(z))
+        step, n_rows = watched_rows(len(z))
         settings = ObjectiveSettings(
             alpha=config.alpha,
             beta=config.beta,
@@ -149,15 +149,15 @@ class PamCGCModel(BlockContrastModel):
             "n_nonempty": present.sum(),
         }
 
-    @staticmethod
-    def uniformity_sample(n_nodes: int) -> tuple[int, int]:
-        """Return which rows uniformity looks at: every how many-th, and how many."""
-        step = max(1, n_nodes // _UNIFORMITY_ROWS)
-        return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
-
     def _uniformity(self, z: Tensor) -> Tensor:
-        step, n_rows = self.uniformity_sample(len(z))
+        step, n_rows = watched_rows(len(z))
         return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
+
+
+def watched_rows(n_nodes: int) -> tuple[int, int]:
+    """Return which rows uniformity looks at: every so manieth, and how many."""
+    step = max(1, n_nodes // _UNIFORMITY_ROWS)
+    return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
 
 
 @dataclass(frozen=True, kw_only=True)

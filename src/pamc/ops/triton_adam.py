@@ -84,8 +84,8 @@ class _Group:
         self._powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return the moments, and the powers of the betas."""
-        return {"exp_avg": self._mean, "exp_avg_sq": self._square, "powers": self._powers}
+        """Return the moments of all tensors, and the powers of β."""
+        return {"mean": self._mean, "square": self._square, "powers": self._powers}
 
     def step(self, constants: dict[str, float | int | bool]) -> None:
         """Move the tensors."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pamc.errors import ConfigError
 from pamc.graph.pair_rows import PairRows
 from pamc.models.base import LossTerms, Model
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.pamcgc import watched_rows
 from pamc.models.rows import FeatureRows
 from pamc.ops import torch_ops
 from pamc.ops.dispatch import resolve_backend
@@ -131,7 +131,7 @@ class SharedModel(Model):
         distances = torch.where(present, (self.centers.double() - means).norm(dim=1), 0.0)
         total = self._weight_sum
         backend = resolve_backend("auto", z.device)
-        step, n_rows = PamCGCModel.uniformity_sample(len(z))
+        step, n_rows = watched_rows(len(z))
         return {
             "alignment": torch.where(total > 0, 2 - 2 * agreement / total, 0.0),
             "uniformity": backend.uniformity(z, step=step, n_rows=n_rows),
@@ -160,12 +160,13 @@ def accumulate_shared_gradient(model: SharedModel, rows: FeatureRows, *, chunk_s
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
         taped = encode_chunk(model.encoder, chunk, block)
-        terms, slope = model.value_and_slope(taped.detach())
-        torch.autograd.backward(taped, slope.z)
+        terms, slope = model.value_and_slope(taped.detach().to(model.centers.dtype))
+        torch.autograd.backward(taped, slope.z.to(taped.dtype))
     else:
-        terms, slope = model.value_and_slope(encode_rows(model.encoder, rows, chunk_size=chunk_size))
+        z = encode_rows(model.encoder, rows, chunk_size=chunk_size)
+        terms, slope = model.value_and_slope(z.to(model.centers.dtype))
         for chunk, block in rows.chunks(chunk_size):
-            torch.autograd.backward(encode_chunk(model.encoder, chunk, block), slope.z[chunk])
+            torch.autograd.backward(encode_chunk(model.encoder, chunk, block), slope.z[chunk].to(z.dtype))
     _add_up(list(model.encoder.parameters()), model.team)
     model.centers.grad = slope.centers
     return terms

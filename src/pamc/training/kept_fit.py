@@ -15,7 +15,7 @@ from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency
 from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
-from pamc.runtime import generator, resolve_dtype
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, check_rhythm, fingerprint
 from pamc.training.initialize import Started
 from pamc.training.team import ALONE, Team
@@ -98,7 +98,7 @@ class KeptFit:
             facts["sizes"],
             generator=generator(0, "weights"),
             dtype=resolve_dtype(config.precision),
-            tensor_cores=config.precision == "auto",
+            tensor_cores=on_tensor_cores(config.precision),
         )
         prefix = "encoder."
         encoder.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})

@@ -22,7 +22,7 @@ from pamc.graph.pair_rows import PairRows
 from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
-from pamc.runtime import generator, resolve_dtype
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import CheckpointKeeper, Found
 from pamc.training.distributed import SharedModel
 from pamc.training.team import Ranks, row_range
@@ -124,7 +124,7 @@ def _share(
     config = FitConfig.from_dict(about["config"])
     dtype, device = resolve_dtype(config.precision), team.device
     if encoder is None:
-        cores = config.precision == "auto"
+        cores = on_tensor_cores(config.precision)
         encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores).to(device)
         encoder.load_state_dict(_under("encoder.", dealt))
     if keeper is None and about["rhythm"] is not None:
@@ -134,7 +134,8 @@ def _share(
     own = row_range(about["n_nodes"], team.rank, team.size)
     pairs = PairRows(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS)).to(device=device)
     features = _as_features(dealt, about["n_features"])
-    rows = FeatureRows(features, device=device, dtype=dtype, sparse=about["sparse"])
+    row_dtype = resolve_row_dtype(config.precision, device)
+    rows = FeatureRows(features, device=device, dtype=row_dtype, sparse=about["sparse"])
     centers = dealt["centers"].to(device)
     model = SharedModel(encoder, centers, pairs, config, team=team)
     return Share(model, rows, config, about["seed"], about["guarded"], keeper)

@@ -289,7 +289,7 @@ class _Epoch:
         self.names += ("changed",)
         numbers = with_changes(numbers, terms.labels, self._previous)
         if self._team.size > 1:
-            numbers[-1] = self._team.sum(numbers[-1])
+            numbers = torch.cat([numbers[:-1], self._team.sum(numbers[-1:])])
         # A replayed epoch writes into the memory of the last one.
         self._labels = self._previous if self._captures else terms.labels
         return numbers
