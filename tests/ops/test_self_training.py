@@ -5,7 +5,8 @@ import torch
 from torch.autograd import gradcheck
 
 from pamc.ops import reference
-from pamc.ops.self_training import self_training
+from pamc.ops import self_training as ops_self_training
+from pamc.ops.self_training import self_training, self_training_in_blocks
 from tests.tolerances import assert_gradient, assert_value
 
 
@@ -59,3 +60,16 @@ def test_the_gradient_passes_gradcheck_where_the_target_does_not_move():
     # With one cluster p = q = 1 whatever z is; the target of more moves with z, and is a constant by definition.
     z, centers = (x.requires_grad_() for x in problem(4, 1, 2, torch.float64))
     assert gradcheck(lambda z, centers: self_training(z, centers, eta=1.0)[0], (z, centers))
+
+
+@pytest.mark.parametrize("numbers", [1, 30, 10**9])
+def test_in_blocks_it_is_the_same(numbers, monkeypatch):
+    monkeypatch.setattr(ops_self_training, "_NUMBERS_PER_BLOCK", numbers)
+    z, centers = problem(23, 3, 2, torch.float64)
+    expected, expected_log_q, expected_gradients = by_reference(z, centers, 1.5)
+    z, centers = z.requires_grad_(), centers.requires_grad_()
+    kl, labels = self_training_in_blocks(z, centers, eta=1.5)
+    assert_value(kl, expected)
+    assert torch.equal(labels, expected_log_q.argmax(dim=1))
+    for gradient, other in zip(torch.autograd.grad(2 * kl, (z, centers)), expected_gradients, strict=True):
+        assert_gradient(gradient, 2 * other)

@@ -20,7 +20,7 @@ from pamc.ops import reference, torch_ops
 from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
 from pamc.ops.proxy import proxy
 from pamc.ops.scores import uniformity
-from pamc.ops.self_training import self_training
+from pamc.ops.self_training import self_training, self_training_in_blocks
 from pamc.registry import Registry
 
 __all__ = ["BACKENDS", "Backend", "preferring", "resolve_backend"]
@@ -31,6 +31,9 @@ _PREFERRED: dict[str, tuple[str, ...]] = {"cuda": ("triton", "torch")}
 _PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
+
+# Rows times clusters beyond which a CPU does not hold all assignments at once.
+_MOST_ASSIGNMENTS = 1 << 24
 
 
 class PositiveLogMass(Protocol):
@@ -160,6 +163,8 @@ def _positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edge
 
 
 def _self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    if z.device.type == "cpu" and len(z) * len(centers) > _MOST_ASSIGNMENTS:
+        return self_training_in_blocks(z, centers, eta=eta)
     kl, log_q = self_training(z, centers, eta=eta)
     return kl, log_q.argmax(dim=1)
 

@@ -10,7 +10,10 @@ from torch.autograd.function import once_differentiable
 
 from pamc.ops.torch_ops import column_sums, gram, ordered_sum, row_product
 
-__all__ = ["Assignment", "assign", "divergence", "divergence_gradient", "self_training"]
+__all__ = ["Assignment", "assign", "divergence", "divergence_gradient", "self_training", "self_training_in_blocks"]
+
+# Rows whose assignments are held at a time: of few clusters as many as fit a few megabytes.
+_NUMBERS_PER_BLOCK = 1 << 22
 
 
 def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
@@ -47,6 +50,21 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
             [0.1670, 0.8330]])
     """
     result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]
+    return result
+
+
+def self_training_in_blocks(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q, (N,).
+
+    Value and gradient are those of :func:`self_training`, but assignments are held for a block of rows at a time: once
+    for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
+
+    Examples
+    --------
+    >>> self_training_in_blocks(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [2.0]]), eta=1.0)[1]
+    tensor([0, 1])
+    """
+    result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -117,3 +135,37 @@ class _SelfTraining(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         grad_z, grad_centers = divergence_gradient(*ctx.saved_tensors)
         return grad_z.mul_(grad), grad_centers.mul_(grad), None
+
+
+class _InBlocks(torch.autograd.Function):
+    """The gradient is a constant of the forward pass, up to a factor: it is made there, and nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
+        size = max(1, _NUMBERS_PER_BLOCK // len(centers))
+        blocks = torch.split(z, size)  # type: ignore[no-untyped-call]
+        frequencies, labels = [], []
+        for block in blocks:
+            assignment = assign(block, centers, eta=eta)
+            frequencies.append(column_sums(assignment.q))
+            labels.append(assignment.log_q.argmax(dim=1))
+        frequency = torch.stack(frequencies).sum(dim=0)
+        grad_z = torch.empty_like(z)
+        values, grads = [], []
+        for number, block in enumerate(blocks):
+            assignment = assign(block, centers, eta=eta)
+            value, slope = divergence(assignment, frequency, eta=eta)
+            own = slice(number * size, number * size + len(block))
+            grad_z[own], grad_centers = divergence_gradient(assignment.z, assignment.centers, slope)
+            values.append(value)
+            grads.append(grad_centers)
+        ctx.save_for_backward(grad_z, torch.stack(grads).sum(dim=0))
+        found = torch.cat(labels)
+        ctx.mark_non_differentiable(found)
+        return torch.stack(values).sum(), found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_z, grad_centers = ctx.saved_tensors
+        return grad_z * grad, grad_centers * grad, None

@@ -30,11 +30,12 @@ from pamc.training.starts import STARTS, fitted_to
 
 __all__ = ["CORE_ROWS", "SAMPLE_ROWS", "Sample", "sampled_rows", "start_of_sample"]
 
-# Rows whose clusters are sought: enough for clusters of a thousandth of all rows.
-CORE_ROWS = 20_000
+# Rows whose clusters are sought: enough for clusters of a thousandth of all rows, and some minutes of a CPU.
+CORE_ROWS = 10_000
 
-# Rows that the encoder learns from: more of them, or it learns their noise by heart.
+# Rows that the encoder learns from: more of them, or it learns their noise by heart; and the bytes they may take.
 SAMPLE_ROWS = 100_000
+_SAMPLE_BYTES = 1 << 28
 
 # A larger sample is passed over fewer times: an encoder sees so many times as many rows as of the core alone.
 _TIMES_LONGER = 2
@@ -65,14 +66,15 @@ class Sample:
     preparation: str
 
 
-def sampled_rows(n_nodes: int, *, seed: int, n_rows: int = SAMPLE_ROWS) -> NDArray[np.int64]:
+def sampled_rows(n_nodes: int, n_features: int, *, seed: int) -> NDArray[np.int64]:
     """Return the numbers of rows of a sample, ascending; all, where there are no more.
 
     Examples
     --------
-    >>> sampled_rows(3, seed=0)
+    >>> sampled_rows(3, 10, seed=0)
     array([0, 1, 2])
     """
+    n_rows = max(CORE_ROWS, min(SAMPLE_ROWS, _SAMPLE_BYTES // (4 * n_features)))
     if n_nodes <= n_rows:
         return np.arange(n_nodes)
     drawn = np.random.default_rng(seed_for(seed, "sample")).choice(n_nodes, n_rows, replace=False, shuffle=False)

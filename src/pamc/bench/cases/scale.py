@@ -121,7 +121,7 @@ def scale_values(
 def _started(graph: Planted, config: FitConfig, device: torch.device, dtype: torch.dtype) -> tuple[PamCGCModel, float]:
     """Return the model at the start that a sample of its rows gives, and the seconds it took."""
     started = time.perf_counter()
-    numbers = torch.from_numpy(sampled_rows(len(graph.features), seed=0)).to(device)
+    numbers = torch.from_numpy(sampled_rows(*graph.features.shape, seed=0)).to(device)
     own = graph.features[numbers].float()
     degree = int(graph.pairs.indptr[1])
     neighbors = graph.pairs.indices.view(-1, degree)[numbers].long()

@@ -1,0 +1,172 @@
+"""What a fit of a given size will need, before anything is allocated; and how many rows to encode at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from pamc.errors import ConfigError
+
+__all__ = ["Plan", "memory_of", "plan_fit", "read_size", "size_text"]
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+_FLOAT, _INDEX, _LONG = 4, 4, 8
+
+# Rows encoded at a time: a GPU is busy with half a million, a CPU's caches are served by some thousands.
+_MOST_ROWS = {"cuda": 1 << 19, "cpu": 1 << 13}
+_LEAST_ROWS = 1 << 10
+
+# N × n_dims arrays that an epoch holds at once: z, unit rows, slopes, gradients and their copies; and N vectors.
+_MATRICES, _VECTORS = 6, 8
+
+# Copies of a chunk's widest layers that the backward pass holds, and blocks of rows: one in use and one on the way.
+_CHUNK_COPIES, _BLOCKS = 2, 2
+
+# Weights, gradients and two moments of Adam; and what is copied while a step is taken.
+_PER_WEIGHT = 5
+
+# Of the memory, what is left to everything that is not counted here.
+_SPARE = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Memory that training needs, by part, and the rows encoded at a time.
+
+    Parameters
+    ----------
+    parts
+        Bytes by what they hold, of one process.
+    chunk_size
+        Rows encoded at a time.
+    limit
+        Bytes that may be used.
+    """
+
+    parts: Mapping[str, int]
+    chunk_size: int
+    limit: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {size_text(size)}" for name, size in self.parts.items())
+        return f"{size_text(self.total)} of {size_text(self.limit)}: {parts}; {self.chunk_size:,} rows at a time"
+
+
+def plan_fit(
+    n_nodes: int,
+    n_features: int,
+    n_stored: int,
+    config: Any,
+    *,
+    device: torch.device,
+    limit: int,
+    n_processes: int = 1,
+    even: bool = False,
+    features_there: bool = False,
+) -> Plan:
+    """Return what training will need, or refuse what cannot fit, with the numbers.
+
+    Parameters
+    ----------
+    n_stored
+        Positive pairs, each in both directions.
+    config
+        Settings whose `n_dims` is known.
+    limit
+        Bytes of memory of the device, or that the user allows.
+    n_processes
+        Among which rows and pairs are shared out.
+    even
+        Whether pairs need no weights of their own.
+    features_there
+        Whether all features lie in the same memory, instead of travelling chunk by chunk.
+
+    Examples
+    --------
+    >>> from pamc.config import FitConfig
+    >>> config = FitConfig(n_clusters=50, n_dims=10)
+    >>> cpu = torch.device("cpu")
+    >>> print(plan_fit(1_000_000, 512, 28_000_000, config, device=cpu, limit=2 * 10**9))
+    1.2 GB of 2.0 GB: pairs 680 MB, embedding 272 MB, weights 31 MB, features 0 B, chunk 233 MB; 8,192 rows at a time
+    >>> plan_fit(10**9, 512, 28 * 10**9, config, device=cpu, limit=2 * 10**9)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    pamc.errors.ConfigError: training needs ... GB beside the rows encoded at a time, and 2.0 GB may be used (pairs ...
+    """
+    own_rows, own_pairs = -(-n_nodes // n_processes), -(-n_stored // n_processes)
+    on_gpu = device.type == "cuda"
+    item = 2 if config.precision == "bfloat16" else _LONG if config.precision == "float64" else _FLOAT
+    # Index and both weights; on a CPU, or without kernels that keep nothing per pair, a cosine and a slope of each too.
+    per_pair = _INDEX if even and on_gpu else _LONG + (2 if on_gpu else 4) * _FLOAT
+    sizes = (n_features, *config.hidden, config.n_dims)
+    n_weights = sum(a * b + b for a, b in pairwise(sizes))
+    parts = {
+        "pairs": own_pairs * per_pair + own_rows * _LONG,
+        "embedding": n_nodes * (config.n_dims * _MATRICES + _VECTORS) * _FLOAT,
+        "weights": n_weights * _FLOAT * _PER_WEIGHT,
+        "features": own_rows * n_features * item if features_there else 0,
+    }
+    per_row = item * (_BLOCKS * n_features + _CHUNK_COPIES * sum(config.hidden)) + _FLOAT * 2 * config.n_clusters
+    usable = int((1 - _SPARE) * limit)
+    room = (usable - sum(parts.values())) // per_row
+    if room < min(_LEAST_ROWS, own_rows):
+        held = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
+        raise ConfigError(
+            f"training needs {size_text(sum(parts.values()))} beside the rows encoded at a time, and "
+            f"{size_text(limit)} may be used ({held}): give it more memory, more processes (torchrun), or a GPU"
+        )
+    chunk = min(_MOST_ROWS["cuda" if on_gpu else "cpu"], config.chunk_size or own_rows, own_rows, room)
+    parts["chunk"] = chunk * per_row
+    return Plan(parts, int(chunk), limit)
+
+
+def memory_of(device: torch.device) -> int:
+    """Return the bytes of memory that a device has left: of a GPU its own, of a CPU the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next(line for line in lines if line.startswith("MemAvailable"))
+        return int(available.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 8 * 10**9
+
+
+def read_size(text: str) -> int:
+    """Return the bytes that a text such as 2GB, 500 MB or 1.5GiB names.
+
+    Examples
+    --------
+    >>> read_size("2GB"), read_size("1.5 GiB")
+    (2000000000, 1610612736)
+    """
+    stripped = text.strip().upper()
+    number = stripped.rstrip("BKMGTI ")
+    unit = stripped[len(number) :].strip() or "B"
+    try:
+        return int(float(number) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
+    except (ValueError, KeyError):
+        raise ConfigError(f"a size is a number and a unit, such as 2GB or 500MB, got {text!r}") from None
+
+
+def size_text(n_bytes: float) -> str:
+    """Return a size as a person reads it.
+
+    Examples
+    --------
+    >>> size_text(1_530_000_000), size_text(680_000_000), size_text(12)
+    ('1.5 GB', '680 MB', '12 B')
+    """
+    for size, unit, digits in ((10**9, "GB", 1), (10**6, "MB", 0), (10**3, "KB", 0)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.{digits}f} {unit}"
+    return f"{n_bytes:.0f} B"
