@@ -15,9 +15,9 @@ class ThreadTeam:
     def _exchange(self, value):
         slots, barrier = self._shared
         slots[self.rank] = value
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=120)
         everyone = list(slots)
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=120)
         return everyone
 
     def gather_rows(self, own, n_rows):

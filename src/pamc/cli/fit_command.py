@@ -16,13 +16,14 @@ import numpy as np
 import typer
 
 from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
+from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
-from pamc.config import MethodConfig, preset
+from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
-from pamc.data.store import has_manifest, open_store
+from pamc.data.store import Store, has_manifest, open_store
 from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
@@ -41,6 +42,7 @@ from pamc.results.run_folder import (
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
 from pamc.training.fit import help_fit
 from pamc.training.kept_fit import CheckpointPlan
+from pamc.training.large import LARGE_ROWS, help_fit_store
 from pamc.training.progress import RichProgress, SilentProgress
 from pamc.training.team import TeamError, launched
 
@@ -73,6 +75,7 @@ def fit(
     checkpoint_every: int | None = typer.Option(None, "--checkpoint-every", help="Keep a checkpoint every N epochs."),
     checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
     resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
+    memory: str | None = typer.Option(None, "--memory", help="Memory that training of a large store may use: 4GB."),
     quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
@@ -88,7 +91,8 @@ def fit(
         if team is not None and team.rank > 0:
             # All that this process needs to know the first one tells it.
             warnings.simplefilter("ignore")
-            help_fit(team)
+            large = _large_store(features, method)
+            help_fit(team) if large is None else help_fit_store(team, large)
             return
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
@@ -108,17 +112,32 @@ def fit(
             "columns": _split(columns),
             "drop": _split(drop),
         }
-        graph = _load(features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet)
+        large = None if dataset is not None else _large_store(features, method)
+        if large is None:
+            graph: Any = _load(
+                features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet
+            )
+        else:
+            _refuse_for_store(edges, read_options)
+            # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
+            graph, config = large, config if "n_hops" in changes else config.with_(n_hops=1)
+        allowed = None if memory is None else parse_bytes(memory, "--memory")
         with _folder(out, overwrite, checkpoint_every, checkpoint_minutes, resume) as (target, partial, plan):
             progress = SilentProgress() if quiet else RichProgress()
             model = method_class.from_config(config, random_state=seed, device=device)
-            model.fit_graph(graph, progress=progress, checkpoints=plan, team=team)
+            if large is None:
+                model.fit_graph(graph, progress=progress, checkpoints=plan, team=team)
+            else:
+                planned = model.plan_store(large, memory=allowed, n_processes=1 if team is None else team.size)
+                note(f"plan: {planned}")
+                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, team=team)
             record = model.record(
                 data=_describe(graph, features, dataset, edges, read_options),
                 metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
                 command=shlex.join(["pamc", *sys.argv[1:]]),
             )
-            model.write_run(partial, ids=graph.row_ids, labels_format=labels_format, record=record)
+            ids = graph.row_ids if large is None else large.ids
+            model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
         if as_json:
             print_json(_summary(record, target))
         else:
@@ -313,12 +332,9 @@ def _load(
 ) -> AttributedGraph:
     if (features is None) == (dataset is None):
         raise ConfigError("name either a file of rows or a --dataset, and not both")
-    given = ["--edges"] * (edges is not None) + [
-        f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
-    ]
+    given = _given(edges, options)
     if features is not None and has_manifest(features):
-        if given:
-            raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+        _refuse_for_store(edges, options)
         return load_store(features)
     if features is not None:
         return read_graph(features, edges=edges, **options)
@@ -327,6 +343,26 @@ def _load(
     with download_bar(str(dataset), hidden=quiet) as progress:
         graph = load_dataset(str(dataset), progress=progress)
     return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
+
+
+def _given(edges: Path | None, options: dict[str, Any]) -> list[str]:
+    """Return the options that were given of those that belong to a file."""
+    return ["--edges"] * (edges is not None) + [
+        f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
+    ]
+
+
+def _refuse_for_store(edges: Path | None, options: dict[str, Any]) -> None:
+    if given := _given(edges, options):
+        raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+
+
+def _large_store(features: Path | None, method: str) -> Store | None:
+    """Return the store that is fitted from its files; None for all that is read into memory."""
+    if features is None or method != PamCGC.method_name or not has_manifest(features):
+        return None
+    store = open_store(features)
+    return store if store.n_nodes > LARGE_ROWS else None
 
 
 def load_store(folder: Path) -> AttributedGraph:
@@ -347,7 +383,11 @@ def _read_options(features: Path | None, options: dict[str, Any]) -> dict[str, A
 
 
 def _describe(
-    graph: AttributedGraph, features: Path | None, dataset: str | None, edges: Path | None, options: dict[str, Any]
+    graph: AttributedGraph | Store,
+    features: Path | None,
+    dataset: str | None,
+    edges: Path | None,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     return {
         "name": dataset or graph.name,
@@ -388,6 +428,12 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
     if record.metrics is not None:
         shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
         print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
+    if "planned_bytes" in record.facts and model.n_iter_:
+        epoch_s = record.seconds["training"] / model.n_iter_
+        whole = FitConfig().n_epochs
+        print_text(
+            f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
+        )
     print_text(f"run folder: {target}")
     if not hasattr(model, "predict"):
         return

@@ -100,6 +100,11 @@ class Store:
         return str(self.manifest.get("name") or self.folder.name)
 
     @property
+    def n_edges(self) -> int:
+        """The number of pairs."""
+        return self.n_stored // 2
+
+    @property
     def n_bytes(self) -> int:
         """Size of all files but the manifest."""
         return sum(int(file["bytes"]) for file in self.manifest["files"].values())

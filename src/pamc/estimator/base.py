@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -144,9 +145,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         device = resolve_device(self.device) if team is None else team.device
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
-        with _TURNS, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            fit = fit_method(
+        return self._adopt_from(
+            lambda: fit_method(
                 self.method_name,
                 graph,
                 self.config,
@@ -160,6 +160,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 checkpoints=checkpoints,
                 team=team,
             )
+        )
+
+    def _adopt_from(self, run: Callable[[], Fit]) -> Self:
+        """Adopt what a fit gives, with each of its warnings once."""
+        with _TURNS, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = run()
             if not any(issubclass(warning.category, _LOST) for warning in caught):
                 _warn_of_empty_clusters(fit)
         said = _once_each(caught)
@@ -224,7 +231,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         overwrite
             Replace a run that stands there.
         ids
-            (N,) names of the rows in `labels.csv`; 0 … N−1 without.
+            (N,) names of the rows in `labels.csv`, or a function of start and stop that returns some; 0 … N−1 without.
         labels_format
             "csv" or "parquet".
         record
@@ -243,7 +250,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         columns = None if names is None else tuple(str(name) for name in names)
         saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder=self.encoder is not None)
         save_fit(folder / MODEL_FILE, saved)
-        row_ids = np.arange(len(self.labels_)) if ids is None else np.asarray(ids)
+        row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
         write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)
         (folder / RECORD_FILE).write_text((record or self.record()).to_json(), encoding="utf-8")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 from torch import nn
 
+from pamc.data.store import Store
+from pamc.errors import ConfigError
 from pamc.estimator.base import RowClusterer
+from pamc.runtime import resolve_device, seed_of
+from pamc.training.kept_fit import CheckpointPlan
+from pamc.training.large import fit_store, plan_store
+from pamc.training.plan import Plan
+from pamc.training.progress import Progress
+from pamc.training.team import Ranks
 
 __all__ = ["PamCGC"]
 
@@ -195,3 +204,42 @@ class PamCGC(RowClusterer):
         self.verbose = verbose
 
     method_name = "pamcgc"
+
+    def fit_store(
+        self,
+        store: Store,
+        *,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        checkpoints: CheckpointPlan | None = None,
+        team: Ranks | None = None,
+    ) -> Self:
+        """Cluster the rows of a store (`pamc ingest`) without reading it into memory; its labels are not read.
+
+        The gradient is that of all rows. The start is that of a sample. :meth:`plan_store` says what it will need.
+
+        Parameters
+        ----------
+        store
+            What :func:`pamc.data.store.open_store` returns.
+        memory
+            Bytes that training may use; what the device has left without.
+        progress, checkpoints, team
+            As of :meth:`fit_graph`.
+        """
+        if self.encoder is not None or self.pretrained is not None:
+            raise ConfigError("a store is fitted with an encoder and a start of pamc's own: leave out the others")
+        device = resolve_device(self.device) if team is None else team.device
+        self.n_features_in_ = store.n_features
+        if store.feature_names is not None:
+            self.feature_names_in_ = np.array(store.feature_names, dtype=object)
+        options: dict[str, Any] = {"progress": progress, "checkpoints": checkpoints, "team": team}
+        seed = seed_of(self.random_state)
+        return self._adopt_from(
+            lambda: fit_store(store, self.config, seed=seed, device=device, memory=memory, **options)
+        )
+
+    def plan_store(self, store: Store, *, memory: int | None = None, n_processes: int = 1) -> Plan:
+        """Return what training of a store will need, or refuse it with the numbers."""
+        device = resolve_device(self.device)
+        return plan_store(store, self.config, device=device, memory=memory, n_processes=n_processes)

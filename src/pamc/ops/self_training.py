@@ -143,7 +143,7 @@ class _InBlocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
         size = max(1, _NUMBERS_PER_BLOCK // len(centers))
-        blocks = torch.split(z, size)  # type: ignore[no-untyped-call]
+        blocks = torch.split(z, size)
         frequencies, labels = [], []
         for block in blocks:
             assignment = assign(block, centers, eta=eta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ __all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next
 MODEL_FILE = "model.safetensors"
 RECORD_FILE = "run.json"
 LABEL_FORMATS = ("csv", "parquet")
+
+# Lines of labels that are made at a time.
+_ROWS_PER_BLOCK = 1 << 16
 
 # In a folder of checkpoints: held by whoever writes there.
 _LOCK = "lock"
@@ -100,9 +103,17 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def write_labels(
-    folder: Path, ids: NDArray[Any], labels: NDArray[np.int64], confidence: NDArray[Any], *, file_format: str = "csv"
+    folder: Path,
+    ids: NDArray[Any] | Callable[[int, int], NDArray[Any]],
+    labels: NDArray[np.int64],
+    confidence: NDArray[Any],
+    *,
+    file_format: str = "csv",
 ) -> Path:
-    """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path."""
+    """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path.
+
+    `ids` may be a function that returns those of some rows, which are then read and written block by block.
+    """
     if file_format not in LABEL_FORMATS:
         raise UnknownNameError("labels format", file_format, LABEL_FORMATS)
     path = folder / f"labels.{file_format}"
@@ -110,10 +121,19 @@ def write_labels(
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "cluster", "confidence"])
-            rows = zip(ids.tolist(), labels.tolist(), confidence.tolist(), strict=True)
-            writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
+            for start in range(0, len(labels), _ROWS_PER_BLOCK):
+                stop = min(start + _ROWS_PER_BLOCK, len(labels))
+                own = (
+                    ids(start, stop) if callable(ids) else ids[start:stop],
+                    labels[start:stop],
+                    confidence[start:stop],
+                )
+                rows = zip(*(column.tolist() for column in own), strict=True)
+                writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
         return path
     import duckdb
+
+    ids = ids(0, len(labels)) if callable(ids) else ids
 
     names = ids.astype(str) if ids.dtype.kind not in "iu" else ids
     table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}

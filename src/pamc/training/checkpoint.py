@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
 from pamc.training.team import ALONE, Team
 from pamc.training.trainer import EpochRecord, TrainingState
@@ -40,7 +41,11 @@ __all__ = [
     "check_rhythm",
     "fingerprint",
     "has_checkpoints",
+    "store_fingerprint",
 ]
+
+# Files of a store that a fit reads.
+_FITTED_FILES = ("features", "indptr", "indices", "weight")
 
 # The folder of the checkpoints inside a run folder that is not finished.
 FOLDER = "checkpoints"
@@ -271,6 +276,13 @@ def fingerprint(graph: AttributedGraph) -> str:
         for piece in _spread(flat):
             digest.update(np.ascontiguousarray(piece).data)
     return digest.hexdigest()[:32]
+
+
+def store_fingerprint(store: Store) -> str:
+    """Return the same of a store: the checksums of its files, but for those of labels and ids."""
+    files = store.manifest["files"]
+    named = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
 
 
 def _spread(flat: Any) -> list[Any]:

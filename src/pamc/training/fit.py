@@ -20,7 +20,6 @@ from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
 from pamc.errors import CollapseWarning, ConfigError
-from pamc.graph.adjacency import Adjacency
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
@@ -34,7 +33,7 @@ from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
 from pamc.training.distributed import SharedModel, check_shareable
-from pamc.training.engine import encode_rows
+from pamc.training.engine import encode_chunk, encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
 from pamc.training.initialize import (
     Started,
@@ -51,7 +50,19 @@ from pamc.training.starts import STARTS
 from pamc.training.team import ALONE, Ranks
 from pamc.training.trainer import EpochRecord, train
 
-__all__ = ["Fit", "OnEpoch", "assign_rows", "fit_method", "help_fit"]
+__all__ = [
+    "Clock",
+    "Fit",
+    "OnEpoch",
+    "assign_rows",
+    "by_name",
+    "fit_method",
+    "help_fit",
+    "labeled",
+    "objective_score",
+    "trained",
+    "with_dims",
+]
 
 # Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
 OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
@@ -128,7 +139,7 @@ class Fit:
         return self
 
 
-class _Clock:
+class Clock:
     """Shows and times the phases of a fit."""
 
     def __init__(self, progress: Progress) -> None:
@@ -137,12 +148,14 @@ class _Clock:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
+        """Time what is inside under a name."""
         started = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - started
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Time it, and show it."""
         with self.timed(name), self.progress.phase(name):
             yield
 
@@ -187,8 +200,8 @@ def fit_method(
         The processes that train together, of which this is the first; the others call :func:`help_fit`.
     """
     method = METHODS[name]
-    config = _with_dims(config)
-    clock = _Clock(progress or SilentProgress())
+    config = with_dims(config)
+    clock = Clock(progress or SilentProgress())
     dtype = resolve_dtype(config.precision)
     check_enough_rows(graph.features, config.n_clusters, distinct=method.uses_features or graph.edges is None)
     if known_labels is not None:
@@ -245,7 +258,8 @@ def fit_method(
     keeper = None
     if kept is not None:
         if kept_start is None:
-            kept.keep_start(cast(PamCGCModel, model), cast(Adjacency, adjacency), started)
+            fitted = cast(PamCGCModel, model)
+            kept.keep_start(fitted.encoder, fitted.centers, adjacency, started, n_nodes=graph.n_nodes)
         keeper = kept.keeper(team or ALONE)
 
     trained: AnyModel = model
@@ -261,7 +275,7 @@ def fit_method(
         )
         trained, rows = shared.model, shared.rows
     with clock.timed("training"):
-        history, remedy = _trained(
+        history, remedy = trained(
             trained, rows, config, started, clock.progress, seed=seed, on_epoch=on_epoch, keeper=keeper
         )
 
@@ -274,7 +288,7 @@ def fit_method(
         labels = final.cpu().numpy()
         scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
-        scores |= _objective(history, config)
+        scores |= objective_score(history, config)
     return Fit(
         method=name,
         config=config,
@@ -289,7 +303,7 @@ def fit_method(
         z=z,
         labels=labels,
         confidence=confidence.cpu().numpy(),
-        history=_by_name(history),
+        history=by_name(history),
         seconds=clock.seconds,
         scores=scores,
         facts={
@@ -310,7 +324,7 @@ def help_fit(team: Ranks) -> None:
     share = take_share(team)
     started = Started(cast(MLP, share.model.encoder)) if share.guarded else None
     options: dict[str, Any] = {"seed": share.seed, "on_epoch": None, "keeper": share.keeper}
-    _trained(share.model, share.rows, share.config, started, SilentProgress(), **options)
+    trained(share.model, share.rows, share.config, started, SilentProgress(), **options)
     _read(share.model, share.rows, share.config, seed=share.seed)
 
 
@@ -323,7 +337,7 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
-def _with_dims(config: Any) -> Any:
+def with_dims(config: Any) -> Any:
     """Return the settings with a size of the embedding: where none is asked for, it follows from start and clusters."""
     if "n_dims" not in config.names() or config.n_dims is not None:
         return config
@@ -400,7 +414,7 @@ def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
     return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
 
 
-def _trained(
+def trained(
     model: AnyModel,
     rows: FeatureRows,
     config: Any,
@@ -447,9 +461,32 @@ def _trained(
 
 
 def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> int:
-    z, q, _ = _read(model, rows, config, seed=0)
-    check_embedding(q, len(z), f"after epoch {n_epochs_run}", "A smaller lr")
-    return int(torch.unique(q.argmax(dim=1)).numel())
+    when = f"after epoch {n_epochs_run}"
+    if isinstance(model, Model) and model.centers is not None and not isinstance(model, SharedModel):
+        labels = labeled(model, rows, config, when=when)[1]
+    else:
+        z, q, _ = _read(model, rows, config, seed=0)
+        check_embedding(q, len(z), when, "A smaller lr")
+        labels = q.argmax(dim=1)
+    return int(torch.unique(labels).numel())
+
+
+@torch.no_grad()
+def labeled(model: Model, rows: FeatureRows, config: Any, *, when: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (N, n_dims), labels (N,) and confidence (N,) of a model with centers.
+
+    Assignments are held for one chunk at a time. `when` says in an error which embedding it was.
+    """
+    centers: Tensor = model.centers  # type: ignore[assignment]
+    found: tuple[list[Tensor], ...] = ([], [], [])
+    for chunk, block in rows.chunks(getattr(config, "chunk_size", None) or _LABELED_AT_A_TIME):
+        z = encode_chunk(model.encoder, chunk, block)
+        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
+        check_embedding(q, len(z), when, "A smaller lr")
+        for kept, value in zip(found, (z, *q.max(dim=1)[::-1]), strict=True):
+            kept.append(value)
+    z, labels, confidence = (torch.cat(kept) for kept in found)
+    return z, labels, confidence
 
 
 def _train(
@@ -511,7 +548,7 @@ def _labels_of(
     return labels
 
 
-def _objective(history: list[EpochRecord], config: Any) -> dict[str, float]:
+def objective_score(history: list[EpochRecord], config: Any) -> dict[str, float]:
     """Return Eq 12 of the last epoch in a form that can be compared between fits: a lost cluster does not lower it."""
     values = history[-1].values if history else {}
     if not values.keys() >= {"positive", "proxy", "kl", "n_nonempty"}:
@@ -521,6 +558,7 @@ def _objective(history: list[EpochRecord], config: Any) -> dict[str, float]:
     return {"objective": value} if math.isfinite(value) else {}
 
 
-def _by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
+def by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
+    """Return every value of every epoch, by name."""
     names = history[0].values if history else {}
     return {name: [record.values[name] for record in history] for name in names}

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.store import Store
 from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
-from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, check_rhythm, fingerprint
+from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, check_rhythm, fingerprint, store_fingerprint
 from pamc.training.initialize import Started
 from pamc.training.team import ALONE, Team
 
@@ -62,7 +62,7 @@ def check_keepable(method: str, *, plain: bool = True) -> None:
 class KeptStart:
     """What was found before training: the graph, the encoder and the centers."""
 
-    adjacency: Adjacency
+    adjacency: Adjacency | None
     encoder: MLP
     centers: Tensor
     started: Started | None
@@ -79,8 +79,11 @@ class KeptFit:
         What is fitted, and how: a fit goes on from checkpoints of the same alone.
     """
 
-    def __init__(self, plan: CheckpointPlan, graph: AttributedGraph, config: Any, *, method: str, seed: int) -> None:
-        about = {"method": method, "config": config.to_dict(), "seed": seed, "data": fingerprint(graph)}
+    def __init__(
+        self, plan: CheckpointPlan, graph: AttributedGraph | Store, config: Any, *, method: str, seed: int
+    ) -> None:
+        data = store_fingerprint(graph) if isinstance(graph, Store) else fingerprint(graph)
+        about = {"method": method, "config": config.to_dict(), "seed": seed, "data": data}
         self._plan, self._config = plan, config
         self._checkpoints = Checkpoints(plan.folder, about)
         self._resumes = False
@@ -93,7 +96,6 @@ class KeptFit:
         self._resumes = True
         tensors, facts = kept
         config, n_nodes = self._config, facts["n_nodes"]
-        indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
         encoder = MLP(
             facts["sizes"],
             generator=generator(0, "weights"),
@@ -106,18 +108,27 @@ class KeptFit:
         started = None
         if facts["started"] is not None:
             started = Started(encoder, kept=facts["start_kept"], facts=facts["started"])
-        adjacency = sp.csr_matrix((data, indices, indptr), shape=(n_nodes, n_nodes))
+        adjacency = None
+        if facts["graph_kept"]:
+            indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
+            adjacency = sp.csr_matrix((data, indices, indptr), shape=(n_nodes, n_nodes))
         return KeptStart(adjacency, encoder, tensors["centers"].to(device), started)
 
-    def keep_start(self, model: PamCGCModel, adjacency: Adjacency, started: Started | None) -> None:
-        """Keep the start of a fit that has one of its own; states of another start go."""
-        encoder: Any = model.encoder
+    def keep_start(
+        self, encoder: Any, centers: Tensor, adjacency: Adjacency | None, started: Started | None, *, n_nodes: int
+    ) -> None:
+        """Keep the start of a fit that has one of its own; states of another start go.
+
+        The graph is kept where it was made for the fit; a store has its own.
+        """
         self._checkpoints.clear()
-        tensors = {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
-        tensors |= {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-        tensors["centers"] = model.centers
+        tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+        tensors["centers"] = centers.detach()
+        if adjacency is not None:
+            tensors |= {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
         facts = {
-            "n_nodes": adjacency.shape[0],
+            "n_nodes": n_nodes,
+            "graph_kept": adjacency is not None,
             "sizes": encoder.sizes,
             "started": None if started is None else dict(started.facts),
             "start_kept": started is not None and started.kept,

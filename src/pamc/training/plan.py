@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from pamc.errors import ConfigError
 
-__all__ = ["Plan", "memory_of", "plan_fit", "read_size", "size_text"]
-
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+__all__ = ["Plan", "memory_of", "plan_fit", "size_text"]
 
 _FLOAT, _INDEX, _LONG = 4, 4, 8
 
@@ -134,28 +133,11 @@ def memory_of(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
             available = next(line for line in lines if line.startswith("MemAvailable"))
         return int(available.split()[1]) * 1024
     except (OSError, StopIteration):
         return 8 * 10**9
-
-
-def read_size(text: str) -> int:
-    """Return the bytes that a text such as 2GB, 500 MB or 1.5GiB names.
-
-    Examples
-    --------
-    >>> read_size("2GB"), read_size("1.5 GiB")
-    (2000000000, 1610612736)
-    """
-    stripped = text.strip().upper()
-    number = stripped.rstrip("BKMGTI ")
-    unit = stripped[len(number) :].strip() or "B"
-    try:
-        return int(float(number) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
-    except (ValueError, KeyError):
-        raise ConfigError(f"a size is a number and a unit, such as 2GB or 500MB, got {text!r}") from None
 
 
 def size_text(n_bytes: float) -> str:

@@ -28,7 +28,7 @@ from pamc.training.distributed import SharedModel
 from pamc.training.team import Ranks, row_range
 from pamc.training.trainer import EpochRecord, TrainingState
 
-__all__ = ["Share", "share_out", "take_share"]
+__all__ = ["Share", "found_in", "share_out", "take_share", "tensors_of", "told", "under"]
 
 _PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
 
@@ -89,15 +89,12 @@ def share_out(
             "sparse": sparse,
             "guarded": guarded,
             "rhythm": None if keeper is None else keeper.rhythm,
-            "resumed": None if resumed is None else _told(resumed),
+            "resumed": told(resumed),
         }
     )
     common = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
     common["centers"] = model.centers.detach()
-    if resumed is not None:
-        common |= {f"model.{name}": tensor for name, tensor in resumed.state.weights.items()}
-        common |= {f"optimizer.{name}": tensor for name, tensor in resumed.state.optimizer.items()}
-        common["labels"] = resumed.state.labels
+    common |= tensors_of(resumed)
     parts = []
     for own in ranges:
         pairs = PairRows.of(model.pairs, own)
@@ -126,10 +123,10 @@ def _share(
     if encoder is None:
         cores = on_tensor_cores(config.precision)
         encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores).to(device)
-        encoder.load_state_dict(_under("encoder.", dealt))
+        encoder.load_state_dict(under("encoder.", dealt))
     if keeper is None and about["rhythm"] is not None:
         every, minutes = about["rhythm"]
-        found = None if about["resumed"] is None else _found(about["resumed"], dealt)
+        found = found_in(about["resumed"], dealt)
         keeper = CheckpointKeeper(None, every=every, minutes=minutes, found=found, team=team)
     own = row_range(about["n_nodes"], team.rank, team.size)
     pairs = PairRows(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS)).to(device=device)
@@ -141,20 +138,35 @@ def _share(
     return Share(model, rows, config, about["seed"], about["guarded"], keeper)
 
 
-def _told(found: Found) -> dict[str, Any]:
-    records = found.state.records
+def told(resumed: Found | None) -> dict[str, Any] | None:
+    """Return, in plain values, what processes have to be told of a state that training goes on from."""
+    if resumed is None:
+        return None
+    records = resumed.state.records
     return {
-        "attempt": found.attempt,
+        "attempt": resumed.attempt,
         "values": [record.values for record in records],
         "seconds": [record.seconds for record in records],
     }
 
 
-def _found(told: Mapping[str, Any], dealt: Mapping[str, Tensor]) -> Found:
-    both = zip(told["values"], told["seconds"], strict=True)
+def tensors_of(resumed: Found | None) -> dict[str, Tensor]:
+    """Return the tensors of a state that training goes on from, by name; none without one."""
+    if resumed is None:
+        return {}
+    tensors = {f"model.{name}": tensor for name, tensor in resumed.state.weights.items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in resumed.state.optimizer.items()}
+    return {**tensors, "labels": resumed.state.labels}
+
+
+def found_in(about: Mapping[str, Any] | None, dealt: Mapping[str, Tensor]) -> Found | None:
+    """Return the state that :func:`told` and :func:`tensors_of` were made of."""
+    if about is None:
+        return None
+    both = zip(about["values"], about["seconds"], strict=True)
     records = [EpochRecord(epoch, values, seconds) for epoch, (values, seconds) in enumerate(both, start=1)]
-    weights, optimizer = _under("model.", dealt), _under("optimizer.", dealt)
-    return Found(told["attempt"], TrainingState(records, weights, optimizer, dealt["labels"]))
+    weights, optimizer = under("model.", dealt), under("optimizer.", dealt)
+    return Found(about["attempt"], TrainingState(records, weights, optimizer, dealt["labels"]))
 
 
 def _as_tensors(rows: Features) -> dict[str, Tensor]:
@@ -165,12 +177,13 @@ def _as_tensors(rows: Features) -> dict[str, Tensor]:
 
 
 def _as_features(dealt: Mapping[str, Tensor], n_features: int) -> Features:
-    rows = {name: tensor.numpy() for name, tensor in _under("rows.", dealt).items()}
+    rows = {name: tensor.numpy() for name, tensor in under("rows.", dealt).items()}
     if "dense" in rows:
         return rows["dense"]
     shape = (len(rows["indptr"]) - 1, n_features)
     return sp.csr_matrix((rows["data"], rows["indices"], rows["indptr"]), shape=shape)
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

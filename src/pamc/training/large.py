@@ -1,0 +1,276 @@
+"""A whole fit of a store: features stay in their files, and what is held grows with N·n_dims and the neighbors alone.
+
+The start is that of a sample (:mod:`pamc.training.sampled`); training is the exact full-batch step of
+:mod:`pamc.training.engine`, whose rows are read chunk by chunk while the chunk before is worked on. Under torchrun each
+process reads its own rows and neighbors from the files, and none of another's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from pamc.config import FitConfig
+from pamc.data.preparation import Preparation, fit_preparation
+from pamc.data.store import Store
+from pamc.data.stored_rows import PreparedRows, neighborhood_means
+from pamc.errors import ConfigError, DataError
+from pamc.graph.influence import positive_pairs
+from pamc.graph.pair_rows import PairRows
+from pamc.graph.pairs import PositivePairs
+from pamc.losses.bound import warn_unless_bound_holds
+from pamc.losses.pamc import meta_nodes
+from pamc.models.layers import MLP
+from pamc.models.pamcgc import PamCGCModel
+from pamc.models.rows import FeatureRows
+from pamc.ops.scores import silhouette, stored_modularity
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
+from pamc.training.checkpoint import CheckpointKeeper
+from pamc.training.distributed import SharedModel, check_shareable
+from pamc.training.fit import Clock, Fit, by_name, labeled, objective_score, trained, with_dims
+from pamc.training.initialize import Started
+from pamc.training.kept_fit import CheckpointPlan, KeptFit
+from pamc.training.plan import Plan, memory_of, plan_fit
+from pamc.training.progress import Progress, SilentProgress
+from pamc.training.sampled import Sample, sampled_rows, start_of_sample
+from pamc.training.shares import found_in, tensors_of, told, under
+from pamc.training.team import ALONE, Ranks, row_range
+
+__all__ = ["LARGE_ROWS", "fit_store", "help_fit_store", "plan_store"]
+
+# Stores of more rows are fitted from their files, from the start of a sample.
+LARGE_ROWS = 50_000
+
+# Positives kept of each row where γ reaches beyond the neighbors, unless the settings name another number.
+_MOST_POSITIVES = 32
+
+_SILHOUETTE_ROWS = 2000
+
+
+def fit_store(
+    store: Store,
+    config: FitConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    memory: int | None = None,
+    progress: Progress | None = None,
+    checkpoints: CheckpointPlan | None = None,
+    team: Ranks | None = None,
+) -> Fit:
+    """Return PamCGC fitted to a store, whose labels are not read.
+
+    Parameters
+    ----------
+    config, seed, device
+        Settings; all randomness comes from `seed`.
+    memory
+        Bytes that training may use; what the device has left without. What cannot fit is refused before it begins.
+    checkpoints
+        Where to keep, and maybe to find, what a fit that was stopped goes on from.
+    team
+        The processes that train together, of which this is the first; the others call :func:`help_fit_store`.
+    """
+    config = with_dims(config)
+    if not store.has_edges:
+        raise DataError(
+            f"{store.name} has no edges, and {store.n_nodes} rows are too many to look for their neighbors in memory: "
+            "name edges when it is made (pamc ingest FEATURES EDGES)"
+        )
+    if team is not None:
+        check_shareable(config)
+    warn_unless_bound_holds(store.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
+    plan = plan_store(store, config, device=device, memory=memory, n_processes=1 if team is None else team.size)
+    config = config.with_(chunk_size=plan.chunk_size)
+    clock = Clock(progress or SilentProgress())
+    dtype, row_dtype = resolve_dtype(config.precision), resolve_row_dtype(config.precision, device)
+    kept = None if checkpoints is None else KeptFit(checkpoints, store, config, method="pamcgc", seed=seed)
+    kept_start = None if kept is None else kept.start(device)
+
+    numbers = sampled_rows(store.n_nodes, store.n_features, seed=seed)
+    with clock.phase("preparation"):
+        preparation = fit_preparation(np.array(store.features[numbers], dtype=np.float32), config.preparation)
+        rows = PreparedRows(store.features, preparation)
+    with clock.timed("start"):
+        if kept_start is None:
+            sample = Sample(rows[numbers], neighborhood_means(store, rows, numbers), preparation.kind)
+            options: dict[str, Any] = {"seed": seed, "device": device, "dtype": row_dtype, "progress": clock.progress}
+            started, centers = start_of_sample(sample, config, **options)
+            del sample
+            encoder = started.encoder
+        else:
+            encoder, centers = kept_start.encoder, kept_start.centers
+            started = kept_start.started or Started(encoder)
+    if kept is not None and kept_start is None:
+        kept.keep_start(encoder, centers, None, started, n_nodes=store.n_nodes)
+    keeper = None if kept is None else kept.keeper(team or ALONE)
+
+    with clock.phase("graph"):
+        if team is None:
+            pairs, kept_influence = _pairs(store, config, device, dtype)
+            model: Any = PamCGCModel(encoder, centers, pairs, config)
+            own: Any = rows
+        else:
+            _check_even(store, config)
+            _tell(team, config, seed, encoder, centers, preparation, keeper)
+            model, kept_influence = _shared(store, config, encoder, centers, team), 1.0
+            own = _own_rows(store, preparation, team)
+    feature_rows = FeatureRows(own, device=device, dtype=row_dtype)
+    with clock.timed("training"):
+        shown: dict[str, Any] = {"seed": seed, "on_epoch": None, "keeper": keeper}
+        history, remedy = trained(model, feature_rows, config, started, clock.progress, **shown)
+
+    with clock.phase("labels"):
+        z, labels, confidence = _gathered(model, feature_rows, config, f"after epoch {len(history)}")
+        found = labels.cpu().numpy()
+        scores = {"modularity": stored_modularity(store.indptr, store.indices, store.weight, found)}
+        scores["silhouette"] = silhouette(z.cpu().numpy(), found, sample_size=_SILHOUETTE_ROWS, random_state=seed)
+        scores |= objective_score(history, config)
+    return Fit(
+        method="pamcgc",
+        config=config,
+        seed=seed,
+        device=str(device),
+        encoder=model.encoder.eval(),
+        network=model.eval(),
+        centers=model.centers.detach(),
+        meta_nodes=meta_nodes(z, labels, n_clusters=config.n_clusters),
+        preparation=preparation,
+        sparse_input=False,
+        z=z,
+        labels=found,
+        confidence=confidence.cpu().numpy(),
+        history=by_name(history),
+        seconds=clock.seconds,
+        scores=scores,
+        facts={
+            "preparation": preparation.kind,
+            "graph": "given",
+            "n_edges": store.n_stored // 2,
+            "n_positive_pairs": store.n_stored if team is not None else model.pairs.n_pairs,
+            "kept_influence": kept_influence,
+            "start_kept": kept_start is not None,
+            **started.facts,
+            "remedy": remedy,
+            "planned_bytes": plan.total,
+            "chunk_size": plan.chunk_size,
+            "n_processes": 1 if team is None else team.size,
+        },
+    )
+
+
+def help_fit_store(team: Ranks, store: Store) -> None:
+    """Train this process's share of a fit of the same store that the first process leads."""
+    about, dealt = team.tell(None), team.deal(None)
+    config = FitConfig.from_dict(about["config"])
+    dtype, cores = resolve_dtype(config.precision), on_tensor_cores(config.precision)
+    encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores).to(team.device)
+    encoder.load_state_dict(under("encoder.", dealt))
+    arrays = {name: tensor.numpy() for name, tensor in under("preparation.", dealt).items()}
+    preparation = Preparation(about["preparation"], arrays)
+    model = _shared(store, config, encoder, dealt["centers"].to(team.device), team)
+    keeper = None
+    if about["rhythm"] is not None:
+        every, minutes = about["rhythm"]
+        found = found_in(about["resumed"], dealt)
+        keeper = CheckpointKeeper(None, every=every, minutes=minutes, found=found, team=team)
+    own = _own_rows(store, preparation, team)
+    rows = FeatureRows(own, device=team.device, dtype=resolve_row_dtype(config.precision, team.device))
+    shown: dict[str, Any] = {"seed": about["seed"], "on_epoch": None, "keeper": keeper}
+    trained(model, rows, config, Started(encoder), SilentProgress(), **shown)
+    _gathered(model, rows, config, "at the end")
+
+
+def plan_store(
+    store: Store, config: Any, *, device: torch.device, memory: int | None = None, n_processes: int = 1
+) -> Plan:
+    """Return what a fit of a store will need, or refuse it with the numbers."""
+    limit = memory_of(device) if memory is None else memory
+    n_pairs = store.n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or _MOST_POSITIVES)
+    even = config.n_hops == 1 and store.weight is None
+    sizes = (store.n_nodes, store.n_features, n_pairs)
+    return plan_fit(*sizes, with_dims(config), device=device, limit=limit, n_processes=n_processes, even=even)
+
+
+def _pairs(store: Store, config: FitConfig, device: torch.device, dtype: torch.dtype) -> tuple[PositivePairs, float]:
+    """Return the positive pairs of a store, and the share of the influence they hold."""
+    if config.n_hops == 1 and store.weight is None:
+        indptr = torch.from_numpy(np.array(store.indptr)).to(device)
+        indices = torch.from_numpy(np.array(store.indices)).to(device)
+        even = PositivePairs.even(indptr, indices, dtype=dtype)
+        # Torch's sparse products want a number for every pair.
+        return even if device.type == "cuda" else even.spelled_out(), 1.0
+    weight = np.ones(store.n_stored, dtype=np.float32) if store.weight is None else np.array(store.weight)
+    adjacency = sp.csr_matrix(
+        (weight, np.array(store.indices), np.array(store.indptr)), shape=(store.n_nodes, store.n_nodes)
+    )
+    most = config.max_positives or (_MOST_POSITIVES if config.n_hops > 1 else None)
+    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=most, dtype=dtype)
+    return pairs.to(device=device), report.kept_mass
+
+
+def _check_even(store: Store, config: FitConfig) -> None:
+    if config.n_hops != 1 or store.weight is not None:
+        raise ConfigError(
+            "on several processes a store is fitted with n_hops=1 and unweighted edges: every process reads the "
+            "neighbors of its own rows and no others"
+        )
+
+
+def _shared(store: Store, config: FitConfig, encoder: Any, centers: Tensor, team: Ranks) -> SharedModel:
+    """Return this process's share of the model: the neighbors of its own rows, read from the files."""
+    own = row_range(store.n_nodes, team.rank, team.size)
+    begin, end = int(store.indptr[own.start]), int(store.indptr[own.stop])
+    # One number a row, and it has to be known of the neighbors too: all of indptr is read, and nothing else of others.
+    row = -torch.from_numpy(np.diff(store.indptr) + 1).to(centers.dtype).log()
+    indptr = torch.from_numpy(np.array(store.indptr[own.start : own.stop + 1])) - begin
+    indices = torch.from_numpy(np.array(store.indices[begin:end], dtype=np.int64))
+    there = torch.repeat_interleave(row[own], indptr.diff())
+    pairs = PairRows(own.start, store.n_nodes, indptr, indices, there, row[indices], row[own])
+    return SharedModel(encoder, centers, pairs.to(device=team.device), config, team=team)
+
+
+def _own_rows(store: Store, preparation: Preparation, team: Ranks) -> PreparedRows:
+    own = row_range(store.n_nodes, team.rank, team.size)
+    return PreparedRows(store.features[own], preparation)
+
+
+def _tell(
+    team: Ranks,
+    config: FitConfig,
+    seed: int,
+    encoder: Any,
+    centers: Tensor,
+    preparation: Preparation,
+    keeper: CheckpointKeeper | None,
+) -> None:
+    """Tell the other processes the start."""
+    resumed = None if keeper is None else keeper.resumed
+    team.tell(
+        {
+            "config": config.to_dict(),
+            "seed": seed,
+            "sizes": list(encoder.sizes),
+            "preparation": preparation.kind,
+            "rhythm": None if keeper is None else keeper.rhythm,
+            "resumed": told(resumed),
+        }
+    )
+    tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    tensors |= {"centers": centers.detach(), **tensors_of(resumed)}
+    tensors |= {f"preparation.{name}": torch.from_numpy(np.array(a)) for name, a in preparation.arrays.items()}
+    team.deal([tensors] * team.size)
+
+
+def _gathered(model: Any, rows: FeatureRows, config: Any, when: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, labels and confidence of all rows; of several processes each brings its own."""
+    z, labels, confidence = labeled(model, rows, config, when=when)
+    if not isinstance(model, SharedModel):
+        return z, labels, confidence
+    n_nodes = model.pairs.n_nodes
+    whole = (model.team.gather_rows(each, n_nodes) for each in (z, labels, confidence))
+    return next(whole), next(whole), next(whole)

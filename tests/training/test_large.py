@@ -1,0 +1,130 @@
+"""A fit of a store: from its files, chunk by chunk, with the gradient of all rows; on one process or on several."""
+
+import numpy as np
+import pytest
+import torch
+
+from pamc import PamCGC, evaluate
+from pamc.config import FitConfig
+from pamc.data.preparation import fit_preparation
+from pamc.data.store import open_store
+from pamc.data.stored_rows import PreparedRows, neighborhood_means
+from pamc.data.streamed import BlockModel, write_block_model
+from pamc.errors import ConfigError
+from pamc.graph.pairs import PositivePairs
+from pamc.training import large, sampled
+from pamc.training.large import fit_store, help_fit_store, plan_store
+from tests.training.threads import run_team
+
+CPU = torch.device("cpu")
+SMALL = {"n_clusters": 3, "hidden": (32, 16), "n_dims": 4, "n_hops": 1, "pretrain_epochs": 20, "n_epochs": 8}
+
+pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores") / "blocks"
+    model = BlockModel(n_nodes=900, n_features=12, n_clusters=3, degree=8, homophily=0.9, feature_noise=0.2, seed=0)
+    write_block_model(folder, model)
+    return open_store(folder)
+
+
+@pytest.fixture(autouse=True)
+def small_samples(monkeypatch):
+    monkeypatch.setattr(sampled, "CORE_ROWS", 200)
+    monkeypatch.setattr(sampled, "SAMPLE_ROWS", 500)
+
+
+def test_blocks_are_found_without_reading_labels(store):
+    fit = fit_store(store, FitConfig(**SMALL), seed=0, device=CPU)
+    assert evaluate(store.labels, fit.labels)["acc"] > 0.95
+    assert fit.facts["sampled_rows"] == 500
+    assert fit.facts["clustered_rows"] == 200
+    assert fit.scores["modularity"] > 0.4
+    assert len(fit.history["loss"]) == 8
+
+
+def test_chunks_give_what_one_chunk_gives(store):
+    whole, chunked = (
+        fit_store(store, FitConfig(**SMALL, precision="float64", chunk_size=size), seed=0, device=CPU)
+        for size in (None, 170)
+    )
+    np.testing.assert_allclose(whole.history["loss"], chunked.history["loss"], rtol=1e-10)
+    assert np.array_equal(whole.labels, chunked.labels)
+    for a, b in zip(whole.encoder.parameters(), chunked.encoder.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_pairs_of_two_hops_are_pruned_and_the_kept_share_is_told(store):
+    config = FitConfig(**{**SMALL, "n_hops": 2, "max_positives": 4, "n_epochs": 1})
+    fit = fit_store(store, config, seed=0, device=CPU)
+    assert 0 < fit.facts["kept_influence"] < 1
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(store, size):
+    config = FitConfig(**SMALL, precision="float64")
+    alone = fit_store(store, config, seed=0, device=CPU)
+
+    def work(team):
+        if team.rank > 0:
+            help_fit_store(team, OwnRows(store, team))
+            return None
+        return fit_store(store, config, seed=0, device=CPU, team=team)
+
+    fit = run_team(size, work)[0]
+    np.testing.assert_allclose(fit.history["loss"], alone.history["loss"], rtol=1e-10)
+    assert np.array_equal(fit.labels, alone.labels)
+
+
+class OwnRows:
+    """A store of which a process may read its own rows, and the neighbors of those."""
+
+    def __init__(self, store, team):
+        self._store, self._own = store, large.row_range(store.n_nodes, team.rank, team.size)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    @property
+    def features(self):
+        return self
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        assert self._own.start <= rows.start <= rows.stop <= self._own.stop
+        return self._store.features[rows]
+
+
+def test_what_cannot_fit_is_refused_with_the_numbers(store):
+    with pytest.raises(ConfigError, match=r"training needs .* and 100 KB may be used \(pairs"):
+        plan_store(store, FitConfig(**SMALL), device=CPU, memory=100_000)
+    plan = plan_store(store, FitConfig(**SMALL), device=CPU, memory=10**8)
+    assert plan.total < 10**8
+    assert plan.chunk_size == 900
+
+
+def test_even_pairs_are_those_of_the_graph(store):
+    pairs, kept = large._pairs(store, FitConfig(**SMALL), CPU, torch.float64)
+    assert kept == 1.0
+    neighbors = np.diff(store.indptr)
+    assert pairs.log_weight[0].exp().item() == pytest.approx(1 / (neighbors[0] + 1))
+    assert isinstance(pairs, PositivePairs)
+
+
+def test_a_neighborhood_is_the_mean_of_a_row_and_its_neighbors(store):
+    rows = PreparedRows(store.features, fit_preparation(np.array(store.features), "none"))
+    numbers = np.array([0, 5, 899])
+    found = neighborhood_means(store, rows, numbers)
+    for number, mean in zip(numbers, found, strict=True):
+        around = store.indices[store.indptr[number] : store.indptr[number + 1]]
+        if len(around) <= 16:
+            np.testing.assert_allclose(mean, store.features[[number, *around]].mean(axis=0), rtol=1e-5)
+
+
+def test_the_estimator_fits_a_store_and_predicts_its_rows(store):
+    model = PamCGC(**SMALL, random_state=0, device="cpu").fit_store(store)
+    assert (model.predict(np.array(store.features)) == model.labels_).mean() > 0.999
+    with pytest.raises(ConfigError, match="an encoder and a start of pamc's own"):
+        PamCGC(**SMALL, encoder=torch.nn.Linear(12, 4)).fit_store(store)
