@@ -131,8 +131,10 @@ def replace(name: str, text: Callable[[Path], str]) -> None:
 if __name__ == "__main__":
     from benchmarks.quality_page import QUALITY
     from benchmarks.reproduce_page import REPRODUCE
+    from benchmarks.scale_page import scale_page
     from benchmarks.speed_page import speed_page
 
     for each in (REPRODUCE, QUALITY):
         write(each)
     replace("speed", speed_page)
+    replace("scale", scale_page)

@@ -109,7 +109,7 @@ def test_even_pairs_are_those_of_the_graph(store):
     pairs, kept = large._pairs(store, FitConfig(**SMALL), CPU, torch.float64)
     assert kept == 1.0
     neighbors = np.diff(store.indptr)
-    assert pairs.log_weight[0].exp().item() == pytest.approx(1 / (neighbors[0] + 1))
+    assert pairs.spelled_out().log_weight[0].exp().item() == pytest.approx(1 / (neighbors[0] + 1))
     assert isinstance(pairs, PositivePairs)
 
 

@@ -95,7 +95,6 @@ def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_ed
     >>> positive_log_mass(torch.eye(2), pairs, tau=1.0, self_edges="drop")
     (tensor([0., -inf]), tensor(2.))
     """
-    pairs = pairs.spelled_out()
     result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(unit, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
 
@@ -239,6 +238,9 @@ class _PositiveLogMass(torch.autograd.Function):
         unit = unit.contiguous()
         found = log_mass_of_rows(unit, unit, pairs, tau=tau, keep_self=keep_self)
         ctx.save_for_backward(unit, found.cosine, found.log_mass)
+        if pairs.log_row_weight is not None:
+            # A factor of a whole row moves its L, and no gradient.
+            found = found._replace(log_mass=found.log_mass + pairs.log_row_weight)
         ctx.pairs, ctx.tau = pairs, tau
         alignment = torch.where(found.total > 0, 2 - 2 * found.agreement / found.total, 0.0)
         ctx.mark_non_differentiable(alignment)
@@ -259,7 +261,7 @@ class RowMass(NamedTuple):
     cosine
         (E,) u_i · u_j of each pair of these rows.
     log_mass
-        (n,) L of these rows, −∞ without positives.
+        (n,) L of these rows, −∞ without positives; for even pairs without the weight that a whole row has.
     total, agreement
         () Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j.
     """
@@ -287,20 +289,25 @@ def log_mass_of_rows(
     cosine = _pair_cosines(own, unit, pairs)
     log_mass = own.new_empty(len(own))
     total, agreement = own.new_zeros(2)
+    of_row = pairs.log_row_weight if isinstance(pairs, PositivePairs) else None
+    log_self = pairs.log_self_weight if of_row is None else pairs.log_self_weight - of_row
     for block in _row_blocks(pairs):
         of_block = cosine[block.entries]
         log_weight = pairs.log_weight[block.entries]
         score = (of_block * tau).add_(log_weight)
         top = block.reduce(score, "max")
         if keep_self:
-            top = torch.maximum(top, pairs.log_self_weight[block.rows])
+            top = torch.maximum(top, log_self[block.rows])
         nothing = top == -math.inf
         top = torch.where(nothing, 0.0, top)
         mass = block.reduce(_exp_(score.sub_(top.index_select(0, block.row_of_entry()))), "sum")
         if keep_self:
-            mass += (pairs.log_self_weight[block.rows] - top).exp()
+            mass += (log_self[block.rows] - top).exp()
         log_mass[block.rows] = torch.where(nothing, -math.inf, top + mass.log())
-        weight = torch.exp(log_weight, out=score)
+        if of_row is None:
+            weight = torch.exp(log_weight, out=score)
+        else:
+            weight = torch.index_select(of_row[block.rows].exp(), 0, block.row_of_entry(), out=score)
         total += ordered_sum(weight)
         agreement += ordered_sum(weight.mul_(of_block))
     return RowMass(cosine, log_mass, total, agreement)
@@ -331,7 +338,7 @@ def log_mass_gradient(
     log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
     weight = torch.empty_like(cosine)
     for block in _row_blocks(pairs):
-        rows, columns = block.row_of_entry(), pairs.indices[block.entries]
+        rows, columns = block.row_of_entry(), pairs.indices[block.entries].long()
         own = slice(first + block.rows.start, first + block.rows.stop)
         score = cosine[block.entries] * tau
         there = torch.add(score, pairs.log_weight[block.entries], out=weight[block.entries])
@@ -389,7 +396,7 @@ def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows) ->
 
 def _pair_matrix(pairs: PositivePairs | PairRows, values: Tensor) -> Tensor:
     """Return (n, N) a CSR tensor with values (E,) at the pairs."""
-    return _csr(pairs.indptr, pairs.indices, values, (len(pairs.indptr) - 1, pairs.n_nodes))
+    return _csr(pairs.indptr, pairs.indices.long(), values, (len(pairs.indptr) - 1, pairs.n_nodes))
 
 
 def _row_blocks(pairs: PositivePairs | PairRows) -> Iterator[_RowBlock]:

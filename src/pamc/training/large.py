@@ -200,10 +200,10 @@ def _pairs(store: Store, config: FitConfig, device: torch.device, dtype: torch.d
     """Return the positive pairs of a store, and the share of the influence they hold."""
     if config.n_hops == 1 and store.weight is None:
         indptr = torch.from_numpy(np.array(store.indptr)).to(device)
-        indices = torch.from_numpy(np.array(store.indices)).to(device)
-        even = PositivePairs.even(indptr, indices, dtype=dtype)
-        # Torch's sparse products want a number for every pair.
-        return even if device.type == "cuda" else even.spelled_out(), 1.0
+        # A CPU's sparse products want indices of 64 bits.
+        kind = np.int64 if device.type == "cpu" else store.indices.dtype
+        indices = torch.from_numpy(np.array(store.indices, dtype=kind)).to(device)
+        return PositivePairs.even(indptr, indices, dtype=dtype), 1.0
     weight = np.ones(store.n_stored, dtype=np.float32) if store.weight is None else np.array(store.weight)
     adjacency = sp.csr_matrix(
         (weight, np.array(store.indices), np.array(store.indptr)), shape=(store.n_nodes, store.n_nodes)

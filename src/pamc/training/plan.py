@@ -20,8 +20,10 @@ _FLOAT, _INDEX, _LONG = 4, 4, 8
 _MOST_ROWS = {"cuda": 1 << 19, "cpu": 1 << 13}
 _LEAST_ROWS = 1 << 10
 
-# N × n_dims arrays that an epoch holds at once: z, unit rows, slopes, gradients and their copies; and N vectors.
+# Arrays of n_dims numbers a row that an epoch holds at once: z, unit rows, slopes, gradients and their copies; and
+# vectors. Of several processes each holds those of its own rows, and of all rows z, unit rows and masses.
 _MATRICES, _VECTORS = 6, 8
+_MATRICES_OF_ALL, _VECTORS_OF_ALL = 2, 3
 
 # Copies of a chunk's widest layers that the backward pass holds, and blocks of rows: one in use and one on the way.
 _CHUNK_COPIES, _BLOCKS = 2, 2
@@ -104,13 +106,16 @@ def plan_fit(
     own_rows, own_pairs = -(-n_nodes // n_processes), -(-n_stored // n_processes)
     on_gpu = device.type == "cuda"
     item = 2 if config.precision == "bfloat16" else _LONG if config.precision == "float64" else _FLOAT
-    # Index and both weights; on a CPU, or without kernels that keep nothing per pair, a cosine and a slope of each too.
-    per_pair = _INDEX if even and on_gpu else _LONG + (2 if on_gpu else 4) * _FLOAT
+    # An index, and both weights where pairs are not even; without kernels that keep nothing per pair, and these do not
+    # know of several processes, a cosine and a slope of each too.
+    fused = on_gpu and n_processes == 1
+    per_pair = (_INDEX if even and fused else _LONG) + _FLOAT * (2 * (not even or n_processes > 1) + 2 * (not fused))
     sizes = (n_features, *config.hidden, config.n_dims)
     n_weights = sum(a * b + b for a, b in pairwise(sizes))
+    of_all = 0 if n_processes == 1 else n_nodes * (config.n_dims * _MATRICES_OF_ALL + _VECTORS_OF_ALL)
     parts = {
         "pairs": own_pairs * per_pair + own_rows * _LONG,
-        "embedding": n_nodes * (config.n_dims * _MATRICES + _VECTORS) * _FLOAT,
+        "embedding": _FLOAT * (own_rows * (config.n_dims * _MATRICES + _VECTORS) + of_all),
         "weights": n_weights * _FLOAT * _PER_WEIGHT,
         "features": own_rows * n_features * item if features_there else 0,
     }
