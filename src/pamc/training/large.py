@@ -7,6 +7,7 @@ process reads its own rows and neighbors from the files, and none of another's.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def fit_store(
         rows = PreparedRows(store.features, preparation)
     with clock.timed("start"):
         if kept_start is None:
-            sample = Sample(rows[numbers], neighborhood_means(store, rows, numbers), preparation.kind)
+            sample = Sample(rows[numbers], partial(neighborhood_means, store, rows, numbers), preparation.kind)
             options: dict[str, Any] = {"seed": seed, "device": device, "dtype": row_dtype, "progress": clock.progress}
             started, centers = start_of_sample(sample, config, **options)
             del sample

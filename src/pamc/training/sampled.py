@@ -8,6 +8,7 @@ and the encoder is fitted to that. Nothing here grows with N.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ CORE_ROWS = 10_000
 
 # Rows that the encoder learns from: more of them, or it learns their noise by heart; and the bytes they may take.
 SAMPLE_ROWS = 100_000
-_SAMPLE_BYTES = 1 << 28
+_SAMPLE_BYTES = 1 << 27
 
 # A larger sample is passed over fewer times: an encoder sees so many times as many rows as of the core alone.
 _TIMES_LONGER = 2
@@ -56,13 +57,13 @@ class Sample:
     features
         (n, d) prepared features.
     around
-        (n, d) the mean of each row and its neighbors, prepared alike; the features themselves where there is no graph.
+        Returns (n, d) the mean of each row and its neighbors, prepared alike: it is asked for once, and not kept.
     preparation
         How they were prepared.
     """
 
     features: Features
-    around: Features
+    around: Callable[[], Features]
     preparation: str
 
 
@@ -96,7 +97,7 @@ def start_of_sample(
     rows = FeatureRows(sample.features, device=device, dtype=dtype)
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
     with progress.phase("sample"), threadpool_limits(limits=1):
-        directions = directions_of(sample.around, sample.preparation, seed, device)
+        directions = directions_of(sample.around(), sample.preparation, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
     evidence = Evidence("features and graph", directions[core], adjacency)
     core_rows = FeatureRows(sample.features[core], device=device, dtype=dtype)

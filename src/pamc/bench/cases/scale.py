@@ -128,7 +128,8 @@ def _started(graph: Planted, config: FitConfig, device: torch.device, dtype: tor
     around = own.clone()
     for column in range(degree):
         around += graph.features[neighbors[:, column]]
-    sample = Sample(own.cpu().numpy(), (around / (degree + 1)).cpu().numpy(), "scale")
+    means = (around / (degree + 1)).cpu().numpy()
+    sample = Sample(own.cpu().numpy(), lambda: means, "scale")
     start, centers = start_of_sample(sample, config, seed=0, device=device, dtype=dtype, progress=SilentProgress())
     model = PamCGCModel(start.encoder, centers, graph.pairs, config)
     wait(device)
