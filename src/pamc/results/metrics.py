@@ -24,6 +24,7 @@ from pamc.ops.scores import (
     modularity,
     silhouette,
     stability,
+    stored_modularity,
     uniformity,
 )
 
@@ -43,6 +44,7 @@ __all__ = [
     "nmi_of_table",
     "silhouette",
     "stability",
+    "stored_modularity",
     "uniformity",
 ]
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from pamc.errors import ModelFileError, OutputError
+from pamc.training.checkpoint import checksum_of
 
 __all__ = ["FORMAT_VERSION", "read_model", "write_model"]
 
@@ -27,7 +26,7 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
         "format": "pamc",
         "format_version": str(FORMAT_VERSION),
         "description": text,
-        "sha256": _checksum(stored, text),
+        "sha256": checksum_of(stored, text),
     }
     try:
         save_file(stored, path, metadata=metadata)
@@ -57,18 +56,9 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if version != str(FORMAT_VERSION):
         raise ModelFileError(f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}")
     text = metadata.get("description", "")
-    if _checksum(tensors, text) != metadata.get("sha256"):
+    if checksum_of(tensors, text) != metadata.get("sha256"):
         raise ModelFileError(
             f"{path} was changed after it was written, so its checksum does not match: restore it, or fit again"
         )
     description: dict[str, Any] = json.loads(text)
     return tensors, description
-
-
-def _checksum(tensors: dict[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return digest.hexdigest()

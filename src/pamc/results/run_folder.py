@@ -5,13 +5,21 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.whole_folder import (
+    cannot_write,
+    check_replaceable,
+    missing_folders,
+    partial_of,
+    put_in_place,
+    remove_folder,
+)
 from pamc.errors import OutputError, UnknownNameError
 
 __all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]
@@ -51,9 +59,9 @@ def new_run_folder(
         The folder exists, cannot be made, or cannot be written.
     """
     try:
-        _check_free(target, overwrite=overwrite)
-        partial = target.with_name(target.name + ".partial")
-        above = [folder for folder in partial.parents if not folder.exists()]
+        check_replaceable(target, what="run", holds_one=_holds_run(target), overwrite=overwrite)
+        partial = partial_of(target)
+        above = missing_folders(partial)
         partial.mkdir(parents=True, exist_ok=resume)
     except FileExistsError:
         raise OutputError(
@@ -61,19 +69,19 @@ def new_run_folder(
             "checkpoints, pass --resume to go on from them"
         ) from None
     except OSError as error:
-        raise _cannot_write(target, error) from None
+        raise cannot_write(target, error) from None
     kept = None if checkpoints is None else partial / checkpoints
     try:
         with nullcontext() if kept is None else _locked(kept):
             yield partial
         if kept is not None:
             shutil.rmtree(kept, ignore_errors=True)
-        _replace(target, partial)
+        put_in_place(target, partial)
     except BlockingIOError:
         raise OutputError(f"{partial} is in use: another run is writing there; wait for it, or end it") from None
     except OSError as error:
         _remove(partial, above, unless=kept)
-        raise _cannot_write(target, error) from None
+        raise cannot_write(target, error) from None
     except BaseException:
         _remove(partial, above, unless=kept)
         raise
@@ -148,12 +156,6 @@ def write_labels(
     return path
 
 
-def _cannot_write(target: Path, error: OSError) -> OutputError:
-    return (
-        error if isinstance(error, OutputError) else OutputError(f"cannot write to {target}: {error.strerror or error}")
-    )
-
-
 def _remove(partial: Path, above: list[Path], *, unless: Path | None = None) -> None:
     """Remove a folder and those above it that were made for it, the innermost first; not one with files to go on from.
 
@@ -161,32 +163,8 @@ def _remove(partial: Path, above: list[Path], *, unless: Path | None = None) -> 
     """
     if unless is not None and any(path.name != _LOCK for path in unless.glob("*")):
         return
-    shutil.rmtree(partial, ignore_errors=True)
-    with suppress(OSError):
-        for folder in above:
-            folder.rmdir()
+    remove_folder(partial, above)
 
 
-def _check_free(target: Path, *, overwrite: bool) -> None:
-    if target.name in ("", ".."):
-        raise OutputError(f"{target} cannot be replaced as a whole; name a folder in it, such as {target / 'pamc-run'}")
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise OutputError(f"{target} is a file; name a folder that does not exist yet")
-    holds_run = (target / RECORD_FILE).is_file() and (target / MODEL_FILE).is_file()
-    if holds_run and not overwrite:
-        raise OutputError(f"{target} already holds a run; name another folder, or pass --overwrite to replace it")
-    if not holds_run and any(target.iterdir()):
-        raise OutputError(f"{target} holds files that are not a run; name another folder (these are never replaced)")
-
-
-def _replace(target: Path, partial: Path) -> None:
-    """Put `partial` in the place of `target`; the old folder goes only when the new one stands."""
-    if not target.exists():
-        partial.rename(target)
-        return
-    replaced = target.with_name(target.name + ".replaced")
-    target.rename(replaced)
-    partial.rename(target)
-    shutil.rmtree(replaced)
+def _holds_run(folder: Path) -> bool:
+    return (folder / RECORD_FILE).is_file() and (folder / MODEL_FILE).is_file()

@@ -39,6 +39,7 @@ __all__ = [
     "Checkpoints",
     "Found",
     "check_rhythm",
+    "checksum_of",
     "fingerprint",
     "has_checkpoints",
     "store_fingerprint",
@@ -302,7 +303,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, 
     """Write a file so that it is whole, on the disk, or not there under its name."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description, allow_nan=False)
-    metadata = {"version": str(_VERSION), "description": text, "sha256": _checksum(stored, text)}
+    metadata = {"version": str(_VERSION), "description": text, "sha256": checksum_of(stored, text)}
     partial = path.with_name(path.name + _WRITING)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -343,13 +344,14 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if metadata.get("version") != str(_VERSION):
         raise _DamagedError(f"format version {metadata.get('version')}, this pamc reads {_VERSION}")
     text = metadata.get("description", "")
-    if _checksum(tensors, text) != metadata.get("sha256"):
+    if checksum_of(tensors, text) != metadata.get("sha256"):
         raise _DamagedError("its checksum does not match")
     description: dict[str, Any] = json.loads(text)
     return tensors, description
 
 
-def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+def checksum_of(tensors: Mapping[str, Tensor], text: str) -> str:
+    """Return the sha256 of tensors by name, and of a text."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

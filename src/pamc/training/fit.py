@@ -60,7 +60,7 @@ __all__ = [
     "help_fit",
     "labeled",
     "objective_score",
-    "trained",
+    "train_guarded",
     "with_dims",
 ]
 
@@ -275,7 +275,7 @@ def fit_method(
         )
         trained, rows = shared.model, shared.rows
     with clock.timed("training"):
-        history, remedy = trained(
+        history, remedy = train_guarded(
             trained, rows, config, started, clock.progress, seed=seed, on_epoch=on_epoch, keeper=keeper
         )
 
@@ -324,7 +324,7 @@ def help_fit(team: Ranks) -> None:
     share = take_share(team)
     started = Started(cast(MLP, share.model.encoder)) if share.guarded else None
     options: dict[str, Any] = {"seed": share.seed, "on_epoch": None, "keeper": share.keeper}
-    trained(share.model, share.rows, share.config, started, SilentProgress(), **options)
+    train_guarded(share.model, share.rows, share.config, started, SilentProgress(), **options)
     _read(share.model, share.rows, share.config, seed=share.seed)
 
 
@@ -414,7 +414,7 @@ def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
     return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
 
 
-def trained(
+def train_guarded(
     model: AnyModel,
     rows: FeatureRows,
     config: Any,

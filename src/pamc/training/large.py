@@ -32,7 +32,7 @@ from pamc.ops.scores import silhouette, stored_modularity
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.distributed import SharedModel, check_shareable
-from pamc.training.fit import Clock, Fit, by_name, labeled, objective_score, trained, with_dims
+from pamc.training.fit import Clock, Fit, by_name, labeled, objective_score, train_guarded, with_dims
 from pamc.training.initialize import Started
 from pamc.training.kept_fit import CheckpointPlan, KeptFit
 from pamc.training.plan import Plan, memory_of, plan_fit
@@ -123,7 +123,7 @@ def fit_store(
     feature_rows = FeatureRows(own, device=device, dtype=row_dtype)
     with clock.timed("training"):
         shown: dict[str, Any] = {"seed": seed, "on_epoch": None, "keeper": keeper}
-        history, remedy = trained(model, feature_rows, config, started, clock.progress, **shown)
+        history, remedy = train_guarded(model, feature_rows, config, started, clock.progress, **shown)
 
     with clock.phase("labels"):
         z, labels, confidence = _gathered(model, feature_rows, config, f"after epoch {len(history)}")
@@ -182,7 +182,7 @@ def help_fit_store(team: Ranks, store: Store) -> None:
     own = _own_rows(store, preparation, team)
     rows = FeatureRows(own, device=team.device, dtype=resolve_row_dtype(config.precision, team.device))
     shown: dict[str, Any] = {"seed": about["seed"], "on_epoch": None, "keeper": keeper}
-    trained(model, rows, config, Started(encoder), SilentProgress(), **shown)
+    train_guarded(model, rows, config, Started(encoder), SilentProgress(), **shown)
     _gathered(model, rows, config, "at the end")
 
 
