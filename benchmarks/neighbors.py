@@ -30,8 +30,8 @@ N_COLUMNS = 50
 N_CLUSTERS = 20
 N_NEIGHBORS = 10
 WANTED_RECALL = 0.95
-# knn_edges compares in float64 and takes minutes beyond.
-MOST_ROWS_IN_FLOAT64 = 100_000
+# knn_edges compares in float64, in one order of sums whatever the threads, and takes minutes beyond.
+MOST_ROWS_IN_FLOAT64 = 50_000
 N_ASKED = 1000
 
 Rows = NDArray[np.float64]
