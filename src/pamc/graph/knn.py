@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import Features
 from pamc.errors import ConfigError, DataWarning, UnknownNameError
 
-__all__ = ["knn_edges"]
+__all__ = ["check_n_neighbors", "copies", "inverse_power_of_two", "knn_edges", "spread_copies", "without_self"]
 
 Floats: TypeAlias = "NDArray[np.float64]"
 Integers: TypeAlias = "NDArray[np.int64]"
@@ -57,19 +57,20 @@ def knn_edges(features: Features, n_neighbors: int, *, metric: str = "euclidean"
            [1, 0, 1, 2]])
     """
     n_nodes = features.shape[0]
-    n_neighbors = _check_n_neighbors(n_neighbors, n_nodes)
+    n_neighbors = check_n_neighbors(n_neighbors, n_nodes)
     if metric not in _SPACES:
         raise UnknownNameError("metric", metric, _SPACES)
     rows = _scaled_rows(features)
-    copy_of, first = _copies(rows)
+    copy_of, first = copies(rows)
     space = _SPACES[metric](rows[first])
     # One more than k, because a row may be among its own nearest.
-    nearest = _spread_copies(*_nearest(space, n_neighbors + 1), copy_of, n_neighbors + 1)
-    targets = _without_self(nearest[copy_of])
+    nearest = spread_copies(*_nearest(space, n_neighbors + 1), copy_of, n_neighbors + 1)
+    targets = without_self(nearest[copy_of])
     return np.stack([np.repeat(np.arange(n_nodes), n_neighbors), targets.ravel()])
 
 
-def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
+def check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
+    """Return k, or N − 1 where that is less, with a warning at the caller's caller."""
     if n_neighbors < 1:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
@@ -87,20 +88,21 @@ def _scaled_rows(features: Features) -> Rows:
     Division by a power of two is exact and changes no order.
     """
     if isinstance(features, np.ndarray):
-        return np.ascontiguousarray(features, dtype=np.float64) * _inverse_power_of_two(features)
+        return np.ascontiguousarray(features, dtype=np.float64) * inverse_power_of_two(features)
     rows = sp.csr_matrix(features, dtype=np.float64, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
-    rows.data *= _inverse_power_of_two(rows.data)
+    rows.data *= inverse_power_of_two(rows.data)
     return rows.toarray() if rows.nnz > _DENSE_SHARE * rows.shape[0] * rows.shape[1] else rows
 
 
-def _inverse_power_of_two(values: NDArray[np.floating[Any]]) -> float:
+def inverse_power_of_two(values: NDArray[np.floating[Any]]) -> float:
+    """Return the power of two whose product with the values lies within [−1, 1], as near to the ends as it goes."""
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     return math.ldexp(1.0, min(-math.frexp(largest)[1], sys.float_info.max_exp - 1))
 
 
-def _copies(rows: Rows) -> tuple[Integers, Integers]:
+def copies(rows: Rows) -> tuple[Integers, Integers]:
     """Return (N,) the number of each row's content, in order of appearance, and (U,) where each content is first.
 
     Copies are compared once, so that no amount of repetition makes the search slow.
@@ -119,7 +121,7 @@ def _contents(rows: Rows) -> Iterator[bytes]:
             yield rows.indices[start:stop].tobytes() + rows.data[start:stop].tobytes()
 
 
-def _spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wanted: int) -> Integers:
+def spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wanted: int) -> Integers:
     """Return (U, n) the nearest rows of each content, given its nearest contents.
 
     Of m equally near contents, the n rows with the lowest index are copies of the n contents that appear first.
@@ -131,13 +133,13 @@ def _spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wante
     taken = np.minimum(n_copies, n_wanted)[index]
     each = taken.ravel()
     position = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    copies: Integers = by_content[np.repeat(begin[index].ravel(), each) + position]
+    found: Integers = by_content[np.repeat(begin[index].ravel(), each) + position]
     owner = np.repeat(np.arange(n_contents), taken.sum(axis=1))
-    first = _first_per_owner(owner, np.repeat(distance.ravel(), each), copies, n_contents, n_wanted)
-    return copies[first]
+    first = _first_per_owner(owner, np.repeat(distance.ravel(), each), found, n_contents, n_wanted)
+    return found[first]
 
 
-def _without_self(nearest: Integers) -> Integers:
+def without_self(nearest: Integers) -> Integers:
     """Return (N, n − 1) neighbors: each row loses itself, or its last where it is not among its own nearest."""
     dropped = nearest == np.arange(len(nearest))[:, None]
     dropped[~dropped.any(axis=1), -1] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from pamc.errors import DataWarning
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.approximate import EXACT, LEAST_RECALL, MOST_EXACT_ROWS, ApproximateNeighbors, approximate_neighbors
 from pamc.graph.knn import knn_edges
 from pamc.graph.on_device import nearest_on, smoothed_points_on
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
@@ -27,7 +29,7 @@ __all__ = [
     "Agreed",
     "Evidence",
     "agreed_clusters",
-    "angular_edges",
+    "angular_neighbors",
     "by_repeated_kmeans",
     "by_repeated_merging",
     "knn_adjacency",
@@ -185,17 +187,34 @@ def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
         return list(threads.map(on_one_thread, clusterings))
 
 
-def angular_edges(rows: Floats, n_neighbors: int, device: torch.device = _CPU) -> NDArray[np.int64]:
-    """Return (2, N·k) directed edges to the nearest rows by their angle in the 50 leading directions."""
+def angular_neighbors(
+    rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0
+) -> ApproximateNeighbors:
+    """Return directed edges to the nearest rows by their angle in the 50 leading directions.
+
+    Exact up to 50,000 rows; beyond, with the recall that was measured, and a warning where it is low. The seed serves
+    that search alone.
+    """
     placed = on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS])
+    if len(rows) > MOST_EXACT_ROWS:
+        found = approximate_neighbors(placed, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
+        if found.recall < LEAST_RECALL:
+            warnings.warn(
+                f"only {found.recall:.0%} of the edges of the kNN graph lead to one of the {n_neighbors} nearest rows: "
+                f"the {len(rows)} rows are spread too evenly. metric='euclidean' compares all, which takes long",
+                DataWarning,
+                stacklevel=2,
+            )
+        return found
     if device.type != "cpu" and n_neighbors < len(rows):
-        return nearest_on(placed, n_neighbors, device=device)
-    return knn_edges(placed, n_neighbors)
+        return ApproximateNeighbors(nearest_on(placed, n_neighbors, device=device), 1.0, EXACT)
+    return ApproximateNeighbors(knn_edges(placed, n_neighbors), 1.0, EXACT)
 
 
-def knn_adjacency(rows: Floats, n_neighbors: int, device: torch.device = _CPU) -> Adjacency:
+def knn_adjacency(rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0) -> Adjacency:
     """Return the symmetric kNN graph of rows by their angle."""
-    return build_adjacency(angular_edges(rows, n_neighbors, device), None, n_nodes=len(rows), expect_directed=True)
+    edges = angular_neighbors(rows, n_neighbors, device, seed=seed).edges
+    return build_adjacency(edges, None, n_nodes=len(rows), expect_directed=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +255,7 @@ def weigh_evidence(
     both = Evidence("features and graph", rows, adjacency)
     if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _likeness(rows, adjacency, seed) >= _BEYOND_CHANCE:
         return both
-    alone = Evidence("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device))
+    alone = Evidence("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device, seed=seed))
     graph = Evidence("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
     return max(alone, graph, key=lambda each: _stability(each, n_clusters, seed, device))
 

@@ -223,10 +223,10 @@ def fit_method(
         preparation = fit_preparation(graph.features, config.preparation)
         features = preparation.apply(graph.features)
     with clock.phase("graph"):
-        adjacency, evidence = (
+        adjacency, evidence, found = (
             graph_and_evidence(method, graph, features, config, seed=seed, preparation=preparation.kind, device=device)
             if kept_start is None
-            else (kept_start.adjacency, None)
+            else (kept_start.adjacency, None, {})
         )
         pairs, kept_influence = positives(adjacency, config, device, dtype)
 
@@ -247,6 +247,9 @@ def fit_method(
         if kept_start is None:
             start = StartInput(rows, features, adjacency, evidence, config, seed, clock.progress)
             given, started = _started(method, given, start, own=encoder, pretrained=pretrained)
+            # Kept with the start, so that a resumed fit knows them too.
+            if started is not None:
+                started = started._replace(facts={**found, **started.facts})
         else:
             given, started = replace(given, encoder=kept_start.encoder), kept_start.started
     with clock.phase("centers"):
@@ -312,6 +315,7 @@ def fit_method(
             "n_edges": 0 if adjacency is None else int(adjacency.nnz // 2),
             "n_positive_pairs": 0 if (used := getattr(model, "pairs", None)) is None else used.n_pairs,
             "kept_influence": kept_influence,
+            **found,
             "start_kept": started is not None and started.kept,
             **({} if started is None else started.facts),
             "remedy": remedy,

@@ -20,7 +20,7 @@ from pamc.graph.pairs import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions
 from pamc.models.method import Method
 from pamc.runtime import seed_for
-from pamc.training.consensus import Evidence, angular_edges, weigh_evidence
+from pamc.training.consensus import Evidence, angular_neighbors, weigh_evidence
 
 __all__ = ["directions_of", "graph_and_evidence", "kind_of_graph", "neighbor_edges", "positives"]
 
@@ -43,8 +43,10 @@ def graph_and_evidence(
     seed: int,
     preparation: str,
     device: torch.device,
-) -> tuple[Adjacency | None, Evidence | None]:
+) -> tuple[Adjacency | None, Evidence | None, dict[str, object]]:
     """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth.
+
+    And facts: of a kNN graph by angle, how the neighbors were found and with which recall.
 
     Parameters
     ----------
@@ -59,11 +61,13 @@ def graph_and_evidence(
     with threadpool_limits(limits=1):
         if asked or by_angle:
             directions = directions_of(features, preparation, seed, device)
-        adjacency = _adjacency(method, graph, features, config, directions if by_angle else None, device)
-        if not asked or adjacency is None or directions is None:
-            return adjacency, None
-        if graph.edges is None or config.graph_trust == "always":
-            return adjacency, Evidence("features and graph", directions, adjacency)
+    # A search for neighbors gives the same on any number of threads, and takes most of the time.
+    adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
+    if not asked or adjacency is None or directions is None:
+        return adjacency, None, facts
+    if graph.edges is None or config.graph_trust == "always":
+        return adjacency, Evidence("features and graph", directions, adjacency), facts
+    with threadpool_limits(limits=1):
         evidence = weigh_evidence(
             directions,
             adjacency,
@@ -80,7 +84,7 @@ def graph_and_evidence(
             DataWarning,
             stacklevel=2,
         )
-    return evidence.adjacency, evidence
+    return evidence.adjacency, evidence, facts
 
 
 def _adjacency(
@@ -89,13 +93,18 @@ def _adjacency(
     features: Features,
     config: Any,
     directions: Floats | None,
+    seed: int,
     device: torch.device,
-) -> Adjacency | None:
-    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given."""
+) -> tuple[Adjacency | None, dict[str, object]]:
+    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given.
+
+    And facts of the search for neighbors.
+    """
     edges, weight = graph.edges, graph.edge_weight
+    facts: dict[str, object] = {}
     if not method.uses_graph:
         if edges is None:
-            return None
+            return None, facts
         warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
     elif not method.uses_features and edges is not None:
         warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
@@ -103,12 +112,14 @@ def _adjacency(
         if directions is None:
             edges = knn_edges(features, config.n_neighbors, metric=config.metric)
         else:
-            edges = angular_edges(directions, config.n_neighbors, device)
+            found = angular_neighbors(directions, config.n_neighbors, device, seed=seed)
+            edges = found.edges
+            facts = {"neighbors_by": found.method, "neighbors_recall": found.recall}
     own_list = graph.edges is None or graph.edges_are_neighbours
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
         raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
-    return adjacency
+    return adjacency, facts
 
 
 def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: str) -> NDArray[np.int64]:
@@ -116,7 +127,8 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preparation: s
     if config.metric != "auto":
         return knn_edges(features, config.n_neighbors, metric=config.metric)
     with threadpool_limits(limits=1):
-        return angular_edges(directions_of(features, preparation, seed, _CPU), config.n_neighbors)
+        directions = directions_of(features, preparation, seed, _CPU)
+    return angular_neighbors(directions, config.n_neighbors, seed=seed).edges
 
 
 def directions_of(features: Features, preparation: str, seed: int, device: torch.device) -> Floats:
