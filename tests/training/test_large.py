@@ -8,6 +8,7 @@ from pamc import PamCGC, evaluate
 from pamc.config import FitConfig
 from pamc.data.preparation import fit_preparation
 from pamc.data.store import open_store
+from pamc.data.store_writer import StoreWriter
 from pamc.data.stored_rows import PreparedRows, neighborhood_means
 from pamc.data.streamed import BlockModel, write_block_model
 from pamc.errors import ConfigError
@@ -95,6 +96,16 @@ class OwnRows:
         assert isinstance(rows, slice)
         assert self._own.start <= rows.start <= rows.stop <= self._own.stop
         return self._store.features[rows]
+
+
+def test_a_store_without_edges_gets_neighbors_and_says_how_many_were_found(tmp_path, store):
+    with StoreWriter(tmp_path / "rows") as writer:
+        writer.create("features", store.features.shape, np.float32)[:] = store.features
+        writer.finish()
+    fit = fit_store(open_store(tmp_path / "rows"), FitConfig(**SMALL), seed=0, device=CPU)
+    assert fit.facts["graph"] == "knn"
+    assert fit.facts["neighbors_recall"] == 1.0
+    assert evaluate(store.labels, fit.labels)["acc"] > 0.95
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(store):

@@ -39,6 +39,7 @@ from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.progress import Progress, SilentProgress
 from pamc.training.sampled import Sample, sampled_rows, start_of_sample
 from pamc.training.shares import found_in, tensors_of, told, under
+from pamc.training.store_neighbors import with_neighbors
 from pamc.training.team import ALONE, Ranks, row_range
 
 __all__ = ["LARGE_ROWS", "fit_store", "help_fit_store", "plan_store"]
@@ -77,13 +78,13 @@ def fit_store(
         The processes that train together, of which this is the first; the others call :func:`help_fit_store`.
     """
     config = with_dims(config)
-    if not store.has_edges:
-        raise DataError(
-            f"{store.name} has no edges, and {store.n_nodes} rows are too many to look for their neighbors in memory: "
-            "name edges when it is made (pamc ingest FEATURES EDGES)"
-        )
     if team is not None:
         check_shareable(config)
+        if not store.has_edges:
+            raise DataError(
+                f"{store.name} has no edges, and several processes do not look for neighbors: fit it on one, or name "
+                "edges when it is made (pamc ingest FEATURES EDGES)"
+            )
     warn_unless_bound_holds(store.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
     plan = plan_store(store, config, device=device, memory=memory, n_processes=1 if team is None else team.size)
     config = config.with_(chunk_size=plan.chunk_size)
@@ -96,6 +97,12 @@ def fit_store(
     with clock.phase("preparation"):
         preparation = fit_preparation(np.array(store.features[numbers], dtype=np.float32), config.preparation)
         rows = PreparedRows(store.features, preparation)
+    recall = {}
+    if not store.has_edges:
+        with clock.phase("neighbors"):
+            n_neighbors = min(config.n_neighbors, store.n_nodes - 1)
+            found: Any = with_neighbors(store, rows, numbers, n_neighbors, seed=seed, device=device)
+            store, recall = found, {"neighbors_recall": found.recall}
     with clock.timed("start"):
         if kept_start is None:
             sample = Sample(rows[numbers], partial(neighborhood_means, store, rows, numbers), preparation.kind)
@@ -127,9 +134,9 @@ def fit_store(
 
     with clock.phase("labels"):
         z, labels, confidence = _gathered(model, feature_rows, config, f"after epoch {len(history)}")
-        found = labels.cpu().numpy()
-        scores = {"modularity": stored_modularity(store.indptr, store.indices, store.weight, found)}
-        scores["silhouette"] = silhouette(z.cpu().numpy(), found, sample_size=_SILHOUETTE_ROWS, random_state=seed)
+        final = labels.cpu().numpy()
+        scores = {"modularity": stored_modularity(store.indptr, store.indices, store.weight, final)}
+        scores["silhouette"] = silhouette(z.cpu().numpy(), final, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)
     return Fit(
         method="pamcgc",
@@ -143,14 +150,15 @@ def fit_store(
         preparation=preparation,
         sparse_input=False,
         z=z,
-        labels=found,
+        labels=final,
         confidence=confidence.cpu().numpy(),
         history=by_name(history),
         seconds=clock.seconds,
         scores=scores,
         facts={
             "preparation": preparation.kind,
-            "graph": "given",
+            "graph": "knn" if recall else "given",
+            **recall,
             "n_edges": store.n_stored // 2,
             "n_positive_pairs": store.n_stored if team is not None else model.pairs.n_pairs,
             "kept_influence": kept_influence,
@@ -191,7 +199,8 @@ def plan_store(
 ) -> Plan:
     """Return what a fit of a store will need, or refuse it with the numbers."""
     limit = memory_of(device) if memory is None else memory
-    n_pairs = store.n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or _MOST_POSITIVES)
+    n_stored = store.n_stored if store.has_edges else 2 * store.n_nodes * config.n_neighbors
+    n_pairs = n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or _MOST_POSITIVES)
     even = config.n_hops == 1 and store.weight is None
     sizes = (store.n_nodes, store.n_features, n_pairs)
     return plan_fit(*sizes, with_dims(config), device=device, limit=limit, n_processes=n_processes, even=even)
