@@ -52,6 +52,7 @@ def costs() -> str:
     (imported,) = latest("import")
     rows.append(["what `import pamc` adds to `import torch`", f"{_number(imported, 'added_s')} s"])
     rows += _ingest_rows()
+    rows += _neighbor_rows()
     return Table([f"on {epochs[-1]['environment']['cpu']}", "measured"], rows).markdown()
 
 
@@ -65,6 +66,21 @@ def _ingest_rows() -> list[list[str]]:
     return [
         [what, f"{ours['values']['seconds']:.0f} s, {peak:.2f} GB"],
         ["`sort | uniq` of the same edges as text", f"{sort['values']['seconds']:.0f} s"],
+    ]
+
+
+def _neighbor_rows() -> list[list[str]]:
+    """Return time and recall of approximate neighbors of the most rows, beside exact ones."""
+    clusters = [row for row in latest("neighbors", device="cpu") if row["parameters"]["rows"] == "clusters"]
+    most = max(row["parameters"]["n_nodes"] for row in clusters)
+    found = {row["provider"]: row["values"] for row in clusters if row["parameters"]["n_nodes"] == most}
+    ours, exact = found["approximate"], found["blocked top-k"]
+    return [
+        [f"neighbors of {most // 1000}k rows, exact", f"{exact['seconds']:.0f} s"],
+        [
+            f"the same, approximate, with {100 * ours['recall']:.1f} % of the exact ones",
+            f"{ours['seconds']:.1f} s ({ours['times_faster']:.0f} × faster)",
+        ],
     ]
 
 

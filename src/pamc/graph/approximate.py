@@ -32,7 +32,7 @@ MOST_EXACT_ROWS = 50_000
 # Below this recall the user is warned.
 LEAST_RECALL = 0.9
 
-# A GPU compares all pairs of so many rows in less time than an index takes to be worth it.
+# Up to this many rows a GPU compares all pairs. An estimate from the number of products, not a measurement.
 _MOST_EXACT_ROWS_ON_GPU = 300_000
 
 # Cells for each √N rows: more cells are searched more precisely and take longer to be told apart.
@@ -42,7 +42,7 @@ _LEAST_ROWS_PER_CELL = 8
 # A cell that holds so many times its share is cut, or rows that are nearly all alike would take N² time.
 _MOST_SHARES = 8
 
-# K-means of a sample of so many rows per cell. More of either changes the recall little.
+# K-means of a sample of so many rows per cell, and its rounds. Customary values, not tuned.
 _SAMPLED_PER_CELL = 32
 _ITERATIONS = 8
 

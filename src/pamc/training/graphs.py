@@ -61,7 +61,7 @@ def graph_and_evidence(
     with threadpool_limits(limits=1):
         if asked or by_angle:
             directions = directions_of(features, preparation, seed, device)
-    # A search for neighbors gives the same on any number of threads, and takes most of the time.
+    # Outside the limit: a search for neighbors gives the same on any number of threads.
     adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
     if not asked or adjacency is None or directions is None:
         return adjacency, None, facts
