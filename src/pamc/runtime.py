@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib.metadata
 import os
 import platform
 import subprocess
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ __all__ = [
     "resolve_device",
     "resolve_dtype",
     "resolve_row_dtype",
+    "return_memory",
     "seed_for",
     "seed_of",
     "seeded",
@@ -101,6 +104,13 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 def on_tensor_cores(precision: str) -> bool:
     """Return whether a GPU may take float32 products on its tensor cores."""
     return precision in _ON_TENSOR_CORES
+
+
+def return_memory() -> None:
+    """Give memory that nobody holds any more back to the system, where its C library can."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def seed_of(random_state: Any) -> int:

@@ -336,17 +336,17 @@ def log_mass_gradient(
     first = pairs.first_row if isinstance(pairs, PairRows) else 0
     # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
     log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
-    weight = torch.empty_like(cosine)
+    gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
     for block in _row_blocks(pairs):
         rows, columns = block.row_of_entry(), pairs.indices[block.entries].long()
         own = slice(first + block.rows.start, first + block.rows.stop)
         score = cosine[block.entries] * tau
-        there = torch.add(score, pairs.log_weight[block.entries], out=weight[block.entries])
+        there = score + pairs.log_weight[block.entries]
         _exp_(there.sub_(log_mass[own].index_select(0, rows))).mul_(grad[own].index_select(0, rows))
         back = score.add_(pairs.log_weight_t[block.entries])
         _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
-        there.add_(back).mul_(tau)
-    return _pair_matrix(pairs, weight) @ unit
+        gradient[block.rows] = _block_matrix(pairs, block, there.add_(back).mul_(tau)) @ unit
+    return gradient
 
 
 class _SquaredDistances(torch.autograd.Function):
@@ -388,15 +388,17 @@ def _exp_(log_share: Tensor) -> Tensor:
 def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows) -> Tensor:
     """Return (E,) u_i · u_j of each pair."""
     cosine = unit.new_zeros(pairs.n_pairs)
-    matrix = _pair_matrix(pairs, cosine)
-    # In place: the product would otherwise copy the indices.
-    torch.sparse.sampled_addmm(matrix, own, unit.T, beta=0.0, out=matrix)
+    for block in _row_blocks(pairs):
+        matrix = _block_matrix(pairs, block, cosine[block.entries])
+        # In place: the product would otherwise copy the indices.
+        torch.sparse.sampled_addmm(matrix, own[block.rows], unit.T, beta=0.0, out=matrix)
     return cosine
 
 
-def _pair_matrix(pairs: PositivePairs | PairRows, values: Tensor) -> Tensor:
-    """Return (n, N) a CSR tensor with values (E,) at the pairs."""
-    return _csr(pairs.indptr, pairs.indices.long(), values, (len(pairs.indptr) - 1, pairs.n_nodes))
+def _block_matrix(pairs: PositivePairs | PairRows, block: _RowBlock, values: Tensor) -> Tensor:
+    """Return (n, N) a CSR tensor with values at the pairs of a block of n rows."""
+    indices = pairs.indices[block.entries].long()
+    return _csr(block.indptr, indices, values, (len(block.indptr) - 1, pairs.n_nodes))
 
 
 def _row_blocks(pairs: PositivePairs | PairRows) -> Iterator[_RowBlock]:

@@ -29,7 +29,7 @@ from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.ops.scores import silhouette, stored_modularity
-from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype, return_memory
 from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.distributed import SharedModel, check_shareable
 from pamc.training.fit import Clock, Fit, by_name, labeled, objective_score, train_guarded, with_dims
@@ -110,6 +110,8 @@ def fit_store(
             started, centers = start_of_sample(sample, config, **options)
             del sample
             encoder = started.encoder
+            # The start needs much for a moment; training needs its own.
+            return_memory()
         else:
             encoder, centers = kept_start.encoder, kept_start.centers
             started = kept_start.started or Started(encoder)

@@ -98,7 +98,7 @@ def plan_fit(
     >>> config = FitConfig(n_clusters=50, n_dims=10)
     >>> cpu = torch.device("cpu")
     >>> print(plan_fit(1_000_000, 512, 28_000_000, config, device=cpu, limit=2 * 10**9))
-    1.2 GB of 2.0 GB: pairs 680 MB, embedding 272 MB, weights 31 MB, features 0 B, chunk 233 MB; 8,192 rows at a time
+    1.1 GB of 2.0 GB: pairs 568 MB, embedding 272 MB, weights 31 MB, features 0 B, chunk 233 MB; 8,192 rows at a time
     >>> plan_fit(10**9, 512, 28 * 10**9, config, device=cpu, limit=2 * 10**9)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     pamc.errors.ConfigError: training needs ... GB beside the rows encoded at a time, and 2.0 GB may be used (pairs ...
@@ -107,9 +107,9 @@ def plan_fit(
     on_gpu = device.type == "cuda"
     item = 2 if config.precision == "bfloat16" else _LONG if config.precision == "float64" else _FLOAT
     # An index, and both weights where pairs are not even; without kernels that keep nothing per pair, and these do not
-    # know of several processes, a cosine and a slope of each too.
+    # know of several processes, a cosine of each too.
     fused = on_gpu and n_processes == 1
-    per_pair = (_INDEX if even and fused else _LONG) + _FLOAT * (2 * (not even or n_processes > 1) + 2 * (not fused))
+    per_pair = (_INDEX if even and fused else _LONG) + _FLOAT * (2 * (not even or n_processes > 1) + (not fused))
     sizes = (n_features, *config.hidden, config.n_dims)
     n_weights = sum(a * b + b for a, b in pairwise(sizes))
     of_all = 0 if n_processes == 1 else n_nodes * (config.n_dims * _MATRICES_OF_ALL + _VECTORS_OF_ALL)
