@@ -56,6 +56,7 @@ def scale_page(folder: Path) -> str:
         "Epochs on one GPU": _curve(folder),
         "A store on two cores": _on_cpu(),
         "Into a store": _ingest(),
+        "Neighbors of rows without a graph": _neighbors(),
         "Several processes": _processes(),
         "A billion rows, on paper": _on_paper(),
     }
@@ -174,6 +175,32 @@ def _ingest() -> str:
         "repeated lines and nothing more. `python -m benchmarks.ingest`"
     )
     columns = ["", "edges", "allowed", "time", "edges per s", "anonymous memory"]
+    return f"{about}\n\n{Table(columns, body).markdown()}\n\nRows: {provenance(rows)}."
+
+
+def _neighbors() -> str:
+    rows = latest("neighbors")
+    if not rows:
+        return _NOT_YET
+    body = []
+    for row in rows:
+        sizes, values = row["parameters"], row["values"]
+        recall = values.get("recall")
+        body.append(
+            [
+                f"{sizes['n_nodes']:,}",
+                sizes["rows"],
+                row["provider"],
+                time_text(values["seconds"]),
+                "–" if recall is None else f"{100 * recall:.1f} %",
+            ]
+        )
+    about = (
+        "The graph of a table of more than 50,000 rows is nearly the kNN graph: rows are compared with those of the "
+        "nearest cells of an inverted file, and the share of true neighbors that was found is measured and kept in the "
+        "run's record. `python -m benchmarks.neighbors`"
+    )
+    columns = ["rows", "data", "", "time", "recall"]
     return f"{about}\n\n{Table(columns, body).markdown()}\n\nRows: {provenance(rows)}."
 
 
