@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from pamc.ops import reference
+from pamc.ops import dispatch, reference
 from pamc.ops import self_training as ops_self_training
 from pamc.ops.self_training import self_training, self_training_in_blocks
 from tests.tolerances import assert_gradient, assert_value
@@ -73,3 +73,12 @@ def test_in_blocks_it_is_the_same(numbers, monkeypatch):
     assert torch.equal(labels, expected_log_q.argmax(dim=1))
     for gradient, other in zip(torch.autograd.grad(2 * kl, (z, centers)), expected_gradients, strict=True):
         assert_gradient(gradient, 2 * other)
+
+
+def test_many_assignments_are_taken_in_blocks(monkeypatch):
+    z, centers = problem(23, 3, 2, torch.float64)
+    expected, expected_log_q, _ = by_reference(z, centers, 1.0)
+    monkeypatch.setattr(dispatch, "_MOST_ASSIGNMENTS", 20)
+    kl, labels = dispatch.BACKENDS["torch"].self_training(z, centers, eta=1.0)
+    assert_value(kl, expected)
+    assert torch.equal(labels, expected_log_q.argmax(dim=1))
