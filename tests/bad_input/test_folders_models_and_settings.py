@@ -205,7 +205,7 @@ def test_evaluate_refuses_files_that_do_not_match(refused, truth, labels, says):
         ("batch_size=true", "batch_size must be an integer of at least 1, got True"),
         ("chunk_size=0", "chunk_size must be an integer of at least 1, got 0"),
         ("hidden=[0]", "hidden must be an integer of at least 1, got 0"),
-        ("precision=float16", "allowed are auto, float32, float64, bfloat16"),
+        ("precision=float16", "allowed are auto, bfloat16, float32, float64"),
         ("n_clusters=5", "set by --n-clusters"),
     ],
 )
