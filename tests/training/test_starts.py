@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import pamc.training.fit as fitting
+import pamc.training.guarded as fitting
 from pamc import PamCGC, evaluate
 from pamc.config import CHOICES
 from pamc.data.synthetic import block_model
@@ -88,7 +88,7 @@ def test_features_of_noise_are_learnt_by_heart():
 )
 def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch, n_failures, remedy):
     rates = []
-    honest = fitting._train
+    honest = fitting.train_epochs
 
     def losing(model, rows, config, *, lr, **options):
         rates.append(lr)
@@ -97,7 +97,7 @@ def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch,
             with torch.no_grad():
                 model.centers[0] = 1e3
 
-    monkeypatch.setattr(fitting, "_train", losing)
+    monkeypatch.setattr(fitting, "train_epochs", losing)
     if n_failures == 2:
         with pytest.warns(CollapseWarning, match="the clusters of the start are returned"):
             model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import math
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +16,7 @@ from torch import Tensor, nn
 from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
-from pamc.errors import CollapseWarning, ConfigError
+from pamc.errors import ConfigError
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
@@ -28,13 +25,22 @@ from pamc.models.layers import MLP
 from pamc.models.method import METHODS, AnyModel, BuildInput, Method
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
-from pamc.ops.scores import comparable_proxy, modularity, silhouette
+from pamc.ops.scores import modularity, silhouette
 from pamc.runtime import resolve_dtype, resolve_row_dtype
-from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
-from pamc.training.distributed import SharedModel, check_shareable
-from pamc.training.engine import encode_chunk, encode_rows
+from pamc.training.distributed import check_shareable
+from pamc.training.engine import encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
+from pamc.training.guarded import (
+    LABELED_AT_A_TIME,
+    PAPER_START,
+    OnEpoch,
+    by_name,
+    objective_score,
+    read_model,
+    train_epochs,
+    train_guarded,
+)
 from pamc.training.initialize import (
     Started,
     StartInput,
@@ -48,36 +54,8 @@ from pamc.training.progress import Progress, SilentProgress
 from pamc.training.shares import share_out, take_share
 from pamc.training.starts import STARTS
 from pamc.training.team import ALONE, Ranks
-from pamc.training.trainer import EpochRecord, train
 
-__all__ = [
-    "Clock",
-    "Fit",
-    "OnEpoch",
-    "assign_rows",
-    "by_name",
-    "fit_method",
-    "help_fit",
-    "labeled",
-    "objective_score",
-    "train_guarded",
-    "with_dims",
-]
-
-# Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
-OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
-
-# Values beside the progress bar, at most this many.
-_N_SHOWN = 5
-
-# Epochs whose numbers a GPU hands over together.
-_READ_EVERY = 20
-
-# Rows that are labeled at a time: bounded memory, the encoder's full speed.
-_LABELED_AT_A_TIME = 16384
-
-# The start of the paper.
-_PAPER_START = "autoencoder"
+__all__ = ["Clock", "Fit", "OnEpoch", "assign_rows", "fit_method", "help_fit", "with_dims"]
 
 # The size of the embedding where none is asked for.
 _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
@@ -283,7 +261,7 @@ def fit_method(
         )
 
     with clock.phase("labels"):
-        z, q, centers = _read(trained, rows, config, seed=seed)
+        z, q, centers = read_model(trained, rows, config, seed=seed)
         if team is not None:
             model.load_state_dict(trained.state_dict())
         check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
@@ -329,7 +307,7 @@ def help_fit(team: Ranks) -> None:
     started = Started(cast(MLP, share.model.encoder)) if share.guarded else None
     options: dict[str, Any] = {"seed": share.seed, "on_epoch": None, "keeper": share.keeper}
     train_guarded(share.model, share.rows, share.config, started, SilentProgress(), **options)
-    _read(share.model, share.rows, share.config, seed=share.seed)
+    read_model(share.model, share.rows, share.config, seed=share.seed)
 
 
 @torch.no_grad()
@@ -337,7 +315,7 @@ def assign_rows(
     encoder: nn.Module, centers: Tensor, rows: FeatureRows, *, eta: float, chunk_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return z (n, n_dims) and q (n, C) of rows, without a graph; O(chunk) memory beside the result."""
-    z = encode_rows(encoder, rows, chunk_size=chunk_size or _LABELED_AT_A_TIME)
+    z = encode_rows(encoder, rows, chunk_size=chunk_size or LABELED_AT_A_TIME)
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
@@ -346,7 +324,7 @@ def with_dims(config: Any) -> Any:
     if "n_dims" not in config.names() or config.n_dims is not None:
         return config
     follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
-    return config.with_(n_dims=_PAPER_DIMS if config.start == _PAPER_START else follows)
+    return config.with_(n_dims=_PAPER_DIMS if config.start == PAPER_START else follows)
 
 
 def _started(
@@ -370,7 +348,7 @@ def _started(
     if method.pretrain is not None:
         model = method.pretrain(given)
         with start_input.progress.phase("pre-training", config.pretrain_epochs) as phase:
-            for record in _train(
+            for record in train_epochs(
                 model,
                 start_input.rows,
                 config,
@@ -416,153 +394,3 @@ def _with_centers(
 def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
     """Return whether some center is the nearest of no row: the encoder could not learn where the start put it."""
     return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
-
-
-def train_guarded(
-    model: AnyModel,
-    rows: FeatureRows,
-    config: Any,
-    started: Started | None,
-    progress: Progress,
-    *,
-    seed: int,
-    on_epoch: OnEpoch | None,
-    keeper: CheckpointKeeper | None = None,
-) -> tuple[list[EpochRecord], str | None]:
-    """Train the model; return the records of the epochs, and the remedy that a lost cluster needed.
-
-    A start can be gone back to: where training empties one of its clusters, it begins again at a tenth of the rate, and
-    where that does not help either the start is the answer. The paper's own start is left to itself, as in the paper.
-    """
-    n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
-    guarded = started is not None and getattr(config, "start", _PAPER_START) != _PAPER_START and n_epochs > 0
-    before = copy.deepcopy(model.state_dict()) if guarded else None
-    present = _n_clusters_present(model, rows, config, 0) if guarded else 0
-    for attempt, (rate, remedy) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
-        if keeper is not None and not keeper.enter(attempt):
-            continue
-        history: list[EpochRecord] = []
-        with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for record in _train(
-                model, rows, config, n_epochs=n_epochs, lr=rate, seed=seed, watched=on_epoch is not None, keeper=keeper
-            ):
-                history.append(record)
-                phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
-                if on_epoch is not None:
-                    on_epoch(record.epoch, _labels_of(record, model, rows, config, seed))
-        if before is None or _n_clusters_present(model, rows, config, len(history)) >= present:
-            for warning in caught:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-            return history, remedy
-        model.load_state_dict(before)
-    warnings.warn(
-        "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned",
-        CollapseWarning,
-        stacklevel=3,
-    )
-    return history, "the clusters of the start"
-
-
-def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> int:
-    when = f"after epoch {n_epochs_run}"
-    if isinstance(model, Model) and model.centers is not None and not isinstance(model, SharedModel):
-        labels = labeled(model, rows, config, when=when)[1]
-    else:
-        z, q, _ = _read(model, rows, config, seed=0)
-        check_embedding(q, len(z), when, "A smaller lr")
-        labels = q.argmax(dim=1)
-    return int(torch.unique(labels).numel())
-
-
-@torch.no_grad()
-def labeled(model: Model, rows: FeatureRows, config: Any, *, when: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z (N, n_dims), labels (N,) and confidence (N,) of a model with centers.
-
-    Assignments are held for one chunk at a time. `when` says in an error which embedding it was.
-    """
-    centers: Tensor = model.centers  # type: ignore[assignment]
-    found: tuple[list[Tensor], ...] = ([], [], [])
-    for chunk, block in rows.chunks(getattr(config, "chunk_size", None) or _LABELED_AT_A_TIME):
-        z = encode_chunk(model.encoder, chunk, block)
-        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
-        check_embedding(q, len(z), when, "A smaller lr")
-        for kept, value in zip(found, (z, *q.max(dim=1)[::-1]), strict=True):
-            kept.append(value)
-    z, labels, confidence = (torch.cat(kept) for kept in found)
-    return z, labels, confidence
-
-
-def _train(
-    model: AnyModel,
-    rows: FeatureRows,
-    config: Any,
-    *,
-    n_epochs: int,
-    lr: float,
-    seed: int,
-    watched: bool = True,
-    keeper: CheckpointKeeper | None = None,
-) -> Iterator[EpochRecord]:
-    """Yield the records of training; on a GPU, epochs that nobody watches one by one are read some at a time."""
-    return train(
-        model,
-        rows,
-        n_epochs=n_epochs,
-        lr=lr,
-        tol=getattr(config, "tol", 0.0),
-        chunk_size=getattr(config, "chunk_size", None),
-        seed=seed,
-        read_every=1 if watched or rows.device.type == "cpu" else _READ_EVERY,
-        keeper=keeper,
-    )
-
-
-@torch.no_grad()
-def _read(model: AnyModel, rows: FeatureRows, config: Any, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z (N, n_dims), q (N, C) and centers (C, n_dims) of a model as it stands; K-means gives missing centers."""
-    chunk_size = getattr(config, "chunk_size", None)
-    if isinstance(model, Model):
-        z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or _LABELED_AT_A_TIME), None
-        if isinstance(model, SharedModel):
-            z = model.team.gather_rows(z, model.pairs.n_nodes)
-    else:
-        reading = model.read(rows.whole())
-        z, q = reading.z, reading.q
-    centers = model.centers
-    if centers is None:
-        centers, _ = starting_centers(z, config, seed=seed)
-    if q is None:
-        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
-    return z, q, centers
-
-
-def _labels_of(
-    record: EpochRecord, model: AnyModel, rows: FeatureRows, config: Any, seed: int
-) -> Callable[[], NDArray[np.int64]]:
-    """Return a function that returns the labels of an epoch: its assignment, or K-means of the embedding after it."""
-
-    def labels() -> NDArray[np.int64]:
-        of_epoch = record.labels
-        if of_epoch is None:
-            of_epoch = _read(model, rows, config, seed=seed)[1].argmax(dim=1)
-        result: NDArray[np.int64] = of_epoch.cpu().numpy()
-        return result
-
-    return labels
-
-
-def objective_score(history: list[EpochRecord], config: Any) -> dict[str, float]:
-    """Return Eq 12 of the last epoch in a form that can be compared between fits: a lost cluster does not lower it."""
-    values = history[-1].values if history else {}
-    if not values.keys() >= {"positive", "proxy", "kl", "n_nonempty"}:
-        return {}
-    proxy = comparable_proxy(values["proxy"], int(values["n_nonempty"]))
-    value = config.alpha * (values["positive"] + proxy) + config.beta * values["kl"]
-    return {"objective": value} if math.isfinite(value) else {}
-
-
-def by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
-    """Return every value of every epoch, by name."""
-    names = history[0].values if history else {}
-    return {name: [record.values[name] for record in history] for name in names}

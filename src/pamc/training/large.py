@@ -32,7 +32,8 @@ from pamc.ops.scores import silhouette, stored_modularity
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype, return_memory
 from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.distributed import SharedModel, check_shareable
-from pamc.training.fit import Clock, Fit, by_name, labeled, objective_score, train_guarded, with_dims
+from pamc.training.fit import Clock, Fit, with_dims
+from pamc.training.guarded import by_name, labeled, objective_score, train_guarded
 from pamc.training.initialize import Started
 from pamc.training.kept_fit import CheckpointPlan, KeptFit
 from pamc.training.plan import Plan, memory_of, plan_fit
