@@ -24,6 +24,7 @@ __all__ = [
     "cpu_name",
     "environment",
     "generator",
+    "keep_heap_small",
     "on_tensor_cores",
     "resolve_device",
     "resolve_dtype",
@@ -43,6 +44,10 @@ PRECISIONS = {
     "bfloat16": torch.float32,
 }
 _ON_TENSOR_CORES = ("auto", "bfloat16")
+
+# Parameters of glibc's mallopt, and what they are set to: bytes of a block that is the system's, and heaps.
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+_LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -104,6 +109,17 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 def on_tensor_cores(precision: str) -> bool:
     """Return whether a GPU may take float32 products on its tensor cores."""
     return precision in _ON_TENSOR_CORES
+
+
+def keep_heap_small() -> None:
+    """Let the C library take large blocks from the system and give them back when they are freed, where it can.
+
+    It would otherwise learn to keep blocks of up to 32 MB, for each thread its own: what a chunk needed would stay.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        library.mallopt(_ARENA_MAX, _N_ARENAS)
 
 
 def return_memory() -> None:

@@ -124,6 +124,11 @@ def test_even_pairs_are_those_of_the_graph(store):
     assert isinstance(pairs, PositivePairs)
 
 
+def test_neighbors_stay_in_their_file(store):
+    pairs, _ = large._pairs(store, FitConfig(**SMALL), CPU, torch.float32)
+    assert pairs.indices.data_ptr() == store.indices.ctypes.data
+
+
 def test_a_neighborhood_is_the_mean_of_a_row_and_its_neighbors(store):
     rows = PreparedRows(store.features, fit_preparation(np.array(store.features), "none"))
     numbers = np.array([0, 5, 899])

@@ -32,8 +32,8 @@ _PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
 
-# Rows times clusters beyond which a CPU does not hold all assignments at once.
-_MOST_ASSIGNMENTS = 1 << 24
+# Rows times clusters beyond which a CPU does not hold all assignments at once: with their copies 100 MB.
+_MOST_ASSIGNMENTS = 1 << 22
 
 
 class PositiveLogMass(Protocol):

@@ -7,12 +7,14 @@ process reads its own rows and neighbors from the files, and none of another's.
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.config import FitConfig
@@ -29,7 +31,14 @@ from pamc.models.layers import MLP
 from pamc.models.pamcgc import PamCGCModel
 from pamc.models.rows import FeatureRows
 from pamc.ops.scores import silhouette, stored_modularity
-from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype, return_memory
+from pamc.runtime import (
+    generator,
+    keep_heap_small,
+    on_tensor_cores,
+    resolve_dtype,
+    resolve_row_dtype,
+    return_memory,
+)
 from pamc.training.checkpoint import CheckpointKeeper
 from pamc.training.distributed import SharedModel, check_shareable
 from pamc.training.fit import Clock, Fit, with_dims
@@ -90,6 +99,7 @@ def fit_store(
     plan = plan_store(store, config, device=device, memory=memory, n_processes=1 if team is None else team.size)
     config = config.with_(chunk_size=plan.chunk_size)
     clock = Clock(progress or SilentProgress())
+    keep_heap_small()
     dtype, row_dtype = resolve_dtype(config.precision), resolve_row_dtype(config.precision, device)
     kept = None if checkpoints is None else KeptFit(checkpoints, store, config, method="pamcgc", seed=seed)
     kept_start = None if kept is None else kept.start(device)
@@ -177,6 +187,7 @@ def fit_store(
 
 def help_fit_store(team: Ranks, store: Store) -> None:
     """Train this process's share of a fit of the same store that the first process leads."""
+    keep_heap_small()
     about, dealt = team.tell(None), team.deal(None)
     config = FitConfig.from_dict(about["config"])
     dtype, cores = resolve_dtype(config.precision), on_tensor_cores(config.precision)
@@ -213,9 +224,7 @@ def _pairs(store: Store, config: FitConfig, device: torch.device, dtype: torch.d
     """Return the positive pairs of a store, and the share of the influence they hold."""
     if config.n_hops == 1 and store.weight is None:
         indptr = torch.from_numpy(np.array(store.indptr)).to(device)
-        # A CPU's sparse products want indices of 64 bits.
-        kind = np.int64 if device.type == "cpu" else store.indices.dtype
-        indices = torch.from_numpy(np.array(store.indices, dtype=kind)).to(device)
+        indices = _mapped(store.indices).to(device)
         return PositivePairs.even(indptr, indices, dtype=dtype), 1.0
     weight = np.ones(store.n_stored, dtype=np.float32) if store.weight is None else np.array(store.weight)
     adjacency = sp.csr_matrix(
@@ -224,6 +233,13 @@ def _pairs(store: Store, config: FitConfig, device: torch.device, dtype: torch.d
     most = config.max_positives or (_MOST_POSITIVES if config.n_hops > 1 else None)
     pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=most, dtype=dtype)
     return pairs.to(device=device), report.kept_mass
+
+
+def _mapped(array: NDArray[Any]) -> Tensor:
+    """Return a read-only array as a tensor of the same memory, which nobody may write to: here, pages of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
 
 
 def _check_even(store: Store, config: FitConfig) -> None:
