@@ -108,8 +108,8 @@ def plan_fit(
     item = 2 if config.precision == "bfloat16" else _LONG if config.precision == "float64" else _FLOAT
     # An index, and both weights where pairs are not even; without kernels that keep nothing per pair, and these do not
     # know of several processes, a cosine of each too.
-    fused = on_gpu and n_processes == 1
-    per_pair = (_INDEX if even and n_processes == 1 else _LONG) + _FLOAT * (2 * (not even or n_processes > 1) + (not fused))
+    bare, fused = even and n_processes == 1, on_gpu and n_processes == 1
+    per_pair = (_INDEX if bare else _LONG) + _FLOAT * (2 * (not bare) + (not fused))
     sizes = (n_features, *config.hidden, config.n_dims)
     n_weights = sum(a * b + b for a, b in pairwise(sizes))
     of_all = 0 if n_processes == 1 else n_nodes * (config.n_dims * _MATRICES_OF_ALL + _VECTORS_OF_ALL)
