@@ -41,10 +41,10 @@ def feature_columns(
     n_features: int,
     names: tuple[str, ...] | None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the `n_features` most telling features of each cluster, as columns; O(N·d) or O(nnz + C·d) time,
-    O(C·d) memory.
+    """Return the `n_features` most telling features of each cluster, as columns.
 
-    An empty cluster, one that holds every row, and one that is like the others have fewer or none.
+    O(N·d) or O(nnz + C·d) time, O(C·d) memory. An empty cluster, one that holds every row, and one that is like the
+    others have fewer or none.
     """
     terms = has_terms(features)
     compared = _terms(features, labels, n_clusters) if terms else _differences(features, labels, n_clusters)
