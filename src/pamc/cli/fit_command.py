@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from pamc.cli.report_command import add_report, check_report_options, link_to
 from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
@@ -28,6 +29,7 @@ from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
+from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
@@ -76,10 +78,13 @@ def fit(
     checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
     resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
     memory: str | None = typer.Option(None, "--memory", help="Memory that training of a large store may use: 4GB."),
+    with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
+    map_by: str = typer.Option("auto", "--map", help="Map of the report: pca, umap, or auto."),
+    color: list[str] | None = typer.Option(None, "--color", help="Columns to color the map by (comma-separated)."),
     quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Cluster rows and write labels, embedding, model and record to a folder.
+    """Cluster rows and write labels, embedding, model, record and a report to a folder.
 
     Examples:  pamc fit customers.csv --id customer --n-clusters 5
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
@@ -97,6 +102,7 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
+        check_report_options(map_by, _split(color), features)
         k = _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
         changes = {
@@ -138,10 +144,13 @@ def fit(
             )
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+            shown: dict[str, Any] = {"truth": truth, "color": _split(color), "map_by": map_by}
+            reported = with_report and add_report(partial, model, graph, record, features=features, **shown)
+        page = target / REPORT_FILE if reported else None
         if as_json:
-            print_json(_summary(record, target))
+            print_json({**_summary(record, target), "report": None if page is None else str(page)})
         else:
-            _show(record, model, target)
+            _show(record, model, target, page)
 
 
 def predict(
@@ -414,7 +423,7 @@ def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
     }
 
 
-def _show(record: RunRecord, model: Any, target: Path) -> None:
+def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
     sizes = record.cluster_sizes
     total = sum(sizes)
     rows = []
@@ -435,6 +444,8 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
     print_text(f"run folder: {target}")
+    if page is not None:
+        print_text(f"report: {link_to(page)}")
     if not hasattr(model, "predict"):
         return
     shown = f"./{target}" if str(target).startswith("-") else str(target)

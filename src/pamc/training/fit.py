@@ -17,6 +17,7 @@ from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
 from pamc.errors import ConfigError
+from pamc.graph.adjacency import Adjacency
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
@@ -91,6 +92,8 @@ class Fit:
         What was found or decided on the way, in plain values.
     warnings
         What the user was warned of.
+    adjacency
+        The graph that was used, given or made; None for a fit from files and for one that was loaded.
     """
 
     method: str
@@ -111,6 +114,7 @@ class Fit:
     scores: dict[str, float]
     facts: dict[str, object]
     warnings: tuple[str, ...] = ()
+    adjacency: Adjacency | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return the fit itself: nothing in it is ever changed, and torch cannot copy the graph's sparse tensors."""
@@ -298,6 +302,7 @@ def fit_method(
             **({} if started is None else started.facts),
             "remedy": remedy,
         },
+        adjacency=adjacency,
     )
 
 
