@@ -45,6 +45,10 @@ pamc.number = (value, digits = 3) => {
   const text = size >= 1e6 || size < 1e-4 ? value.toExponential(digits - 1) : value.toLocaleString("en-US", { maximumSignificantDigits: digits });
   return text.replace("-", "−");
 };
+pamc.signed = (value) => {
+  const size = Math.abs(value);
+  return (value < 0 ? "−" : "+") + (size >= 100 || size < 0.01 ? pamc.number(size, 2) : size >= 10 ? size.toFixed(0) : size >= 1 ? size.toFixed(1) : size.toFixed(2));
+};
 pamc.percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
 
 // Typed arrays out of base64.

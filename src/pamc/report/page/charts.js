@@ -20,14 +20,14 @@ pamc.curve = (name, values) => {
   let path = "";
   values.forEach((v, i) => { if (v !== null) path += `${path ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; });
   const said = `${name}: from ${pamc.number(values[0])} to ${pamc.number(last)} in ${values.length} epochs, between ${pamc.number(low)} and ${pamc.number(high)}`;
-  const drawing = pamc.svg("svg", { viewBox: `-2 -4 ${width + 4} ${height + 22}`, role: "img", "aria-label": said });
+  const drawing = pamc.svg("svg", { viewBox: `-2 -6 ${width + 50} ${height + 26}`, role: "img", "aria-label": said });
   drawing.append(pamc.svg("line", { x1: 0, x2: width, y1: height, y2: height, class: "axis" }), pamc.svg("line", { x1: 0, x2: width, y1: 0, y2: 0, class: "axis" }),
     pamc.svg("path", { d: path, class: "line" }));
   const text = (at, to, anchor, what) => { const node = pamc.svg("text", { x: at, y: to, "text-anchor": anchor }); node.textContent = what; drawing.append(node); };
   text(0, height + 15, "start", "epoch 1");
   text(width, height + 15, "end", String(values.length));
-  text(width, 11, "end", pamc.number(high));
-  if (high > low) text(0, height - 4, "start", pamc.number(low));
+  text(width + 6, 4, "start", pamc.number(high, 2));
+  if (high > low) text(width + 6, height + 4, "start", pamc.number(low, 2));
   return pamc.el("div", { class: "panel curve" }, pamc.el("span", { class: "now", text: pamc.number(last) }), pamc.el("h3", { text: name.replaceAll("_", " ") }), drawing,
     pamc.terms[name] ? pamc.el("p", { text: pamc.terms[name] }) : null);
 };
@@ -59,7 +59,7 @@ pamc.reliability = (curve) => {
 // rows and columns: {node(), text}; shade: 0 to 1; number: what stands in a cell.
 pamc.heat = (caption, rows, columns, { shade, number, about, corner = "" }) => {
   const dense = columns.length > 16;
-  const table = pamc.el("table", { class: dense ? "heat dense" : "heat" }, pamc.el("caption", { text: caption }));
+  const table = pamc.el("table", { class: dense ? "heat dense" : "heat" }, pamc.el("caption", { class: "visually-hidden", text: caption }));
   table.append(pamc.el("thead", {}, pamc.el("tr", {}, pamc.el("td", { text: corner, style: { background: "none" } }), columns.map((c) => pamc.el("th", { scope: "col" }, c.node())))));
   const body = pamc.el("tbody");
   rows.forEach((row, i) => {
@@ -74,7 +74,7 @@ pamc.heat = (caption, rows, columns, { shade, number, about, corner = "" }) => {
     body.append(line);
   });
   table.append(body);
-  return pamc.scroll(caption, table);
+  return pamc.el("div", {}, pamc.el("p", { class: "said", "aria-hidden": "true", text: caption }), pamc.scroll(caption, table));
 };
 
 // A table of lines: heads are {text, number}; cells are text or nodes.

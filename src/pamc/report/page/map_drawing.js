@@ -2,7 +2,7 @@
 
 const vertexSource = `
 attribute vec2 a_place; attribute vec3 a_color; attribute float a_dim;
-uniform vec2 u_scale, u_shift; uniform float u_size, u_pass;
+uniform vec2 u_scale, u_shift; uniform float u_pass; uniform mediump float u_size;
 varying vec3 v_color;
 void main() {
   v_color = a_color;
@@ -11,7 +11,7 @@ void main() {
 }`;
 const fragmentSource = `
 precision mediump float;
-uniform float u_alpha, u_size;
+uniform float u_alpha; uniform mediump float u_size;
 varying vec3 v_color;
 void main() {
   float away = length(gl_PointCoord - 0.5) * u_size;

@@ -78,7 +78,7 @@ class Report {
       onPick: (i) => (i < 0 ? this.select(null) : (this.select(this.cluster[i], false, true), this.find(i, false))),
     });
     const host = pamc.el("div", { class: "map-host" }, this.map.box, this.map.buttons(), this.tip);
-    return [pamc.el("div", { class: "panel map-area" }, host, this.side()), pamc.el("p", { class: "map-note", text: `${data.map.note} ＋ marks a center, ◇ a meta-node.` }), this.mapTable()];
+    return [pamc.el("div", { class: "panel map-area" }, host, this.side()), pamc.el("p", { class: "map-note", text: `${data.map.note} + marks a center, ◇ a meta-node.` }), this.mapTable()];
   }
 
   side() {
@@ -97,7 +97,7 @@ class Report {
       box.addEventListener("change", () => { this.shown[name] = box.checked; this.map.later(); });
       return pamc.el("label", {}, box, text);
     };
-    side.append(pamc.el("div", { class: "marks" }, mark("centers", "＋ centers"), mark("metaNodes", "◇ meta-nodes")));
+    side.append(pamc.el("div", { class: "marks" }, mark("centers", "+ centers"), mark("metaNodes", "◇ meta-nodes")));
     this.facts = pamc.el("div", { class: "row-facts", "aria-live": "polite" }, pamc.el("p", { class: "quiet", text: "Point at a row to see its name, click it to keep it here." }));
     side.append(this.facts);
     this.legend();

@@ -43,7 +43,7 @@ const bars = (features) => {
     const name = pamc.name(feature.name, 60);
     return pamc.el("li", { title: `${pamc.cut(feature.name, 200)}: ${said}` }, pamc.el("span", { class: "name" }, name, pamc.el("span", { class: "visually-hidden", text: `: ${said}` })),
       pamc.el("span", { class: terms ? "bar one" : "bar", "aria-hidden": "true" }, pamc.el("i", { class: less ? "less" : null, style: { width: part } })),
-      pamc.el("span", { class: "value", text: `${less ? "" : "+"}${pamc.number(feature.difference, 2)}` }));
+      pamc.el("span", { class: "value", text: pamc.signed(feature.difference) }));
   }));
 };
 
@@ -54,18 +54,18 @@ pamc.cards = (page) => {
     const card = pamc.el("article", { class: "panel card", "data-cluster": cluster, "aria-label": `Cluster ${cluster}` });
     card.append(pamc.el("div", { class: "head" }, pamc.el("h3", {}, pamc.clusterButton(page, cluster, pamc.el("span", { text: `Cluster ${cluster}` }))), pamc.el("span", { class: "share", text: `${pamc.percent(share)} of all rows` })),
       pamc.el("div", { class: "meter", "aria-hidden": "true" }, pamc.el("i", { style: { width: pamc.percent(share).replace(" ", ""), background: color } })));
-    const figures = [["rows", pamc.count(size)], ["mean confidence", pamc.number(confidence)]];
+    const figures = [["rows", pamc.count(size)], ["confidence", pamc.number(confidence)]];
     if (data.flows) figures.push(["edges inside", pamc.percent(inside)]);
     card.append(pamc.el("dl", { class: "figures" }, figures.map(([term, value]) => pamc.el("div", {}, pamc.el("dt", { text: term }), pamc.el("dd", { text: value })))));
     if (!size) card.append(pamc.el("p", { class: "quiet", text: "No row is in this cluster." }));
-    if (own.length) card.append(pamc.el("h4", { text: own[0].kind === "term" ? "Terms that are its own (log-odds in standard errors)" : "What is different (standard deviations from the others)" }), bars(own));
+    if (own.length) card.append(pamc.el("h4", { text: own[0].kind === "term" ? "Its own terms, in standard errors" : "What is different, in standard deviations" }), bars(own));
     const list = (role, title) => {
       const found = members.filter((member) => member.role === role);
       if (!found.length) return null;
       return pamc.el("div", {}, pamc.el("h4", { text: title }), pamc.el("ul", {}, found.map((member) => pamc.el("li", {}, pamc.rowButton(page, member.id, member.row),
         member.leans_to >= 0 ? pamc.el("span", { class: "to" }, "→ ", pamc.dot(member.leans_to, page.palette[member.leans_to])) : pamc.el("span", { class: "to", text: pamc.number(member.confidence, 2) })))));
     };
-    if (members.length) card.append(pamc.el("div", { class: "members" }, list("central", "Central rows, confidence"), list("border", "Border rows, lean to")));
+    if (members.length) card.append(pamc.el("div", { class: "members" }, list("central", "Central rows"), list("border", "Border rows, leaning to")));
     return card;
   });
   return pamc.el("div", { class: "cards" }, cards);
