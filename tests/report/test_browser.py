@@ -129,8 +129,13 @@ def test_the_map_is_drawn_and_a_row_is_named_where_the_pointer_is(opened, report
     # Of rows that lie nearly on each other another may be the nearest.
     distance = "(a, b) => Math.hypot(...pamc.page.map.spot(a).map((v, i) => v - pamc.page.map.spot(b)[i]))"
     assert page.evaluate(f"({distance})(17, {named})") < 2
-    drawn = """() => { const c = document.createElement("canvas"), m = pamc.page.map.layers.at(-1); c.width = m.width; c.height = m.height;
-        const g = c.getContext("2d"); g.drawImage(m, 0, 0); return g.getImageData(0, 0, c.width, c.height).data.some((v) => v > 0); }"""
+    drawn = """() => {
+        const layer = pamc.page.map.layers.at(-1), copy = document.createElement("canvas");
+        Object.assign(copy, { width: layer.width, height: layer.height });
+        const context = copy.getContext("2d");
+        context.drawImage(layer, 0, 0);
+        return context.getImageData(0, 0, copy.width, copy.height).data.some((value) => value > 0);
+    }"""
     assert page.evaluate(drawn)
 
 
@@ -284,10 +289,11 @@ def filter_time(page, cluster):
     """Return milliseconds from the click until the map is drawn again and what it drew can be read."""
     return page.evaluate(
         """(cluster) => new Promise((done) => {
-            const began = performance.now(), map = pamc.page.map, layer = map.layers.at(-1);
+            const began = performance.now(), map = pamc.page.map;
             document.querySelector(`.chip[data-filter="${cluster}"]`).click();
             requestAnimationFrame(() => requestAnimationFrame(() => {
-                map.points.gl?.readPixels(0, 0, 1, 1, map.points.gl.RGBA, map.points.gl.UNSIGNED_BYTE, new Uint8Array(4));
+                const { gl } = map.points;
+                gl?.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
                 done(performance.now() - began);
             }));
         })""",

@@ -109,12 +109,12 @@ def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int6
 
 
 def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64], seed: int) -> Projection:
-    from umap import UMAP
-
     n_neighbors = min(15, len(embedding) - 1)
     with warnings.catch_warnings():
-        # Of the seed, which takes its threads, and of parts of the graph that are not connected.
+        # Of packages it could use, of the seed, which takes its threads, and of parts that are not connected.
         warnings.simplefilter("ignore")
+        from umap import UMAP
+
         rows = np.asarray(UMAP(n_neighbors=n_neighbors, random_state=seed).fit_transform(embedding), dtype=np.float64)
     means = _means(rows, labels, len(centers))
     note = "UMAP: neighbors stay neighbors; distances between far groups mean little. Centers and meta-nodes are shown "

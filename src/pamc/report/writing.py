@@ -69,7 +69,7 @@ def write_report(
     >>> X = load_iris(as_frame=True).data
     >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(model, X, folder, title="irises").name
+    ...     write_report(model, X, folder, title="irises", map="pca").name
     'report.html'
     """
     target = Path(path)

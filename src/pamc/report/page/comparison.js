@@ -153,7 +153,7 @@ class Comparison {
     if (!listed.length) return pamc.el("p", { class: "quiet", text: "None: all runs have the same clusters." });
     const lines = listed.map((i) => ({ cluster: this.runs[0].labels[i], cells: [pamc.el("button", { type: "button", class: "link", onclick: () => { this.light(i); this.runs[0].view.box.scrollIntoView({ block: "nearest" }); } }, pamc.name(this.id(i), 60)),
       ...this.runs.map((run) => pamc.dot(run.labels[i], run.palette[run.labels[i]]))] }));
-    return pamc.el("div", { class: "panel padded moves", tabindex: 0, role: "region", "aria-label": "Rows that changed cluster" }, pamc.lines("Rows that changed cluster, and their clusters", [{ text: "row" }, ...this.runs.map((run) => ({ text: pamc.cut(run.name, 40) }))], lines, { hidden: true }));
+    return pamc.el("div", { class: "panel padded moves" }, pamc.lines("Rows that changed cluster, and their clusters", [{ text: "row" }, ...this.runs.map((run) => ({ text: pamc.cut(run.name, 40) }))], lines, { hidden: true }));
   }
   settings() {
     const { settings } = this.data;
