@@ -15,7 +15,7 @@ from pamc.report.page_file import page_html, read_page, write_page
 from pamc.report.points import column, feature_column, shown_rows
 from pamc.report.projection import project
 from pamc.report.truth import truth_data
-from pamc.report.words import python_lines, story
+from pamc.report.words import python_lines, stability, story
 from pamc.results.metrics import accuracy
 from tests.report.made import HOSTILE, made_model, made_page, made_record
 
@@ -243,6 +243,15 @@ def test_the_story_says_what_was_decided():
     ):
         assert said in text
     assert story({}) == []
+    sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
+    assert "2.0 percentage points" in story({"facts": sure})[-1]["text"]
+    assert "largest soft assignment" in story({"facts": {"confidence": "largest q"}})[-1]["text"]
+    assert [line["value"] for line in stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)] == [
+        0.9,
+        0.7,
+        0.02,
+        0.8,
+    ]
     asked = story({"config": {"start": "spectral"}, "facts": {"graph": "not used"}})
     assert [part["title"] for part in asked] == ["Graph", "Start"]
     lost = story({"n_epochs_run": 1, "facts": {"remedy": "the clusters of the start"}})

@@ -174,8 +174,7 @@ def predict(
     given = {name: value for name, value in chosen.items() if value is not None}
     graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
-    probabilities = model.predict_proba(graph.features)
-    labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    labels, confidence = model.predict_with_confidence(graph.features)
     _write_file(out, graph, labels, confidence)
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
     if as_json:

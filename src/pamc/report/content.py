@@ -26,7 +26,7 @@ from pamc.report.points import (
 )
 from pamc.report.projection import Projection, project
 from pamc.report.truth import truth_data
-from pamc.report.words import python_lines, story
+from pamc.report.words import python_lines, stability, story
 from pamc.results.record import RunRecord
 from pamc.runtime import seed_for
 
@@ -170,6 +170,7 @@ def put_together(
         **tables,
         "truth": truth,
         "story": story(about),
+        "stability": stability(about, float(confidence.mean())),
         "python": python_lines(about),
         "notes": list(notes),
     }

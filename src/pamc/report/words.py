@@ -10,7 +10,7 @@ from pamc.errors import UnknownNameError
 from pamc.models.method import METHODS
 from pamc.training.fit import with_dims
 
-__all__ = ["python_lines", "story"]
+__all__ = ["python_lines", "stability", "story"]
 
 _PREPARED = {
     "none": "taken as they are",
@@ -55,6 +55,7 @@ def story(record: Mapping[str, Any]) -> list[dict[str, str]]:
         ("Evidence", _EVIDENCE.get(str(facts.get("evidence")), "") if facts.get("graph") == "given" else ""),
         ("Start", _start(facts, config)),
         ("Training", _training(record, facts)),
+        ("Confidence", _confidence(facts)),
     ]
     return [{"title": title, "text": text} for title, text in told if text]
 
@@ -108,6 +109,42 @@ def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     if (facts.get("n_processes") or 1) > 1:
         text += f" {facts['n_processes']} processes trained it together."
     return text
+
+
+def _confidence(facts: Mapping[str, Any]) -> str:
+    kind = facts.get("confidence")
+    if kind == "agreement of half fits":
+        return (
+            "Random halves of the rows were clustered by themselves. The confidence of a row is how often such a half "
+            f"gives it the same cluster; on rows held out for it this is off by {100 * facts['confidence_error']:.1f} "
+            "percentage points on average. No label was read."
+        )
+    if kind == "largest q":
+        return "It is the largest soft assignment q of a row: which cluster is nearest, not how often that is right."
+    return ""
+
+
+def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[str, Any]]:
+    """Return how well repeats agreed, where there were any: what was repeated, a number, what it means.
+
+    Examples
+    --------
+    >>> stability({"facts": {"agreement": 0.9}}, 0.5)[0]["value"]
+    0.9
+    """
+    facts = record.get("facts") or {}
+    told = []
+    if isinstance(facts.get("agreement"), float):
+        told.append(
+            ("Quick clusterings of the start", facts["agreement"], "mean NMI between two of them; 1 is the same")
+        )
+    if facts.get("confidence") == "agreement of half fits":
+        meaning = "share of rows that keep their cluster when half of the rows are clustered alone: the mean confidence"
+        told.append(("Fits of half of the rows", mean_confidence, meaning))
+        told.append(("Error of that", facts["confidence_error"], "expected calibration error on rows held out"))
+    if isinstance((record.get("scores") or {}).get("stability"), float):
+        told.append(("Whole fits", record["scores"]["stability"], "mean ARI between re-runs; 1 is the same"))
+    return [{"what": what, "value": value, "meaning": meaning} for what, value, meaning in told]
 
 
 def python_lines(record: Mapping[str, Any]) -> str:

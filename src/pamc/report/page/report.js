@@ -36,7 +36,7 @@ class Report {
       pamc.section("odd", "Odd rows", "Rows to look at: hardly belonging to their cluster, far from every center, or without an edge.", pamc.odd(this)),
       pamc.section("start", "What was decided, and why", null, this.stories()),
       pamc.section("training", "Training", "Every epoch, term by term.", this.curves()),
-      pamc.section("stability", "Stability over re-runs", "How well runs that differ in their seed alone agree.", this.stability()),
+      pamc.section("stability", "Stability over re-runs", "How well repeats of the clustering agree, without any label.", this.stability()),
       pamc.section("repeat", "Run it again", null, pamc.el("div", { class: "panel padded" }, pamc.repeat(data))),
       pamc.section("stamp", "Data, settings, machine", null, pamc.stamp(data)),
     ].filter(Boolean);
@@ -56,7 +56,8 @@ class Report {
   tiles() {
     const { record } = this.data, { scores, facts, metrics } = record;
     const mean = this.clusters.reduce((sum, c) => sum + (c.confidence || 0) * c.n_rows, 0) / this.data.n_rows;
-    const tiles = [["Mean confidence", pamc.number(mean), `chance would be ${pamc.number(1 / this.data.n_clusters, 2)}`]];
+    const worth = facts.confidence_error === undefined ? `chance would be ${pamc.number(1 / this.data.n_clusters, 2)}` : `agreement of half fits, ± ${pamc.number(facts.confidence_error, 2)}`;
+    const tiles = [["Mean confidence", pamc.number(mean), worth]];
     if (scores.modularity !== undefined) tiles.push(["Modularity", pamc.number(scores.modularity), "edges stay inside; −½ to 1"]);
     if (scores.silhouette !== undefined) tiles.push(["Silhouette", pamc.number(scores.silhouette), "clusters are apart; −1 to 1"]);
     if (typeof facts.agreement === "number") tiles.push(["Agreement", pamc.number(facts.agreement), "between quick clusterings; 0 to 1"]);
@@ -231,8 +232,9 @@ class Report {
     return terms.length ? pamc.el("div", { class: "curves" }, terms.map(([name, values]) => pamc.curve(name, values))) : null;
   }
   stability() {
-    const { stability } = this.data;
-    return stability ? pamc.el("div", { class: "panel padded" }, pamc.pairs(stability)) : null;
+    const { stability } = this.data, heads = [{ text: "what was repeated" }, { text: "agreement", number: true }, { text: "what it means" }];
+    if (!stability?.length) return null;
+    return pamc.el("div", { class: "panel padded" }, pamc.lines("How well repeats agree", heads, stability.map(({ what, value, meaning }) => [what, pamc.number(value), meaning]), { hidden: true }));
   }
 }
 pamc.Report = Report;
