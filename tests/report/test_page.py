@@ -175,7 +175,7 @@ def test_pca_of_what_has_no_two_directions(z):
 
 def test_umap_is_taken_where_it_is_installed(monkeypatch):
     class Fake:
-        def __init__(self, n_neighbors, random_state):
+        def __init__(self, n_neighbors, n_epochs, random_state):
             assert n_neighbors == 15
 
         def fit_transform(self, z):

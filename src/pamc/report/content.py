@@ -34,8 +34,8 @@ __all__ = ["FORMAT", "VERSION", "Extras", "page_data", "put_together"]
 
 FORMAT, VERSION = "pamc-report", 1
 
-# Features that the map can be colored by: those that tell the clusters apart most.
-_N_FEATURE_COLUMNS = 12
+# Features that the map can be colored by: those that tell the clusters apart most, fewer where rows are many.
+_N_FEATURE_COLUMNS, _LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES = 12, 3, 1_200_000
 
 _TRUE_CLASS = "true class"
 
@@ -210,7 +210,8 @@ def feature_columns(facts: ClusterFacts, features: Features) -> list[dict[str, A
     """Return the features that tell clusters apart most as columns of the map; `features` are those of its rows."""
     order = np.argsort(-np.abs(facts.features["difference"]), kind="stable")
     names = dict(zip(facts.features["feature"][order].tolist(), facts.features["name"][order].tolist(), strict=True))
-    return [feature_column(name, features, number) for number, name in list(names.items())[:_N_FEATURE_COLUMNS]]
+    n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // features.shape[0]))
+    return [feature_column(name, features, number) for number, name in list(names.items())[:n_columns]]
 
 
 def clusters_without_rows(

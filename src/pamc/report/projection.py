@@ -19,6 +19,9 @@ MAPS = ("auto", "pca", "umap")
 # Up to so many rows "auto" takes UMAP, where it is installed: some seconds per thousand rows.
 _MOST_UMAP_ROWS = 20_000
 
+# Less than half of what it would take for few rows; the maps look alike.
+_UMAP_EPOCHS = 200
+
 _ROWS_PER_BLOCK = 1 << 16
 
 
@@ -115,7 +118,10 @@ def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int
         warnings.simplefilter("ignore")
         from umap import UMAP
 
-        rows = np.asarray(UMAP(n_neighbors=n_neighbors, random_state=seed).fit_transform(embedding), dtype=np.float64)
+        rows = np.asarray(
+            UMAP(n_neighbors=n_neighbors, n_epochs=_UMAP_EPOCHS, random_state=seed).fit_transform(embedding),
+            dtype=np.float64,
+        )
     means = _means(rows, labels, len(centers))
     note = "UMAP: neighbors stay neighbors; distances between far groups mean little. Centers and meta-nodes are shown "
     note += "at the middle of their cluster's rows."

@@ -127,7 +127,7 @@ class MapView {
     const alpha = 0.92 - 0.55 * spread;
     const hidden = this.density && !this.showPoints;
     if (this.density) this.density.draw(this.showPoints ? { left: 0, top: 0, side: 0 } : view);
-    this.points.draw(view, size, hidden ? 0 : alpha, hidden ? 0 : 0.1 * alpha);
+    this.points.draw(view, size, hidden ? 0 : alpha, hidden ? 0 : 0.09 * alpha);
     const context = this.over.getContext("2d");
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.box.clientWidth, this.box.clientHeight);

@@ -2,28 +2,31 @@
 
 const vertexSource = `
 attribute vec2 a_place; attribute vec3 a_color; attribute float a_dim;
-uniform vec2 u_scale, u_shift; uniform float u_pass; uniform mediump float u_size;
-varying vec3 v_color;
+uniform vec2 u_scale, u_shift, u_alpha; uniform mediump float u_size;
+varying vec4 v_color;
 void main() {
-  v_color = a_color;
+  v_color = vec4(a_color, mix(u_alpha.x, u_alpha.y, a_dim));
   gl_PointSize = u_size;
-  gl_Position = abs(a_dim - u_pass) > 0.5 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(a_place * u_scale + u_shift, 0.0, 1.0);
+  gl_Position = vec4(a_place * u_scale + u_shift, 0.0, 1.0);
 }`;
 const fragmentSource = `
 precision mediump float;
-uniform float u_alpha; uniform mediump float u_size;
-varying vec3 v_color;
+uniform mediump float u_size;
+varying vec4 v_color;
 void main() {
   float away = length(gl_PointCoord - 0.5) * u_size;
-  float alpha = u_alpha * clamp(0.5 * u_size - away + 0.5, 0.0, 1.0);
-  gl_FragColor = vec4(v_color * alpha, alpha);
+  float alpha = v_color.a * clamp(0.5 * u_size - away + 0.5, 0.0, 1.0);
+  gl_FragColor = vec4(v_color.rgb * alpha, alpha);
 }`;
 
 class GLPoints {
   // Throws where there is no WebGL.
   constructor(canvas, places) {
-    // Kept for printing.
-    const gl = canvas.getContext("webgl", { alpha: true, premultipliedAlpha: true, antialias: false, preserveDrawingBuffer: true });
+    // Kept for printing. WebGL that is computed without a GPU is slower than the canvas: it is not taken, unless asked for.
+    const gl = canvas.getContext("webgl", {
+      alpha: true, premultipliedAlpha: true, antialias: false, preserveDrawingBuffer: true,
+      failIfMajorPerformanceCaveat: !location.search.includes("any-webgl"),
+    });
     if (!gl) throw new Error("no WebGL");
     this.gl = gl;
     this.canvas = canvas;
@@ -70,13 +73,10 @@ class GLPoints {
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.uniform2f(this.at("u_scale"), (2 * view.side) / canvas.width, (2 * view.side) / canvas.height);
     gl.uniform2f(this.at("u_shift"), (2 * view.left) / canvas.width - 1, 1 - (2 * (view.top + view.side)) / canvas.height);
+    if (alpha === 0) return;
     gl.uniform1f(this.at("u_size"), size);
-    for (const [pass, strength] of [[1, dimAlpha], [0, alpha]]) {
-      if (strength === 0) continue;
-      gl.uniform1f(this.at("u_pass"), pass);
-      gl.uniform1f(this.at("u_alpha"), strength);
-      gl.drawArrays(gl.POINTS, 0, this.n);
-    }
+    gl.uniform2f(this.at("u_alpha"), alpha, dimAlpha);
+    gl.drawArrays(gl.POINTS, 0, this.n);
   }
 }
 

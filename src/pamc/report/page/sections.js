@@ -80,10 +80,10 @@ pamc.relations = (page) => {
   const sums = flows?.map((row) => row.reduce((a, b) => a + b, 0));
   if (clusters.length > MOST_IN_TABLE) return pamc.el("div", { class: "panel padded" }, closest(page, flows, similarity, sums));
   const tables = [];
-  if (flows) tables.push(pamc.heat("Where the edges of a cluster lead: share of its edge ends, by row", heads, heads, {
+  if (flows) tables.push(pamc.heat("Where the edges of a cluster lead: percent of its edge ends, by row", heads, heads, {
     corner: "from",
     shade: (i, j) => (sums[i] ? flows[i][j] / sums[i] : 0),
-    number: (i, j) => (sums[i] && flows[i][j] ? `${Math.max(1, Math.round((100 * flows[i][j]) / sums[i]))}` : "·"),
+    number: (i, j) => (!sums[i] || !flows[i][j] ? "·" : flows[i][j] / sums[i] < 0.005 ? "<1" : `${Math.round((100 * flows[i][j]) / sums[i])}`),
     about: (i, j) => `${sums[i] ? pamc.percent(flows[i][j] / sums[i]) : "no"} of the edge ends of cluster ${clusters[i]} lead to cluster ${clusters[j]}`,
   }));
   tables.push(pamc.heat("How alike the meta-nodes are: cosine, from −1 to 1", heads, heads, {
