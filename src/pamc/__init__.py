@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pamc.estimator import clusterer as clusterer
     from pamc.losses.pamc import PamCLoss as PamCLoss
     from pamc.losses.pamc import pamc_loss as pamc_loss
+    from pamc.report.choose_k import choose_k as choose_k
+    from pamc.report.explain import explain as explain
+    from pamc.report.writing import write_report as write_report
     from pamc.results.metrics import evaluate as evaluate
 
 __version__ = "0.1.0"
@@ -23,13 +26,27 @@ _HOMES = {
     "AttributedGraph": "pamc.data.attributed_graph",
     "PamCGC": "pamc.estimator",
     "PamCLoss": "pamc.losses.pamc",
+    "choose_k": "pamc.report.choose_k",
     "clusterer": "pamc.estimator",
     "evaluate": "pamc.results.metrics",
+    "explain": "pamc.report.explain",
     "load_dataset": "pamc.data.catalog",
     "pamc_loss": "pamc.losses.pamc",
+    "write_report": "pamc.report.writing",
 }
 
-__all__ = ["AttributedGraph", "PamCGC", "PamCLoss", "clusterer", "evaluate", "load_dataset", "pamc_loss"]
+__all__ = [
+    "AttributedGraph",
+    "PamCGC",
+    "PamCLoss",
+    "choose_k",
+    "clusterer",
+    "evaluate",
+    "explain",
+    "load_dataset",
+    "pamc_loss",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

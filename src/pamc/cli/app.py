@@ -12,7 +12,15 @@ from typing import Any
 
 import typer
 
-from pamc.cli import bench_command, data_commands, demo_command, fit_command, reproduce_command, store_commands
+from pamc.cli import (
+    bench_command,
+    data_commands,
+    demo_command,
+    fit_command,
+    report_command,
+    reproduce_command,
+    store_commands,
+)
 from pamc.cli.show import Interrupted, note
 from pamc.cli.teamwork import own_rank
 from pamc.errors import OutputError, PamcError, PamcWarning
@@ -35,6 +43,7 @@ app = typer.Typer(
 )
 app.command("fit")(fit_command.fit)
 app.command("predict")(fit_command.predict)
+app.command("report")(report_command.report)
 app.command("ingest")(store_commands.ingest)
 app.command("synthesize")(store_commands.synthesize)
 app.command("evaluate")(data_commands.evaluate)

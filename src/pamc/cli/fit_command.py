@@ -9,12 +9,15 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
 
+from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
+from pamc.cli.report_command import add_report, check_report_options, link_to
 from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
@@ -28,6 +31,7 @@ from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
+from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
@@ -53,7 +57,9 @@ def fit(
     features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
     dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
     edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
-    n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
+    n_clusters: str | None = typer.Option(
+        None, "--n-clusters", "-k", help="Number of clusters, 2 or more; auto finds one."
+    ),
     out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-run-N without."),
     method: str = typer.Option("pamcgc", "--method", help="Clustering method (see pamc methods)."),
     preset_name: str = typer.Option("default", "--preset", help="default, paper or released."),
@@ -76,10 +82,13 @@ def fit(
     checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
     resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
     memory: str | None = typer.Option(None, "--memory", help="Memory that training of a large store may use: 4GB."),
+    with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
+    map_by: str = typer.Option("auto", "--map", help="Map of the report: pca, umap, or auto."),
+    color: list[str] | None = typer.Option(None, "--color", help="Columns to color the map by (comma-separated)."),
     quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Cluster rows and write labels, embedding, model and record to a folder.
+    """Cluster rows and write labels, embedding, model, record and a report to a folder.
 
     Examples:  pamc fit customers.csv --id customer --n-clusters 5
                pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
@@ -97,7 +106,9 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-        k = _cluster_count(n_clusters)
+        check_report_options(map_by, _split(color), features)
+        auto = n_clusters == AUTO
+        k = 2 if auto else _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
         changes = {
             **_config_changes(config_file, method_class.config_class()),
@@ -121,6 +132,12 @@ def fit(
             _refuse_for_store(edges, read_options)
             # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
             graph, config = large, config if "n_hops" in changes else config.with_(n_hops=1)
+        chosen = None
+        if auto:
+            refuse_auto(large=large is not None, team=team is not None)
+            shown = SilentProgress() if quiet else RichProgress()
+            chosen = chosen_count(graph, config, seed=seed, device=device, progress=shown, as_json=as_json)
+            config = config.with_(n_clusters=chosen.n_clusters)
         allowed = None if memory is None else parse_bytes(memory, "--memory")
         with _folder(out, overwrite, checkpoint_every, checkpoint_minutes, resume) as (target, partial, plan):
             progress = SilentProgress() if quiet else RichProgress()
@@ -136,12 +153,17 @@ def fit(
                 metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
                 command=shlex.join(["pamc", *sys.argv[1:]]),
             )
+            if chosen is not None:
+                record = replace(record, facts={**record.facts, "choose_k": chosen.facts()})
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+            page_options: dict[str, Any] = {"truth": truth, "color": _split(color), "map_by": map_by}
+            reported = with_report and add_report(partial, model, graph, record, features=features, **page_options)
+        page = target / REPORT_FILE if reported else None
         if as_json:
-            print_json(_summary(record, target))
+            print_json({**_summary(record, target), "report": None if page is None else str(page)})
         else:
-            _show(record, model, target)
+            _show(record, model, target, page)
 
 
 def predict(
@@ -165,8 +187,7 @@ def predict(
     given = {name: value for name, value in chosen.items() if value is not None}
     graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
-    probabilities = model.predict_proba(graph.features)
-    labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    labels, confidence = model.predict_with_confidence(graph.features)
     _write_file(out, graph, labels, confidence)
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
     if as_json:
@@ -273,13 +294,13 @@ def _check_output_file(out: Path, *, overwrite: bool) -> None:
 
 
 def _cluster_count(text: str | None) -> int:
-    how = "If you do not know it, fit a few numbers and compare the silhouette and modularity that each summary shows"
+    how = "If you do not know it, --n-clusters auto looks for a number that the data speak for"
     if text is None:
         raise ConfigError(f"--n-clusters is needed: how many groups to look for, 2 or more. {how}")
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"--n-clusters must be a whole number of at least 2, got {text!r}. {how}") from None
+        raise ConfigError(f"--n-clusters must be a whole number of at least 2, or auto, got {text!r}. {how}") from None
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value
@@ -414,7 +435,7 @@ def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
     }
 
 
-def _show(record: RunRecord, model: Any, target: Path) -> None:
+def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
     sizes = record.cluster_sizes
     total = sum(sizes)
     rows = []
@@ -435,6 +456,8 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
     print_text(f"run folder: {target}")
+    if page is not None:
+        print_text(f"report: {link_to(page)}")
     if not hasattr(model, "predict"):
         return
     shown = f"./{target}" if str(target).startswith("-") else str(target)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "by_repeated_kmeans",
     "by_repeated_merging",
     "knn_adjacency",
+    "side_by_side",
     "smoothed_points",
     "weigh_evidence",
 ]
@@ -65,6 +66,8 @@ _NEIGHBOR_DIRECTIONS = 50
 
 _CPU = torch.device("cpu")
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, eq=False)
 class Agreed:
@@ -89,7 +92,14 @@ class Agreed:
 
 
 def agreed_clusters(
-    rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int, device: torch.device = _CPU
+    rows: Floats,
+    adjacency: Adjacency,
+    n_clusters: int,
+    *,
+    n_dims: int,
+    seed: int,
+    device: torch.device = _CPU,
+    n_repeats: int = _N_REPEATS,
 ) -> Agreed:
     """Return the clusters that 162 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
@@ -105,12 +115,14 @@ def agreed_clusters(
         (N, N) symmetric weights.
     device
         Where the work that can be done there is done.
+    n_repeats
+        Clusterings of either kind for each of the 3 reaches of the smoothing, a multiple of 3.
     """
     points = smoothed_points(rows, adjacency, n_dims, device)
-    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device)
+    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
     if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
         return by_kmeans
-    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device)
+    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device, n_repeats=n_repeats)
     holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
     return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
 
@@ -122,38 +134,53 @@ def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: tor
     return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
 
 
-def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU) -> Agreed:
+def by_repeated_kmeans(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int = _N_REPEATS
+) -> Agreed:
     """Return the consensus of K-means on each of the embeddings."""
-    labelings = _many(points, n_clusters, seed, device)
+    labelings = _many(points, n_clusters, seed, device, n_repeats)
     agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus"), device=device)
     return Agreed(agreed.labels, points[_MIDDLE], "k-means", agreed.agreement)
 
 
 def by_repeated_merging(
-    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device = _CPU
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device = _CPU,
+    *,
+    n_repeats: int = _N_REPEATS,
 ) -> Agreed:
     """Return the consensus of groups of each of the embeddings, merged along the graph."""
-    labelings = _many_merged(points, adjacency, n_clusters, seed, device)
+    labelings = _many_merged(points, adjacency, n_clusters, seed, device, n_repeats)
     agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"), device=device)
     return Agreed(agreed.labels, points[_MIDDLE], "merged groups", agreed.agreement)
 
 
-def _many(points: list[Floats], n_clusters: int, seed: int, device: torch.device) -> list[Labels]:
+def _many(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int = _N_REPEATS
+) -> list[Labels]:
     labelings = []
     for number, each in enumerate(points):
-        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(_N_REPEATS)]
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats)]
         labelings += _kmeans_runs(each, n_clusters, seeds, device)
     return labelings
 
 
 def _many_merged(
-    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device,
+    n_repeats: int = _N_REPEATS,
 ) -> list[Labels]:
     most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
     groupings = []
     for number, each in enumerate(points):
         for per_cluster in _GROUPS_PER_CLUSTER:
-            repeats = range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
+            repeats = range(n_repeats // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
             groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
     edges = edge_list(adjacency)
@@ -164,12 +191,12 @@ def _many_merged(
 def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
     """Return the clusters of one run for each seed: all at once on a GPU, one per core at a time elsewhere."""
     if device.type == "cpu":
-        return _side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
+        return side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
     on_device = torch.from_numpy(points).to(device=device, dtype=torch.float32)
     return list(kmeans_runs(on_device, n_clusters, seeds=seeds).cpu().numpy())
 
 
-def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
+def side_by_side(clusterings: Iterable[Callable[[], Result]]) -> list[Result]:
     """Return the results of clusterings, as many at a time as there are cores.
 
     Each runs on one thread, so that its sums are taken in one order.
@@ -177,7 +204,7 @@ def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
     # Looks for the libraries that have threads of their own, which takes longer than a quick clustering.
     libraries = ThreadpoolController()
 
-    def on_one_thread(clustering: Callable[[], Labels]) -> Labels:
+    def on_one_thread(clustering: Callable[[], Result]) -> Result:
         # The limit on OpenMP holds for the thread that sets it.
         with libraries.limit(limits=1, user_api="openmp"):
             return clustering()
