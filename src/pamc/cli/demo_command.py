@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from pamc.cli.show import print_json, print_table, print_text
 from pamc.experiments.demo import DemoRun, run_demo
 from pamc.results.run_folder import new_run_folder, next_free_folder
@@ -16,11 +14,12 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-demo-N without."),
-    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of runs of each method."),
-    epochs: int = typer.Option(200, "--epochs", min=0, help="Training epochs."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    out: Path | None,
+    seeds: int,
+    epochs: int,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Cluster scikit-learn's handwritten digits (offline), with K-means on the same pixels beside it."""
     target = out or next_free_folder(Path.cwd(), "pamc-demo")

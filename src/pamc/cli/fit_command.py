@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
+from pamc.cli.next_steps import next_steps
 from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
@@ -50,43 +50,37 @@ __all__ = ["fit", "load_store", "predict"]
 
 
 def fit(
-    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
-    dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
-    edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
-    n_clusters: str | None = typer.Option(None, "--n-clusters", "-k", help="Number of clusters, 2 or more."),
-    out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-run-N without."),
-    method: str = typer.Option("pamcgc", "--method", help="Clustering method (see pamc methods)."),
-    preset_name: str = typer.Option("default", "--preset", help="default, paper or released."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows."),
-    truth: str | None = typer.Option(None, "--truth", help="Column of true classes: for the metrics only."),
-    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns to use (comma-separated)."),
-    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out (comma-separated)."),
-    epochs: int | None = typer.Option(None, "--epochs", help="Training epochs."),
-    alpha: float | None = typer.Option(None, "--alpha", help="Weight of the contrastive term."),
-    beta: float | None = typer.Option(None, "--beta", help="Weight of the clustering term."),
-    tau: float | None = typer.Option(None, "--tau", help="Multiplies the cosine."),
-    n_hops: int | None = typer.Option(None, "--n-hops", help="Order of the influence."),
-    settings: list[str] | None = typer.Option(None, "--set", help="Any other setting: NAME=VALUE."),
-    config_file: Path | None = typer.Option(None, "--config", help="Settings as a TOML file."),
-    labels_format: str = typer.Option("csv", "--labels-format", help="csv or parquet."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that stands in the folder."),
-    checkpoint_every: int | None = typer.Option(None, "--checkpoint-every", help="Keep a checkpoint every N epochs."),
-    checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
-    resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
-    memory: str | None = typer.Option(None, "--memory", help="Memory that training of a large store may use: 4GB."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    features: Path | None,
+    dataset: str | None,
+    edges: Path | None,
+    n_clusters: str | None,
+    out: Path | None,
+    method: str,
+    preset_name: str,
+    seed: int,
+    device: str,
+    id_column: str | None,
+    truth: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    epochs: int | None,
+    alpha: float | None,
+    beta: float | None,
+    tau: float | None,
+    n_hops: int | None,
+    settings: list[str] | None,
+    config_file: Path | None,
+    labels_format: str,
+    overwrite: bool,
+    checkpoint_every: int | None,
+    checkpoint_minutes: float | None,
+    resume: bool,
+    memory: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Cluster rows and write labels, embedding, model and record to a folder.
-
-    Examples:  pamc fit customers.csv --id customer --n-clusters 5
-               pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
-               pamc fit papers-store --n-clusters 7      (see pamc ingest)
-               pamc fit --dataset acm --preset paper --n-clusters 3
-               torchrun --nproc-per-node 4 -m pamc fit big.npy --n-clusters 20 --out run --checkpoint-minutes 5
-    """
+    """Cluster rows and write labels, embedding, model and record to a folder."""
     with teamwork(device) as team:
         if team is not None and team.rank > 0:
             # All that this process needs to know the first one tells it.
@@ -145,20 +139,18 @@ def fit(
 
 
 def predict(
-    run: Path = typer.Argument(..., help="Folder of a run."),
-    features: Path = typer.Argument(..., help="New rows, with the columns of the training file."),
-    out: Path = typer.Option(..., "--out", help="File to write: .csv or .parquet with id, cluster, confidence."),
-    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows; as in the run without."),
-    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns; as in the run without."),
-    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out; as in the run without."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    run: Path,
+    features: Path,
+    out: Path,
+    id_column: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    device: str,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
-    """Give new rows to the clusters of a run; no graph is needed.
-
-    Example:  pamc predict pamc-run-1 new-customers.csv --out clusters.csv
-    """
+    """Give new rows to the clusters of a run; no graph is needed."""
     model = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
@@ -435,7 +427,5 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
     print_text(f"run folder: {target}")
-    if not hasattr(model, "predict"):
-        return
-    shown = f"./{target}" if str(target).startswith("-") else str(target)
-    note(f"next: pamc predict {shlex.quote(shown)} NEW_ROWS.csv --out clusters.csv")
+    for step in next_steps(target, inductive=hasattr(model, "predict"), measured=record.metrics is not None):
+        note(f"next: {step}")
