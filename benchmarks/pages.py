@@ -131,6 +131,7 @@ def replace(name: str, text: Callable[[Path], str]) -> None:
 if __name__ == "__main__":
     from benchmarks.quality_page import QUALITY
     from benchmarks.reproduce_page import REPRODUCE
+    from benchmarks.rivals_page import rivals_page
     from benchmarks.scale_page import scale_page
     from benchmarks.speed_page import speed_page
 
@@ -138,3 +139,4 @@ if __name__ == "__main__":
         write(each)
     replace("speed", speed_page)
     replace("scale", scale_page)
+    replace("rivals", rivals_page)

@@ -1,12 +1,18 @@
 """Sphinx settings. The build needs no network, and neither do the pages: formulas are MathML, made here."""
 
+import html
+import re
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 import pamc
+
+logger = logging.getLogger(__name__)
 
 project = "pamc"
 author = "The pamc developers"
@@ -29,8 +35,14 @@ exclude_patterns = ["_build"]
 
 def _mathml(translator: Any, node: nodes.Element, *, as_block: bool) -> None:
     """Write a formula as MathML, which every browser shows without a script."""
-    source = node.astext().replace(r"\quad", r"\ ")
-    formula = tex2mathml(source, as_block=as_block)
+    source = (
+        re.sub(r"\\(textstyle|[bB]ig)\b", "", node.astext()).replace(r"\tfrac", r"\frac").replace(r"\dots", r"\ldots")
+    )
+    try:
+        formula = tex2mathml(source, as_block=as_block)
+    except MathError as error:
+        logger.warning("cannot be written as MathML: %s (%s)", source, error, location=node)
+        formula = f"<code>{html.escape(source)}</code>"
     if not as_block:
         translator.body.append(formula)
         raise nodes.SkipNode
@@ -39,8 +51,21 @@ def _mathml(translator: Any, node: nodes.Element, *, as_block: bool) -> None:
     raise nodes.SkipNode
 
 
+def _all_public_names(_: Sphinx, docname: str, source: list[str]) -> None:
+    """Add to the API what `pamc` offers and the page does not name: a new public name is never left out."""
+    mark = "<!-- public names that stand nowhere above -->"
+    if docname == "api":
+        left = [name for name in pamc.__all__ if f":: pamc.{name}\n" not in source[0]]
+        entries = "\n".join(
+            f".. auto{'class' if isinstance(getattr(pamc, name), type) else 'function'}:: pamc.{name}" for name in left
+        )
+        body = f"```{{eval-rst}}\n{entries}\n```" if left else "There are none."
+        source[0] = source[0].replace(mark, body)
+
+
 def setup(app: Sphinx) -> None:
-    """Register the way formulas are written."""
+    """Register the way formulas are written, and what completes the API."""
+    app.connect("source-read", _all_public_names)
     app.add_html_math_renderer(
         "mathml",
         inline_renderers=(lambda self, node: _mathml(self, node, as_block=False), None),

@@ -94,7 +94,7 @@ def _all_classes():
     def below(kind):
         return {kind.__name__}.union(*(below(sub) for sub in kind.__subclasses__()))
 
-    import pamc.training.team  # noqa: F401 - one class lives there
+    import pamc.training.team
 
     return below(pamc.errors.PamcError) | below(pamc.errors.PamcWarning)
 
