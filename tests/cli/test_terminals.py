@@ -20,6 +20,7 @@ from pamc.bench.case import CASES
 from pamc.cli import commands, completion
 from pamc.cli.app import app
 from pamc.cli.next_steps import next_steps
+from pamc.cli.show import near
 from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.estimator import METHODS
@@ -103,6 +104,19 @@ def test_a_narrow_terminal_gets_entries_below_each_other(pamc, monkeypatch):
     lines = pamc().out.splitlines()
     examples = [line for line in lines if line.startswith("  pamc ")]
     assert max(len(line) for line in lines if line not in examples) <= 40
+
+
+def test_help_is_a_word_too(pamc):
+    assert pamc("help").out == pamc("--help").out
+    assert pamc("help", "fit").out == pamc("fit", "--help").out
+
+
+def test_a_run_folder_is_shown_as_one_would_type_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert near(tmp_path / "pamc-run-1") == Path("pamc-run-1")
+    assert near(Path("a")) == Path("a")
+    assert near(tmp_path.parent / "b") == tmp_path.parent / "b"
+    assert near(tmp_path) == tmp_path
 
 
 def test_the_version_is_shown(pamc):

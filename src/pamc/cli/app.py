@@ -69,7 +69,10 @@ def run(arguments: Sequence[str]) -> int:
     Errors and notes go to standard error, one line each; results go to standard output.
     """
     debug = "--debug" in arguments
-    ordered = ["--debug", *(a for a in arguments if a != "--debug")] if debug else list(arguments)
+    ordered = [argument for argument in arguments if argument != "--debug"]
+    if ordered[:1] == ["help"]:
+        ordered = [*ordered[1:], "--help"]
+    ordered = ["--debug", *ordered] if debug else ordered
     with warnings.catch_warnings():
         warnings.showwarning = _show_once()
         warnings.simplefilter("ignore")

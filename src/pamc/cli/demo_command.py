@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pamc.cli.show import print_json, print_table, print_text
+from pamc.cli.show import near, print_json, print_table, print_text
 from pamc.experiments.demo import DemoRun, run_demo
 from pamc.results.run_folder import new_run_folder, next_free_folder
 from pamc.results.table import mean_std
@@ -43,7 +43,7 @@ def demo(
     rows = [[m, *(f"{100 * mean:.1f} ± {100 * std:.1f}" for mean, std in scores[m].values())] for m in methods]
     print_table(f"digits: 1797 images, 10 clusters, {seeds} seeds", ["method", *(n.upper() for n in names)], rows)
     print_text("training did not see the true digits; digits was among the sets on which the defaults were chosen")
-    print_text(f"run folder: {target}")
+    print_text(f"run folder: {near(target)}")
 
 
 def _write(run: DemoRun, folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pamc.cli.next_steps import next_steps
-from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
+from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
 from pamc.config import FitConfig, MethodConfig, preset
@@ -322,7 +322,9 @@ def _load(
     keep_neighbours: bool,
     quiet: bool,
 ) -> AttributedGraph:
-    if (features is None) == (dataset is None):
+    if features is None and dataset is None:
+        raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
+    if features is not None and dataset is not None:
         raise ConfigError("name either a file of rows or a --dataset, and not both")
     given = _given(edges, options)
     if features is not None and has_manifest(features):
@@ -426,6 +428,6 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
         print_text(
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
-    print_text(f"run folder: {target}")
-    for step in next_steps(target, inductive=hasattr(model, "predict"), measured=record.metrics is not None):
+    print_text(f"run folder: {near(target)}")
+    for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
         note(f"next: {step}")

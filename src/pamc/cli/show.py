@@ -6,15 +6,22 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pamc.training.progress import redraws, terminal
 
-__all__ = ["Interrupted", "download_bar", "note", "print_json", "print_table", "print_text"]
+__all__ = ["Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
 
 
 class Interrupted(Exception):  # noqa: N818
     """The user stopped a command that keeps what it has done; the message says what there is and how to go on."""
+
+
+def near(path: Path) -> Path:
+    """Return a path as one would type it here: relative to the current folder where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
 
 
 def note(text: str) -> None:
