@@ -3,6 +3,7 @@
 import html
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 from docutils import nodes
 from docutils.utils.math import MathError
@@ -13,6 +14,9 @@ from sphinx.util import logging
 import pamc
 
 logger = logging.getLogger(__name__)
+
+_MATHML = "http://www.w3.org/1998/Math/MathML"
+_ACCENTS = ("ˆ", "ˉ", "˜", "~")
 
 project = "pamc"
 author = "The pamc developers"
@@ -39,7 +43,7 @@ def _mathml(translator: Any, node: nodes.Element, *, as_block: bool) -> None:
         re.sub(r"\\(textstyle|[bB]ig)\b", "", node.astext()).replace(r"\tfrac", r"\frac").replace(r"\dots", r"\ldots")
     )
     try:
-        formula = tex2mathml(source, as_block=as_block)
+        formula = _indices_beside(tex2mathml(source, as_block=as_block))
     except MathError as error:
         logger.warning("cannot be written as MathML: %s (%s)", source, error, location=node)
         formula = f"<code>{html.escape(source)}</code>"
@@ -49,6 +53,23 @@ def _mathml(translator: Any, node: nodes.Element, *, as_block: bool) -> None:
     number = f'<span class="eqno">({node["number"]})</span>' if node.get("number") else ""
     translator.body.append(f'<div class="math">{number}{formula}</div>\n')
     raise nodes.SkipNode
+
+
+def _indices_beside(mathml: str) -> str:
+    """Return a formula in which the index of a letter with an accent stands beside it, not below."""
+    # XML knows five entities by name; the others are written out.
+    root = ElementTree.fromstring(
+        re.sub(r"&(?!(?:amp|lt|gt|quot|apos);)\w+;", lambda entity: html.unescape(entity[0]), mathml)
+    )
+    tag = f"{{{_MATHML}}}"
+    for node in root.iter(f"{tag}munderover"):
+        letter, index, accent = node
+        if accent.text in _ACCENTS:
+            accented = ElementTree.Element(f"{tag}mover", {"accent": "true"})
+            accented.extend([letter, accent])
+            node.tag, node[:] = f"{tag}msub", [accented, index]
+    ElementTree.register_namespace("", _MATHML)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _all_public_names(_: Sphinx, docname: str, source: list[str]) -> None:
