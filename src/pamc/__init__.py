@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pamc.estimator import clusterer as clusterer
     from pamc.losses.pamc import PamCLoss as PamCLoss
     from pamc.losses.pamc import pamc_loss as pamc_loss
+    from pamc.report.explain import explain as explain
+    from pamc.report.writing import write_report as write_report
     from pamc.results.metrics import evaluate as evaluate
 
 __version__ = "0.1.0"
@@ -25,11 +27,23 @@ _HOMES = {
     "PamCLoss": "pamc.losses.pamc",
     "clusterer": "pamc.estimator",
     "evaluate": "pamc.results.metrics",
+    "explain": "pamc.report.explain",
     "load_dataset": "pamc.data.catalog",
     "pamc_loss": "pamc.losses.pamc",
+    "write_report": "pamc.report.writing",
 }
 
-__all__ = ["AttributedGraph", "PamCGC", "PamCLoss", "clusterer", "evaluate", "load_dataset", "pamc_loss"]
+__all__ = [
+    "AttributedGraph",
+    "PamCGC",
+    "PamCLoss",
+    "clusterer",
+    "evaluate",
+    "explain",
+    "load_dataset",
+    "pamc_loss",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

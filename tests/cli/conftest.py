@@ -6,7 +6,19 @@ import pytest
 from pamc.cli.app import run
 from pamc.data.synthetic import block_model
 
-FAST = ["--set", "hidden=[16]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--epochs", "5", "--quiet"]
+FAST = [
+    "--set",
+    "hidden=[16]",
+    "--set",
+    "pretrain_epochs=3",
+    "--set",
+    "n_init=2",
+    "--epochs",
+    "5",
+    "--map",
+    "pca",
+    "--quiet",
+]
 
 
 class Result:

@@ -29,7 +29,7 @@ def test_named_rows_and_named_edges_go_through_fit_and_predict(pamc, table):
     assert "150 rows in 3 clusters" in fitted.out
     assert "ACC" in fitted.out
     assert "run folder: run" in fitted.out
-    files = ["embedding.npy", "labels.csv", "model.safetensors", "run.json"]
+    files = ["embedding.npy", "labels.csv", "model.safetensors", "report.html", "run.json"]
     assert sorted(path.name for path in Path("run").iterdir()) == files
     labels = read_rows("run/labels.csv")
     assert [row["id"] for row in labels[:2]] == ["node 0", "node 1"]

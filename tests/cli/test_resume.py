@@ -63,7 +63,7 @@ def test_ctrl_c_keeps_the_checkpoints_and_says_how_to_go_on(pamc, line, monkeypa
     assert resumed.code == 0, resumed.err
     assert not Path("run.partial").exists()
     assert sorted(path.name for path in Path("run").iterdir()) == [
-        "embedding.npy", "labels.csv", "model.safetensors", "run.json",
+        "embedding.npy", "labels.csv", "model.safetensors", "report.html", "run.json",
     ]  # fmt: skip
     for name in ("labels.csv", "embedding.npy"):
         assert (Path("run") / name).read_bytes() == (Path("whole") / name).read_bytes()

@@ -25,6 +25,7 @@ from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.estimator import METHODS
 from pamc.experiments.experiment import EXPERIMENTS
+from pamc.report.projection import MAPS
 from pamc.training import progress as progress_module
 from pamc.training.progress import RichProgress
 from tests.cli.conftest import FAST
@@ -163,6 +164,7 @@ def test_completion_offers_exactly_the_names_that_are_registered():
     assert completion.presets_named("") == list(PRESETS)
     assert completion.settings_named("") == [f"{name}=" for name in sorted_settings()]
     assert completion.devices_named("c") == ["cpu", "cuda"]
+    assert sorted(completion.maps_named("")) == sorted(MAPS)
 
 
 def sorted_settings():

@@ -56,7 +56,9 @@ def test_labels_are_predict_at_the_end(graph, fitted):
     proba = fitted.predict_proba(graph.features)
     assert np.allclose(proba.sum(axis=1), 1)
     assert np.array_equal(proba.argmax(axis=1), fitted.labels_)
-    assert np.array_equal(proba.max(axis=1), fitted.confidence_)
+    labels, confidence = fitted.predict_with_confidence(graph.features)
+    assert np.array_equal(labels, fitted.labels_)
+    assert np.array_equal(confidence, fitted.confidence_)
 
 
 def test_score_is_minus_the_mean_squared_distance_to_the_assigned_center(graph, fitted):

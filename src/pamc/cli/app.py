@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _panel, _commands in {
-    CLUSTER: (commands.fit, commands.predict, commands.evaluate, commands.methods, commands.demo),
+    CLUSTER: (commands.fit, commands.predict, commands.report, commands.evaluate, commands.methods, commands.demo),
     DATA: (commands.ingest, commands.synthesize, commands.datasets),
     MEASURE: (commands.reproduce, commands.bench, commands.doctor),
 }.items():

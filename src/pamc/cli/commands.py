@@ -16,6 +16,7 @@ from pamc.cli.completion import (
     datasets_named,
     devices_named,
     experiments_named,
+    maps_named,
     methods_named,
     presets_named,
     settings_named,
@@ -31,6 +32,7 @@ __all__ = [
     "ingest",
     "methods",
     "predict",
+    "report",
     "reproduce",
     "synthesize",
 ]
@@ -117,10 +119,17 @@ def fit(
     memory: str | None = typer.Option(
         None, "--memory", help="Memory that training of a large store may use: 4GB.", metavar="SIZE"
     ),
+    with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
+    map_by: str = typer.Option(
+        "auto", "--map", help="Map of the report: pca, umap, or auto.", metavar="NAME", autocompletion=maps_named
+    ),
+    color: list[str] | None = typer.Option(
+        None, "--color", help="Columns to color the map of the report by (comma-separated).", metavar="NAMES"
+    ),
     quiet: bool = _QUIET,
     as_json: bool = _AS_JSON,
 ) -> None:
-    """Cluster rows and write labels, embedding, model and record to a folder.
+    """Cluster rows and write labels, embedding, model, record and a report to a folder.
 
     \b
     Examples:
@@ -161,6 +170,33 @@ def predict(
       pamc predict pamc-run-1 new-customers.csv --out clusters.csv
     """  # noqa: D301
     _call("fit_command", "predict", locals())
+
+
+def report(
+    runs: list[Path] = typer.Argument(..., help="Folders of runs: of one the page is written again, several compared."),
+    out: Path | None = typer.Option(
+        None,
+        "--out",
+        help="File to write.",
+        metavar="FILE",
+        show_default="RUN/report.html, or pamc-comparison.html",
+    ),
+    map_by: str | None = typer.Option(
+        None, "--map", help="Draw the map again: pca, umap or auto.", metavar="NAME", autocompletion=maps_named
+    ),
+    rebuild: bool = typer.Option(False, "--rebuild", help="Make it of the run's files, not of the page that is there."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file of --out."),
+    as_json: bool = _AS_JSON,
+) -> None:
+    """Write the page of a run again, or a page that compares several runs.
+
+    \b
+    Examples:
+      pamc report pamc-run-1
+      pamc report pamc-run-1 --map umap
+      pamc report pamc-run-1 pamc-run-2 --out comparison.html
+    """  # noqa: D301
+    _call("report_command", "report", locals())
 
 
 def ingest(

@@ -13,6 +13,7 @@ __all__ = [
     "datasets_named",
     "devices_named",
     "experiments_named",
+    "maps_named",
     "methods_named",
     "presets_named",
     "settings_named",
@@ -21,6 +22,7 @@ __all__ = [
 _PACKAGE = Path(__file__).parent.parent
 _PRESETS = ("default", "paper", "released")
 _DEVICES = ("auto", "cpu", "cuda")
+_MAPS = ("auto", "pca", "umap")
 
 
 def methods_named(incomplete: str) -> list[str]:
@@ -58,6 +60,11 @@ def presets_named(incomplete: str) -> list[str]:
 def devices_named(incomplete: str) -> list[str]:
     """Return the devices whose names begin so."""
     return _matching(_DEVICES, incomplete)
+
+
+def maps_named(incomplete: str) -> list[str]:
+    """Return the maps of a report whose names begin so."""
+    return _matching(_MAPS, incomplete)
 
 
 def settings_named(incomplete: str) -> list[str]:

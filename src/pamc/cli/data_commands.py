@@ -18,7 +18,7 @@ from pamc.training.team_probe import probe_team
 
 __all__ = ["datasets", "doctor", "evaluate", "methods"]
 
-_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "plotly", "matplotlib", "umap")
+_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "matplotlib", "umap")
 
 
 def evaluate(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from pamc.cli.report_command import add_report, link_to
 from pamc.cli.show import near, print_json, print_table, print_text
 from pamc.experiments.demo import DemoRun, run_demo
+from pamc.report.writing import REPORT_FILE
 from pamc.results.run_folder import new_run_folder, next_free_folder
 from pamc.results.table import mean_std
 from pamc.training.progress import RichProgress, SilentProgress
@@ -27,7 +30,8 @@ def demo(
         progress = SilentProgress() if quiet else RichProgress()
         runs = list(run_demo(seeds=range(seeds), progress=progress, n_epochs=epochs))
         best = next(run for run in runs if run.model is not None)
-        _write(best, partial)
+        reported = _write(best, partial)
+    page = target / REPORT_FILE if reported else None
     methods = list(dict.fromkeys(run.method for run in runs))
     names = list(runs[0].metrics)
     scores = {m: {n: mean_std([r.metrics[n] for r in runs if r.method == m]) for n in names} for m in methods}
@@ -35,6 +39,7 @@ def demo(
         print_json(
             {
                 "run": str(target),
+                "report": None if page is None else str(page),
                 "seeds": seeds,
                 "mean": {m: {n: v[0] for n, v in s.items()} for m, s in scores.items()},
             }
@@ -44,11 +49,16 @@ def demo(
     print_table(f"digits: 1797 images, 10 clusters, {seeds} seeds", ["method", *(n.upper() for n in names)], rows)
     print_text("training did not see the true digits; digits was among the sets on which the defaults were chosen")
     print_text(f"run folder: {near(target)}")
+    if page is not None:
+        print_text(f"report: {link_to(page)}")
 
 
-def _write(run: DemoRun, folder: Path) -> None:
-    if run.model is not None:
-        run.model.write_run(folder, record=run.model.record(data=_facts(run), metrics=run.metrics, command="pamc demo"))
+def _write(run: DemoRun, folder: Path) -> bool:
+    """Write the run of a model, and return whether its report could be written."""
+    model: Any = run.model
+    record = model.record(data=_facts(run), metrics=run.metrics, command="pamc demo")
+    model.write_run(folder, record=record)
+    return add_report(folder, model, run.graph, record)
 
 
 def _facts(run: DemoRun) -> dict[str, object]:

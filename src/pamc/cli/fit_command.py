@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pamc.cli.next_steps import next_steps
+from pamc.cli.report_command import add_report, check_report_options, link_to
 from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
@@ -28,6 +29,7 @@ from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
+from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
@@ -77,10 +79,13 @@ def fit(
     checkpoint_minutes: float | None,
     resume: bool,
     memory: str | None,
+    with_report: bool,
+    map_by: str,
+    color: list[str] | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Cluster rows and write labels, embedding, model and record to a folder."""
+    """Cluster rows and write labels, embedding, model, record and a report to a folder."""
     with teamwork(device) as team:
         if team is not None and team.rank > 0:
             # All that this process needs to know the first one tells it.
@@ -91,6 +96,7 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
+        check_report_options(map_by, _split(color), features)
         k = _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
         changes = {
@@ -132,10 +138,13 @@ def fit(
             )
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+            shown: dict[str, Any] = {"truth": truth, "color": _split(color), "map_by": map_by}
+            reported = with_report and add_report(partial, model, graph, record, features=features, **shown)
+        page = target / REPORT_FILE if reported else None
         if as_json:
-            print_json(_summary(record, target))
+            print_json({**_summary(record, target), "report": None if page is None else str(page)})
         else:
-            _show(record, model, target)
+            _show(record, model, target, page)
 
 
 def predict(
@@ -157,8 +166,7 @@ def predict(
     given = {name: value for name, value in chosen.items() if value is not None}
     graph = read_graph(features, **{**_options_of(run, features), **given})
     model.check_feature_names(graph.feature_names)
-    probabilities = model.predict_proba(graph.features)
-    labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    labels, confidence = model.predict_with_confidence(graph.features)
     _write_file(out, graph, labels, confidence)
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
     if as_json:
@@ -408,7 +416,7 @@ def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
     }
 
 
-def _show(record: RunRecord, model: Any, target: Path) -> None:
+def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
     sizes = record.cluster_sizes
     total = sum(sizes)
     rows = []
@@ -429,5 +437,7 @@ def _show(record: RunRecord, model: Any, target: Path) -> None:
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
     print_text(f"run folder: {near(target)}")
+    if page is not None:
+        print_text(f"report: {link_to(page)}")
     for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
         note(f"next: {step}")

@@ -316,6 +316,16 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         probabilities: NDArray[np.floating] = self._assign(X)[1].cpu().numpy()
         return probabilities
 
+    def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+        """Return the cluster (n,) of each row and the confidence (n,) in it, as `confidence_` is that of fitted rows.
+
+        Confidence follows from the largest probability by the map that the fit learnt from fits of halves of its rows;
+        without one it is that probability.
+        """
+        probabilities, calibration = self.predict_proba(X), self._fit_result.calibration
+        largest = probabilities.max(axis=1)
+        return probabilities.argmax(axis=1), largest if calibration is None else calibration.apply(largest)
+
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""
         z: NDArray[np.floating] = self._assign(X)[0].cpu().numpy()

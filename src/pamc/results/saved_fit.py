@@ -16,12 +16,13 @@ from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.results.model_file import read_model, write_model
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
+from pamc.training.confidence import Calibration
 from pamc.training.fit import Fit
 
 __all__ = ["SavedFit", "load_fit", "save_fit"]
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
-_ENCODER, _NETWORK, _PREPARATION = "encoder.", "network.", "preparation."
+_ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preparation.", "calibration."
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "z": fit.z,
         "labels": torch.from_numpy(fit.labels),
         "confidence": torch.from_numpy(fit.confidence),
+        **_calibration_tensors(fit.calibration),
         **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preparation.arrays.items()},
         **_weights(fit),
     }
@@ -86,10 +88,23 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         z=tensors["z"],
         labels=tensors["labels"].numpy(),
         confidence=tensors["confidence"].numpy(),
+        calibration=_calibration(tensors, about["facts"]),
         **{name: about[name] for name in _PLAIN},
     )
     names = about["feature_names"]
     return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder)
+
+
+def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
+    if calibration is None:
+        return {}
+    return {_CALIBRATION + name: torch.from_numpy(getattr(calibration, name)) for name in ("scores", "values")}
+
+
+def _calibration(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Calibration | None:
+    """Return the map from q to confidence; None in a file of a fit that has none."""
+    arrays = {name: tensor.numpy() for name, tensor in _under(_CALIBRATION, tensors).items()}
+    return Calibration(**arrays, error=facts["confidence_error"]) if arrays else None
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

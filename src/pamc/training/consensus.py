@@ -89,7 +89,14 @@ class Agreed:
 
 
 def agreed_clusters(
-    rows: Floats, adjacency: Adjacency, n_clusters: int, *, n_dims: int, seed: int, device: torch.device = _CPU
+    rows: Floats,
+    adjacency: Adjacency,
+    n_clusters: int,
+    *,
+    n_dims: int,
+    seed: int,
+    device: torch.device = _CPU,
+    n_repeats: int = _N_REPEATS,
 ) -> Agreed:
     """Return the clusters that 162 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
@@ -105,12 +112,14 @@ def agreed_clusters(
         (N, N) symmetric weights.
     device
         Where the work that can be done there is done.
+    n_repeats
+        Clusterings of either kind for each of the 3 reaches of the smoothing, a multiple of 3.
     """
     points = smoothed_points(rows, adjacency, n_dims, device)
-    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device)
+    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
     if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
         return by_kmeans
-    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device)
+    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device, n_repeats=n_repeats)
     holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
     return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
 
@@ -122,38 +131,53 @@ def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: tor
     return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
 
 
-def by_repeated_kmeans(points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU) -> Agreed:
+def by_repeated_kmeans(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int = _N_REPEATS
+) -> Agreed:
     """Return the consensus of K-means on each of the embeddings."""
-    labelings = _many(points, n_clusters, seed, device)
+    labelings = _many(points, n_clusters, seed, device, n_repeats)
     agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus"), device=device)
     return Agreed(agreed.labels, points[_MIDDLE], "k-means", agreed.agreement)
 
 
 def by_repeated_merging(
-    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device = _CPU
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device = _CPU,
+    *,
+    n_repeats: int = _N_REPEATS,
 ) -> Agreed:
     """Return the consensus of groups of each of the embeddings, merged along the graph."""
-    labelings = _many_merged(points, adjacency, n_clusters, seed, device)
+    labelings = _many_merged(points, adjacency, n_clusters, seed, device, n_repeats)
     agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"), device=device)
     return Agreed(agreed.labels, points[_MIDDLE], "merged groups", agreed.agreement)
 
 
-def _many(points: list[Floats], n_clusters: int, seed: int, device: torch.device) -> list[Labels]:
+def _many(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int = _N_REPEATS
+) -> list[Labels]:
     labelings = []
     for number, each in enumerate(points):
-        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(_N_REPEATS)]
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats)]
         labelings += _kmeans_runs(each, n_clusters, seeds, device)
     return labelings
 
 
 def _many_merged(
-    points: list[Floats], adjacency: Adjacency, n_clusters: int, seed: int, device: torch.device
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device,
+    n_repeats: int = _N_REPEATS,
 ) -> list[Labels]:
     most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
     groupings = []
     for number, each in enumerate(points):
         for per_cluster in _GROUPS_PER_CLUSTER:
-            repeats = range(_N_REPEATS // len(_GROUPS_PER_CLUSTER))
+            repeats = range(n_repeats // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
             groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
     edges = edge_list(adjacency)

@@ -17,6 +17,7 @@ from pamc.config import MethodConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preparation import Preparation, fit_preparation
 from pamc.errors import ConfigError
+from pamc.graph.adjacency import Adjacency
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
@@ -28,6 +29,7 @@ from pamc.models.rows import FeatureRows
 from pamc.ops.scores import modularity, silhouette
 from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
+from pamc.training.confidence import Calibration, calibrated, fit_halves
 from pamc.training.distributed import check_shareable
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
@@ -80,6 +82,8 @@ class Fit:
         What new rows need beside it.
     z, labels, confidence
         (N, n_dims), (N,), (N,): the rows it was fitted on.
+    calibration
+        How confidence follows from the largest q; None where it is that itself.
     history
         Every value of every epoch, by name.
     seconds
@@ -91,6 +95,8 @@ class Fit:
         What was found or decided on the way, in plain values.
     warnings
         What the user was warned of.
+    adjacency
+        The graph that was used, given or made; None for a fit from files and for one that was loaded.
     """
 
     method: str
@@ -111,6 +117,8 @@ class Fit:
     scores: dict[str, float]
     facts: dict[str, object]
     warnings: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+    adjacency: Adjacency | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return the fit itself: nothing in it is ever changed, and torch cannot copy the graph's sparse tensors."""
@@ -230,6 +238,9 @@ def fit_method(
                 started = started._replace(facts={**found, **started.facts})
         else:
             given, started = replace(given, encoder=kept_start.encoder), kept_start.started
+    if started is not None and kept_start is None:
+        with clock.phase("confidence"):
+            started = started._replace(halves=fit_halves(evidence, config, seed=seed, device=device))
     with clock.phase("centers"):
         if kept_start is None:
             given = _with_centers(given, rows, known_labels, started)
@@ -265,8 +276,10 @@ def fit_method(
         if team is not None:
             model.load_state_dict(trained.state_dict())
         check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
-        confidence, final = q.max(dim=1)
+        largest, final = q.max(dim=1)
         labels = final.cpu().numpy()
+        halves = None if started is None else started.halves
+        confidence, calibration, worth = calibrated(largest.cpu().numpy(), labels, halves, config.n_clusters)
         scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)
@@ -283,7 +296,8 @@ def fit_method(
         sparse_input=rows.sparse,
         z=z,
         labels=labels,
-        confidence=confidence.cpu().numpy(),
+        confidence=confidence,
+        calibration=calibration,
         history=by_name(history),
         seconds=clock.seconds,
         scores=scores,
@@ -297,7 +311,9 @@ def fit_method(
             "start_kept": started is not None and started.kept,
             **({} if started is None else started.facts),
             "remedy": remedy,
+            **worth,
         },
+        adjacency=adjacency,
     )
 
 

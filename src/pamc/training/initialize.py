@@ -23,6 +23,7 @@ from pamc.models.layers import MLP
 from pamc.models.rows import FeatureRows
 from pamc.registry import Registry
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
+from pamc.training.confidence import HalfFits
 from pamc.training.consensus import Evidence
 from pamc.training.progress import Progress
 
@@ -81,6 +82,8 @@ class Started(NamedTuple):
         (N,) clusters that the start found; None leaves them to K-means of the embedding.
     facts
         What it decided, in plain values.
+    halves
+        Clusters of random halves of the rows, which say what confidence is worth; None where there are none.
     """
 
     encoder: MLP
@@ -88,6 +91,7 @@ class Started(NamedTuple):
     kept: bool = False
     labels: NDArray[np.int64] | None = None
     facts: Mapping[str, object] = MappingProxyType({})
+    halves: HalfFits | None = None
 
 
 Start: TypeAlias = Callable[[StartInput], Started]

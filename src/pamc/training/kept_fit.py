@@ -17,6 +17,7 @@ from pamc.graph.adjacency import Adjacency
 from pamc.models.layers import MLP
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, check_rhythm, fingerprint, store_fingerprint
+from pamc.training.confidence import HalfFits
 from pamc.training.initialize import Started
 from pamc.training.team import ALONE, Team
 
@@ -107,7 +108,10 @@ class KeptFit:
         encoder = encoder.to(device)
         started = None
         if facts["started"] is not None:
-            started = Started(encoder, kept=facts["start_kept"], facts=facts["started"])
+            halves = None
+            if "halves.rows" in tensors:
+                halves = HalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())
+            started = Started(encoder, kept=facts["start_kept"], facts=facts["started"], halves=halves)
         adjacency = None
         if facts["graph_kept"]:
             indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
@@ -124,6 +128,8 @@ class KeptFit:
         self._checkpoints.clear()
         tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
         tensors["centers"] = centers.detach()
+        if started is not None and started.halves is not None:
+            tensors |= {f"halves.{name}": torch.from_numpy(each) for name, each in started.halves._asdict().items()}
         if adjacency is not None:
             tensors |= {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
         facts = {

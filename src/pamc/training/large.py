@@ -31,6 +31,7 @@ from pamc.models.rows import FeatureRows
 from pamc.ops.scores import silhouette, stored_modularity
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype, return_memory
 from pamc.training.checkpoint import CheckpointKeeper
+from pamc.training.confidence import calibrated
 from pamc.training.distributed import SharedModel, check_shareable
 from pamc.training.fit import Clock, Fit, with_dims
 from pamc.training.guarded import by_name, labeled, objective_score, train_guarded
@@ -108,7 +109,7 @@ def fit_store(
         if kept_start is None:
             sample = Sample(rows[numbers], partial(neighborhood_means, store, rows, numbers), preparation.kind)
             options: dict[str, Any] = {"seed": seed, "device": device, "dtype": row_dtype, "progress": clock.progress}
-            started, centers = start_of_sample(sample, config, **options)
+            started, centers = start_of_sample(sample, config, numbers=numbers, **options)
             del sample
             encoder = started.encoder
             # The start needs much for a moment; training needs its own.
@@ -138,6 +139,7 @@ def fit_store(
     with clock.phase("labels"):
         z, labels, confidence = _gathered(model, feature_rows, config, f"after epoch {len(history)}")
         final = labels.cpu().numpy()
+        sure, calibration, worth = calibrated(confidence.cpu().numpy(), final, started.halves, config.n_clusters)
         scores = {"modularity": stored_modularity(store.indptr, store.indices, store.weight, final)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), final, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)
@@ -154,7 +156,8 @@ def fit_store(
         sparse_input=False,
         z=z,
         labels=final,
-        confidence=confidence.cpu().numpy(),
+        confidence=sure,
+        calibration=calibration,
         history=by_name(history),
         seconds=clock.seconds,
         scores=scores,
@@ -171,6 +174,7 @@ def fit_store(
             "planned_bytes": plan.total,
             "chunk_size": plan.chunk_size,
             "n_processes": 1 if team is None else team.size,
+            **worth,
         },
     )
 

@@ -22,6 +22,7 @@ from pamc.data.attributed_graph import Features
 from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.models.rows import FeatureRows
 from pamc.runtime import resolve_dtype, seed_for
+from pamc.training.confidence import fit_halves
 from pamc.training.consensus import Agreed, Evidence, agreed_clusters, knn_adjacency
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import directions_of
@@ -83,7 +84,14 @@ def sampled_rows(n_nodes: int, n_features: int, *, seed: int) -> NDArray[np.int6
 
 
 def start_of_sample(
-    sample: Sample, config: Any, *, seed: int, device: torch.device, dtype: torch.dtype, progress: Progress
+    sample: Sample,
+    config: Any,
+    *,
+    seed: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress,
+    numbers: NDArray[np.int64] | None = None,
 ) -> tuple[Started, Tensor]:
     """Return what the start of the settings makes of a sample, and centers (C, n_dims). O(n) time and memory.
 
@@ -93,6 +101,8 @@ def start_of_sample(
         Settings whose `n_dims` is known. Starts but the default one see the core alone, and its kNN graph.
     dtype
         Of the rows that the encoder takes.
+    numbers
+        (n,) of the rows of the sample in the table; 0 … n−1 without.
     """
     rows = FeatureRows(sample.features, device=device, dtype=dtype)
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
@@ -104,6 +114,9 @@ def start_of_sample(
     given = StartInput(core_rows, sample.features[core], adjacency, evidence, config, seed, progress)
     if config.start == _GRAPH_START:
         started = _consensus_start(given, rows, sample, directions, core)
+        with progress.phase("confidence"):
+            own = core if numbers is None else numbers[core]
+            started = started._replace(halves=fit_halves(evidence, config, seed=seed, device=device, rows=own))
     else:
         started = STARTS[config.start](given)
     z = encode_rows(started.encoder, core_rows, chunk_size=config.chunk_size)

@@ -1,0 +1,121 @@
+"""`pamc report`, and the page that `pamc fit` and `pamc demo` leave."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pamc.cli.show import note, print_json, print_text
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.files import kind_of
+from pamc.data.tables import TABLE_KINDS, Table, open_table
+from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
+from pamc.report.projection import MAPS
+from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
+from pamc.results.record import RunRecord
+
+__all__ = ["add_report", "check_report_options", "link_to", "report"]
+
+_COMPARISON_FILE = "pamc-comparison.html"
+
+# Of a column, in a message.
+_LONGEST_NAME = 40
+
+
+def report(
+    *, runs: list[Path], out: Path | None, map_by: str | None, rebuild: bool, overwrite: bool, as_json: bool
+) -> None:
+    """Write the page of a run again, or a page that compares several runs."""
+    if map_by is not None and map_by not in MAPS:
+        raise UnknownNameError("map", map_by, MAPS)
+    if out is not None and out.is_dir():
+        raise OutputError(f"{out} is a folder; name a file")
+    if out is not None and out.exists() and not overwrite:
+        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
+    if len(runs) == 1:
+        written = write_run_report(runs[0], map_by=map_by, rebuild=rebuild, out=out)
+    else:
+        if map_by is not None or rebuild:
+            raise ConfigError("--map and --rebuild are of one run: write its page again first, then compare")
+        written = write_comparison(runs, out or Path(_COMPARISON_FILE))
+    if as_json:
+        print_json({"report": str(written), "runs": [str(run) for run in runs]})
+    else:
+        print_text(f"report: {link_to(written)}")
+
+
+def check_report_options(map_by: str, color: list[str] | None, features: Path | None) -> None:
+    """Refuse options of the page before anything is fitted."""
+    if map_by not in MAPS:
+        raise UnknownNameError("map", map_by, MAPS)
+    if not color:
+        return
+    if features is None or features.is_dir() or kind_of(features) not in TABLE_KINDS:
+        raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
+    table = open_table(features)
+    unknown = [name for name in color if name not in table]
+    known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
+    if unknown:
+        raise DataError(f"{features}: has no column {unknown[0]!r} for --color; it has {', '.join(known)}")
+
+
+def add_report(
+    folder: Path,
+    model: Any,
+    data: Any,
+    record: RunRecord,
+    *,
+    features: Path | None = None,
+    truth: str | None = None,
+    color: list[str] | None = None,
+    map_by: str = "auto",
+) -> bool:
+    """Write the page of a fit into its folder, and return whether it could be: no fit is lost over it.
+
+    Parameters
+    ----------
+    folder
+        Of the run, where it is being written.
+    data
+        The graph or store that was fitted.
+    features, truth, color
+        The table that was read, its column of true classes, and columns to color the map by.
+    """
+    try:
+        columns, names = None, None
+        if features is not None and isinstance(data, AttributedGraph) and kind_of(features) in TABLE_KINDS:
+            table = open_table(features)
+            columns = {name: _column(table, name) for name in color or []}
+            names = None if truth is None or data.labels is None else _class_names(table, truth, data.labels)
+        write_fit_report(folder, model, data, record, columns=columns, class_names=names, map_by=map_by)
+    except Exception as error:
+        if os.environ.get("PAMC_DEBUG"):
+            raise
+        (folder / REPORT_FILE).unlink(missing_ok=True)
+        note(
+            f"note: the report could not be written ({type(error).__name__}: {' '.join(str(error).split())}); all "
+            "else of the run is there"
+        )
+        return False
+    return True
+
+
+def link_to(path: Path) -> str:
+    """Return where a page is, as terminals make a link of it."""
+    return path.resolve().as_uri()
+
+
+def _column(table: Table, name: str) -> Any:
+    """Return a column as numbers, where all its cells are, else as text."""
+    values, wrong = table.numbers([name], dtype="float64")
+    return values[:, 0] if wrong is None else table.texts(name)[0]
+
+
+def _class_names(table: Table, truth: str, labels: Any) -> list[str]:
+    """Return the names of the true classes, in ascending order of their numbers."""
+    texts, _ = table.texts(truth)
+    _, first = np.unique(labels, return_index=True)
+    return [str(texts[row]) for row in first]

@@ -1,0 +1,152 @@
+"""Several runs side by side: matched clusters, how far they agree, rows that changed, settings that differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from pamc.errors import ConfigError, DataError
+from pamc.report.packing import pack, pack_ids, plain, smallest, unpack, unpack_ids
+from pamc.results.metrics import ari, nmi
+
+__all__ = ["COMPARISON", "comparison_data"]
+
+COMPARISON = "pamc-comparison"
+
+# Rows that changed cluster and are listed.
+_MOST_CHANGED = 500
+
+
+def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Return the object of a page that compares runs, by the rows that all of them name.
+
+    Clusters of each run are matched with those of the first, one to one, so that the most rows stay; a row changed
+    where its cluster is not matched with the one it has in the first run.
+
+    Parameters
+    ----------
+    runs
+        Objects of the runs' pages, two or more.
+    names
+        What to call them.
+    """
+    if len(runs) < 2:
+        raise ConfigError("a comparison needs two runs or more")
+    ids, places = _common(runs, names)
+    labels = [unpack(run["points"]["cluster"])[at].astype(np.int64) for run, at in zip(runs, places, strict=True)]
+    n_first = runs[0]["n_clusters"]
+    matches = [_matched(labels[0], each, n_first, run["n_clusters"]) for each, run in zip(labels, runs, strict=True)]
+    in_first = [match["to_first"][each] for match, each in zip(matches, labels, strict=True)]
+    changed = np.flatnonzero(np.any([each != labels[0] for each in in_first[1:]], axis=0))
+    shown = [_shown(run, name, at, match) for run, name, at, match in zip(runs, names, places, matches, strict=True)]
+    data = {
+        "format": COMPARISON,
+        "version": 1,
+        "title": " · ".join(dict.fromkeys(str(run["title"]) for run in runs)),
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "n_rows": len(ids),
+        "ids": pack_ids(np.array(ids, dtype=object)),
+        "runs": shown,
+        "agreement": [
+            {"first": i, "second": j, "ari": ari(labels[i], labels[j]), "nmi": nmi(labels[i], labels[j])}
+            for i, j in combinations(range(len(runs)), 2)
+        ],
+        "n_changed": len(changed),
+        "changed": pack(changed, "u4"),
+        "listed": changed[:_MOST_CHANGED],
+        "settings": _differing([run["record"] for run in runs]),
+        "notes": _notes(runs, names, len(ids)),
+    }
+    found: dict[str, Any] = plain(data)
+    return found
+
+
+def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """Return the ids that every run names, in the order of the first, and where they are in each."""
+    lists = [unpack_ids(run["points"]["ids"]) for run in runs]
+    where = [{name: place for place, name in enumerate(each)} for each in lists]
+    common = [name for name in lists[0] if all(name in each for each in where[1:])]
+    if not common:
+        raise DataError(
+            f"{' and '.join(names)} have no id in common: runs are compared by the ids of their rows; fit the same "
+            "rows, or name the same --id column"
+        )
+    return common, [np.array([each[name] for name in common], dtype=np.int64) for each in where]
+
+
+def _matched(
+    first: NDArray[np.int64], other: NDArray[np.int64], n_first: int, n_other: int
+) -> dict[str, NDArray[np.int64]]:
+    """Return the cluster of the first run that each cluster is matched with, −1 for none, and how many rows overlap."""
+    table = np.bincount(other * n_first + first, minlength=n_other * n_first).reshape(n_other, n_first)
+    to_first = np.full(n_other, -1)
+    own, matched = linear_sum_assignment(table, maximize=True)
+    to_first[own] = matched
+    overlap = np.where(to_first >= 0, table[np.arange(n_other), to_first], 0)
+    # Clusters that share no row are not a match.
+    to_first[overlap == 0] = -1
+    union = table.sum(axis=1) + table.sum(axis=0)[to_first] - overlap
+    return {"to_first": to_first, "overlap": overlap, "union": np.where(to_first >= 0, union, 0)}
+
+
+def _shown(
+    run: dict[str, Any], name: str, at: NDArray[np.int64], match: dict[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Return what the page needs of one run: its rows in the common order."""
+    points, record = run["points"], run["record"]
+    confidence = unpack(points["confidence"]["values"])[at]
+    return {
+        "name": name,
+        "title": run["title"],
+        "n_rows": run["n_rows"],
+        "n_clusters": run["n_clusters"],
+        "clusters": run["clusters"],
+        "map": run["map"],
+        "xy": pack(unpack(points["xy"])[at], "u2"),
+        "cluster": pack(unpack(points["cluster"])[at], smallest(run["n_clusters"] - 1)),
+        "confidence": {**points["confidence"], "values": pack(confidence, "u1")},
+        "match": match,
+        "record": {key: record.get(key) for key in ("method", "seed", "scores", "metrics", "seconds", "command")},
+    }
+
+
+def _differing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the settings and facts that are not the same in all runs."""
+    flat = [
+        {
+            **{f"setting {key}": value for key, value in (record.get("config") or {}).items()},
+            **{f"found {key}": value for key, value in (record.get("facts") or {}).items()},
+            **{f"data {key}": value for key, value in (record.get("data") or {}).items()},
+            **{f"version of {key}": v for key, v in (record.get("environment", {}).get("packages") or {}).items()},
+            "method": record.get("method"),
+            "seed": record.get("seed"),
+            "device": record.get("device"),
+            "commit": (record.get("environment") or {}).get("commit"),
+        }
+        for record in records
+    ]
+    names = dict.fromkeys(name for each in flat for name in each)
+    return [
+        {"name": name, "values": values}
+        for name in names
+        for values in [[each.get(name) for each in flat]]
+        if any(value != values[0] for value in values)
+    ]
+
+
+def _notes(runs: Sequence[dict[str, Any]], names: Sequence[str], n_common: int) -> list[str]:
+    notes = [
+        f"{name} has {run['points']['n']:,} rows on its page, of which {n_common:,} are in every run; the others are "
+        "left out."
+        for run, name in zip(runs, names, strict=True)
+        if run["points"]["n"] != n_common
+    ]
+    if any(run["density"] is not None for run in runs):
+        notes.append("Rows are those of the pages' samples: agreement and overlap are estimates.")
+    return notes

@@ -1,0 +1,148 @@
+"""Explanations in Python: the facts of a fit as tidy pandas tables."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.adapters import as_edges, from_object
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.errors import BackendError, DataError
+from pamc.report.facts import cluster_facts
+
+__all__ = ["Explanation", "explain", "given_graph"]
+
+_SHOWN_ROWS = 60
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """What a fit found, as pandas data frames; a notebook shows them all.
+
+    Parameters
+    ----------
+    clusters
+        `cluster`, `n_rows`, `share`, `confidence`, `edges_inside`.
+    features
+        What makes a cluster different: `cluster`, `feature`, `name`, `difference`, `inside`, `elsewhere`, `kind`.
+    rows
+        Rows that show a cluster: `cluster`, `role`, `rank`, `row`, `id`, `confidence`, `leans_to`.
+    odd
+        Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `value`.
+    flows
+        Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`).
+    similarity
+        Of meta-nodes: `cluster`, `other`, `cosine`.
+
+    The columns are those of :class:`~pamc.report.facts.ClusterFacts`.
+    """
+
+    clusters: Any
+    features: Any
+    rows: Any
+    odd: Any
+    flows: Any
+    similarity: Any
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{field.name}: {len(getattr(self, field.name))}" for field in fields(self))
+        return f"Explanation of {len(self.clusters)} clusters (lines of {sizes})"
+
+    def _repr_html_(self) -> str:
+        tables = {field.name: getattr(self, field.name) for field in fields(self)}
+        return "".join(
+            f"<h4>{html.escape(name)}</h4>{table.to_html(index=False, max_rows=_SHOWN_ROWS, escape=True)}"
+            for name, table in tables.items()
+        )
+
+
+def explain(
+    model: Any,
+    X: Any,
+    *,
+    adjacency: Any = None,
+    ids: Any = None,
+    feature_names: Any = None,
+    n_features: int = 8,
+    n_rows: int = 5,
+    n_odd: int = 50,
+) -> Explanation:
+    """Return what a fitted model found, as tidy pandas tables: clusters, features, rows, odd rows, flows, similarity.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator of any method.
+    X
+        The rows of the fit: an array, a scipy sparse matrix, a pandas DataFrame (whose columns and index become names
+        and ids), a torch tensor, an AttributedGraph, a torch_geometric Data or an AnnData.
+    adjacency
+        The graph of the fit, in any form that `fit` takes; without it, what X has.
+    ids, feature_names
+        N names of rows and d names of columns, in place of those that X has.
+    n_features, n_rows, n_odd
+        How many features and rows of either role to name per cluster, and odd rows in all, at most.
+
+    Examples
+    --------
+    >>> from pamc import PamCGC
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
+    >>> found = explain(model, X)
+    >>> found.clusters["n_rows"].sum()
+    np.int64(150)
+    >>> found.features.query("cluster == 0")["name"].isin(X.columns).all()
+    np.True_
+    """
+    frame = _frame_class()
+    graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
+    volume = facts.flows.sum(axis=1, keepdims=True)
+    share = np.divide(facts.flows, volume, out=np.full_like(facts.flows, np.nan), where=volume > 0)
+    return Explanation(
+        clusters=frame(facts.clusters),
+        features=frame(facts.features),
+        rows=frame(facts.rows),
+        odd=frame(facts.odd),
+        flows=frame(_long(weight=facts.flows, share=share)),
+        similarity=frame(_long(cosine=facts.similarity)),
+    )
+
+
+def given_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: Any = None) -> AttributedGraph:
+    """Return rows of any kind as one graph without labels, with the edges and names that are given beside them."""
+    graph = from_object(X).without_labels()
+    if adjacency is not None:
+        if graph.edges is not None:
+            raise DataError("X has edges of its own: leave out adjacency, or pass the features alone as X")
+        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
+        edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
+        graph = replace(graph, edges=edges, edge_weight=weight)
+    if ids is not None:
+        graph = replace(graph, ids=np.asarray(ids))
+    if feature_names is not None:
+        graph = replace(graph, feature_names=tuple(feature_names))
+    return graph
+
+
+def _long(**matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return (C, C) matrices as columns with a line for each pair of clusters."""
+    n_clusters = len(next(iter(matrices.values())))
+    cluster, other = np.divmod(np.arange(n_clusters**2), n_clusters)
+    return {"cluster": cluster, "other": other, **{name: matrix.ravel() for name, matrix in matrices.items()}}
+
+
+def _frame_class() -> Any:
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise BackendError(
+            'explain returns pandas tables: pip install "pamc[explain]", or call pamc.report.facts.cluster_facts, '
+            "which needs numpy alone"
+        ) from error
+    return DataFrame

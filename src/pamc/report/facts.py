@@ -1,0 +1,245 @@
+"""What can be said of each cluster of a fit: its size, features, rows, edges; and which rows are odd.
+
+Time and memory are linear in rows and edges; sparse features stay sparse.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.errors import ConfigError, DataError, DataWarning
+from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.report.differences import feature_columns
+from pamc.report.odd_rows import odd_columns
+
+__all__ = ["ClusterFacts", "Columns", "Places", "cluster_facts", "rows_in_clusters"]
+
+# A tidy table: equal-length columns by name.
+Columns: TypeAlias = dict[str, NDArray[Any]]
+
+# Rows whose distances to all centers are held at a time.
+_ROWS_PER_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterFacts:
+    """What is known of the clusters of a fit, in tables of columns.
+
+    Parameters
+    ----------
+    clusters
+        One line per cluster, empty ones too: `cluster`, `n_rows`, `share` (of all rows), `confidence` (mean; NaN of an
+        empty cluster), `edges_inside` (share of its edge ends whose other end is inside; NaN without edges).
+    features
+        What makes a cluster different, the most telling first: `cluster`, `feature` (its column), `name`, `difference`,
+        `inside`, `elsewhere`, `kind`. Of kind "difference", `inside` and `elsewhere` are the means in the cluster and
+        in the other rows, and `difference` is theirs in standard deviations of the column. Of kind "term" (rows of few
+        values other than 0, none negative), they are the shares of rows that have the term, and `difference` is that of
+        their log-odds in standard errors, with a prior that keeps rare terms from winning by chance.
+    rows
+        Rows that show a cluster: `cluster`, `role` ("central": nearest to the center of the cluster; "border": nearly
+        as near to another), `rank` from 0, `row`, `id`, `confidence`, `leans_to` (the other cluster of a border row; −1
+        of a central one).
+    odd
+        Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `value`. The
+        reasons are "isolated" (no edge; the value is 0), "far from all centers" (the value is the distance to the
+        nearest one over the usual one) and "low confidence" (the value is the confidence over the usual one).
+    flows
+        (C, C) symmetric weight of the edges between clusters. Each edge counts at both of its ends, so that a row sums
+        to the degrees of the cluster's rows and its diagonal over that sum is `edges_inside`.
+    similarity
+        (C, C) cosine of the meta-nodes; 0 with that of an empty cluster.
+    """
+
+    clusters: Columns
+    features: Columns
+    rows: Columns
+    odd: Columns
+    flows: NDArray[np.float64]
+    similarity: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the rows lie among the centers.
+
+    Parameters
+    ----------
+    own, nearest
+        (N,) distance to the center of the row's cluster, and to the nearest center.
+    other, leans_to
+        (N,) distance to the nearest center of another cluster that has rows, and that cluster; ∞ and −1 without one.
+    """
+
+    own: NDArray[np.float64]
+    nearest: NDArray[np.float64]
+    other: NDArray[np.float64]
+    leans_to: NDArray[np.int64]
+
+
+def cluster_facts(
+    model: Any, graph: AttributedGraph, *, n_features: int = 8, n_rows: int = 5, n_odd: int = 50
+) -> ClusterFacts:
+    """Return what is known of the clusters of a fitted model. O(N·(d + C·n_dims) + E) time.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator of any method.
+    graph
+        The rows it was fitted on, with the edges where there are any; its labels are not read.
+    n_features, n_rows
+        How many features and how many rows of either role to name per cluster.
+    n_odd
+        How many odd rows to name at most.
+
+    Examples
+    --------
+    >>> from pamc import PamCGC
+    >>> from pamc.data.synthetic import block_model
+    >>> graph = block_model(90, 3, random_state=0)
+    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit_graph(graph)
+    >>> facts = cluster_facts(model, graph)
+    >>> facts.clusters["n_rows"].sum(), facts.flows.shape
+    (np.int64(90), (3, 3))
+    """
+    for name, value in {"n_features": n_features, "n_rows": n_rows, "n_odd": n_odd}.items():
+        if value < 0:
+            raise ConfigError(f"{name} must be at least 0, got {value}")
+    labels = _checked_labels(model, graph)
+    n_clusters = len(model.cluster_centers_)
+    confidence = np.asarray(model.confidence_, dtype=np.float64)
+    adjacency = None
+    if graph.edges is not None:
+        with warnings.catch_warnings():
+            # The fit has said what it dropped.
+            warnings.simplefilter("ignore", DataWarning)
+            adjacency = build_adjacency(graph.edges, graph.edge_weight, n_nodes=graph.n_nodes, expect_directed=True)
+    flows = _flows(adjacency, labels, n_clusters)
+    places = _places(model, labels, n_clusters)
+    ids = graph.row_ids.astype(str)
+    degree = None if adjacency is None else np.diff(adjacency.indptr)
+    return ClusterFacts(
+        clusters=_cluster_columns(labels, confidence, flows, n_clusters),
+        features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
+        rows=_row_columns(rows_in_clusters(labels, n_clusters), places, confidence, ids, n_rows),
+        odd=odd_columns(labels, confidence, places.nearest, degree, ids, n_odd),
+        flows=flows,
+        similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
+    )
+
+
+def rows_in_clusters(labels: NDArray[np.int64], n_clusters: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each cluster, in order."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels, minlength=n_clusters))[:-1])
+
+
+def _checked_labels(model: Any, graph: AttributedGraph) -> NDArray[np.int64]:
+    labels = getattr(model, "labels_", None)
+    if labels is None:
+        raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
+    if len(labels) != graph.n_nodes:
+        raise DataError(
+            f"the model was fitted on {len(labels)} rows, these data have {graph.n_nodes}: pass the rows of the fit"
+        )
+    n_columns = getattr(model, "n_features_in_", graph.n_features)
+    if n_columns != graph.n_features:
+        raise DataError(f"the model was fitted on {n_columns} feature columns, these data have {graph.n_features}")
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _flows(adjacency: Adjacency | None, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    if adjacency is None:
+        return np.zeros((n_clusters, n_clusters))
+    ends = np.repeat(labels, np.diff(adjacency.indptr)) * n_clusters + labels[adjacency.indices]
+    flows = np.bincount(ends, weights=adjacency.data, minlength=n_clusters**2).reshape(n_clusters, n_clusters)
+    return np.asarray((flows + flows.T) / 2, dtype=np.float64)
+
+
+def _cluster_columns(
+    labels: NDArray[np.int64], confidence: NDArray[np.float64], flows: NDArray[np.float64], n_clusters: int
+) -> Columns:
+    count = np.bincount(labels, minlength=n_clusters)
+    volume = flows.sum(axis=1)
+    undefined = np.full(n_clusters, np.nan)
+    return {
+        "cluster": np.arange(n_clusters),
+        "n_rows": count,
+        "share": count / len(labels),
+        "confidence": np.divide(
+            np.bincount(labels, weights=confidence, minlength=n_clusters), count, out=undefined.copy(), where=count > 0
+        ),
+        "edges_inside": np.divide(np.diag(flows), volume, out=undefined, where=volume > 0),
+    }
+
+
+def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> Places:
+    z = np.asarray(model.embedding_)
+    centers = np.asarray(model.cluster_centers_, dtype=np.float64)
+    empty = np.bincount(labels, minlength=n_clusters) == 0
+    n_nodes = len(labels)
+    places = Places(np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes, dtype=np.int64))
+    for start in range(0, n_nodes, _ROWS_PER_BLOCK):
+        block = slice(start, start + _ROWS_PER_BLOCK)
+        rows = z[block].astype(np.float64)
+        squared = np.square(rows).sum(axis=1)[:, None] - 2 * rows @ centers.T + np.square(centers).sum(axis=1)
+        distance = np.sqrt(np.maximum(squared, 0.0))
+        own = labels[block, None]
+        places.own[block] = np.take_along_axis(distance, own, axis=1)[:, 0]
+        places.nearest[block] = distance.min(axis=1)
+        distance[:, empty] = np.inf
+        np.put_along_axis(distance, own, np.inf, axis=1)
+        leans_to = distance.argmin(axis=1)
+        other = distance.min(axis=1)
+        places.other[block] = other
+        places.leans_to[block] = np.where(np.isfinite(other), leans_to, -1)
+    return places
+
+
+def _row_columns(
+    rows_of: list[NDArray[np.int64]],
+    places: Places,
+    confidence: NDArray[np.float64],
+    ids: NDArray[Any],
+    n_rows: int,
+) -> Columns:
+    cluster: list[int] = []
+    role: list[str] = []
+    rank: list[int] = []
+    chosen: list[NDArray[np.int64]] = []
+    for number, members in enumerate(rows_of):
+        # A small cluster has its rows shared out: none is both central and on the border.
+        n_central = min(n_rows, (len(members) + 1) // 2)
+        central = members[np.argsort(places.own[members], kind="stable")[:n_central]]
+        rest = np.setdiff1d(members, central)
+        rest = rest[places.leans_to[rest] >= 0]
+        border = rest[np.argsort(places.other[rest] - places.own[rest], kind="stable")[:n_rows]]
+        for name, found in (("central", central), ("border", border)):
+            cluster += [number] * len(found)
+            role += [name] * len(found)
+            rank += range(len(found))
+            chosen.append(found)
+    row = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
+    roles = np.array(role, dtype=str)
+    return {
+        "cluster": np.array(cluster, dtype=np.int64),
+        "role": roles,
+        "rank": np.array(rank, dtype=np.int64),
+        "row": row,
+        "id": ids[row],
+        "confidence": confidence[row],
+        "leans_to": np.where(roles == "border", places.leans_to[row], -1),
+    }
+
+
+def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
+    return np.asarray(np.clip(unit @ unit.T, -1.0, 1.0))

@@ -1,0 +1,198 @@
+"""What the map of a page is drawn from: places, clusters and columns of rows, or a density of very many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import Features
+from pamc.errors import DataError
+from pamc.report.packing import pack, pack_ids, quantized, smallest
+from pamc.report.projection import Projection
+
+__all__ = [
+    "MOST_POINTS",
+    "Frame",
+    "column",
+    "columns_of",
+    "density_data",
+    "feature_column",
+    "map_data",
+    "place_of",
+    "point_data",
+    "shown_rows",
+]
+
+# Up to so many rows each is a point. Of more, a density is drawn, and so many of them can be pointed at and found.
+MOST_POINTS = 200_000
+SAMPLED_POINTS = 50_000
+
+# Cells of a density along each side, and cells times clusters at most.
+_CELLS, _MOST_COUNTS = 384, 1 << 24
+
+# Classes of a column that keep their name.
+_MOST_CLASSES = 60
+_MISSING, _OTHER = "(missing)", "(other)"
+_NO_NUMBER = (1 << 16) - 1
+
+_ROWS_PER_BLOCK = 1 << 18
+
+
+def shown_rows(n_nodes: int, always: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return the rows that the page names, in order: None for all, else a sample with those of `always`.
+
+    The sample depends on the number of rows alone, so that the pages of two runs on the same rows name the same.
+
+    Examples
+    --------
+    >>> shown_rows(1000, np.array([3])) is None
+    True
+    """
+    if n_nodes <= MOST_POINTS:
+        return None
+    drawn = np.random.default_rng(n_nodes).choice(n_nodes, SAMPLED_POINTS, replace=False, shuffle=False)
+    return np.union1d(drawn, always)
+
+
+class Frame:
+    """The square of the map: places in it are 0 to 1, one scale for both axes."""
+
+    def __init__(self, projection: Projection) -> None:
+        marks = np.concatenate([projection.centers, projection.meta_nodes])
+        marks = marks[np.isfinite(marks).all(axis=1)]
+        both = [places for places in (projection.rows, marks) if len(places)]
+        low = np.min([places.min(axis=0) for places in both], axis=0)
+        high = np.max([places.max(axis=0) for places in both], axis=0)
+        self._middle = (low + high) / 2
+        self._side = float((high - low).max()) * 1.04 or 1.0
+
+    def place(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return places within the square."""
+        within: NDArray[np.float64] = (places - self._middle) / self._side + 0.5
+        return within
+
+
+def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
+    """Return the map's method, note and marks."""
+    return {
+        "method": projection.method,
+        "note": projection.note,
+        "centers": frame.place(projection.centers).round(5),
+        "meta_nodes": frame.place(projection.meta_nodes).round(5),
+    }
+
+
+def place_of(frame: Frame, places: NDArray[np.float64]) -> dict[str, Any]:
+    """Return places on the map as the page carries them."""
+    return pack(quantized(frame.place(places), 0.0, 1.0, "u2"), "u2")
+
+
+def point_data(
+    frame: Frame,
+    projection: Projection,
+    labels: NDArray[np.int64],
+    confidence: NDArray[Any],
+    ids: NDArray[Any],
+    rows: NDArray[np.int64] | None,
+) -> dict[str, Any]:
+    """Return the rows of the page; `ids` are those of these rows, all else of all rows."""
+    chosen: Any = slice(None) if rows is None else rows
+    return {
+        "n": len(labels) if rows is None else len(rows),
+        "rows": None if rows is None else pack(rows, "u4"),
+        "ids": pack_ids(ids),
+        "xy": place_of(frame, projection.rows[chosen]),
+        "cluster": pack(labels[chosen], smallest(int(labels.max()))),
+        "confidence": _steps(confidence[chosen]),
+    }
+
+
+def density_data(
+    frame: Frame, projection: Projection, labels: NDArray[np.int64], confidence: NDArray[Any], n_clusters: int
+) -> dict[str, Any]:
+    """Return how many rows of each cluster lie in each cell of a grid over the map, and their mean confidence.
+
+    Cells without a row are left out. O(N) time; memory of the grid times the clusters.
+    """
+    side = int(min(_CELLS, (_MOST_COUNTS / n_clusters) ** 0.5))
+    counts, sums = np.zeros(side * side * n_clusters, dtype=np.int64), np.zeros(side * side * n_clusters)
+    for start in range(0, len(labels), _ROWS_PER_BLOCK):
+        block = slice(start, start + _ROWS_PER_BLOCK)
+        x, y = np.clip((frame.place(projection.rows[block]) * side).astype(np.int64), 0, side - 1).T
+        where = (y * side + x) * n_clusters + labels[block]
+        counts += np.bincount(where, minlength=len(counts))
+        sums += np.bincount(where, confidence[block], minlength=len(sums))
+    there = np.flatnonzero(counts)
+    return {
+        "side": side,
+        "cell": pack(there // n_clusters, "u4"),
+        "cluster": pack(there % n_clusters, smallest(n_clusters - 1)),
+        "count": pack(np.minimum(counts[there], (1 << 32) - 1), "u4"),
+        "confidence": _steps(sums[there] / counts[there]),
+    }
+
+
+def _steps(confidence: NDArray[Any]) -> dict[str, Any]:
+    """Return confidence in 255 steps between its least and its largest."""
+    low, high = float(confidence.min()), float(confidence.max())
+    return {"min": low, "max": high, "values": pack(quantized(confidence, low, high, "u1"), "u1")}
+
+
+def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int) -> dict[str, Any]:
+    """Return a column that the map can be colored by: numbers as a scale, all else as classes.
+
+    Examples
+    --------
+    >>> column("city", ["Rome", "Oslo", "Rome"], None, 3)["names"]
+    ['Oslo', 'Rome']
+    """
+    array = np.asarray(values)
+    if array.shape != (n_nodes,):
+        raise DataError(f"column {name!r} must have one value per row ({n_nodes}), got shape {array.shape}")
+    if rows is not None:
+        array = array[rows]
+    return _numbers(name, array) if array.dtype.kind in "iuf" else _classes(name, array)
+
+
+def feature_column(name: str, features: Features, number: int) -> dict[str, Any]:
+    """Return one column of the features that the map can be colored by; `features` are those of the page's rows."""
+    values = features[:, number] if isinstance(features, np.ndarray) else features[:, [number]].toarray()[:, 0]
+    return _numbers(name, np.asarray(values))
+
+
+def _numbers(name: str, values: NDArray[Any]) -> dict[str, Any]:
+    values = values.astype(np.float64)
+    finite = np.isfinite(values)
+    low, high = (float(values[finite].min()), float(values[finite].max())) if finite.any() else (0.0, 0.0)
+    # The last step says that there is no number.
+    steps = np.full(len(values), _NO_NUMBER)
+    steps[finite] = quantized(values[finite], low, high, "u2") * (_NO_NUMBER - 1) // _NO_NUMBER
+    return {"name": str(name), "kind": "number", "min": low, "max": high, "values": pack(steps, "u2")}
+
+
+def _classes(name: str, values: NDArray[Any]) -> dict[str, Any]:
+    texts = np.array([_MISSING if _is_missing(value) else str(value) for value in values.tolist()], dtype=object)
+    names, codes, counts = np.unique(texts.astype(str), return_inverse=True, return_counts=True)
+    if len(names) > _MOST_CLASSES:
+        kept = np.sort(np.argsort(-counts, kind="stable")[: _MOST_CLASSES - 1])
+        new = np.full(len(names), len(kept))
+        new[kept] = np.arange(len(kept))
+        names, codes = np.append(names[kept], _OTHER), new[codes]
+    return {
+        "name": str(name),
+        "kind": "class",
+        "names": names.tolist(),
+        "values": pack(codes, smallest(max(len(names) - 1, 0))),
+    }
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def columns_of(columns: Mapping[str, Any] | None, rows: NDArray[np.int64] | None, n_nodes: int) -> list[dict[str, Any]]:
+    """Return the user's columns."""
+    return [column(str(name), values, rows, n_nodes) for name, values in (columns or {}).items()]

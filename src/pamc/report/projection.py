@@ -1,0 +1,141 @@
+"""The embedding in two dimensions: UMAP where it is installed and the rows are few enough, else PCA."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.errors import BackendError, UnknownNameError
+
+__all__ = ["MAPS", "Projection", "project"]
+
+MAPS = ("auto", "pca", "umap")
+
+# Up to so many rows "auto" takes UMAP, where it is installed: some seconds per thousand rows.
+_MOST_UMAP_ROWS = 20_000
+
+# Less than half of what it would take for few rows; the maps look alike.
+_UMAP_EPOCHS = 200
+
+_ROWS_PER_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A map of an embedding.
+
+    Parameters
+    ----------
+    method
+        "PCA" or "UMAP".
+    rows
+        (N, 2) place of each row.
+    centers, meta_nodes
+        (C, 2) places of the centers and of the meta-nodes, these in the scale of the rows; NaN where there is none.
+    note
+        What a reader has to know of it.
+    """
+
+    method: str
+    rows: NDArray[np.float64]
+    centers: NDArray[np.float64]
+    meta_nodes: NDArray[np.float64]
+    note: str
+
+
+def project(
+    embedding: NDArray[Any],
+    centers: NDArray[Any],
+    labels: NDArray[np.int64],
+    *,
+    how: str = "auto",
+    seed: int = 0,
+) -> Projection:
+    """Return the map of an embedding, the same for the same seed.
+
+    Meta-nodes (Eq 8) are sums over clusters divided by N; they are shown where the mean of their cluster is, which has
+    the same direction.
+
+    Parameters
+    ----------
+    embedding
+        (N, n_dims) z of the rows.
+    centers
+        (C, n_dims) μ.
+    labels
+        (N,) cluster of each row.
+    how
+        "pca", "umap", or "auto": UMAP where it is installed and there are at most 20,000 rows.
+
+    Examples
+    --------
+    >>> flat = project(np.eye(3), np.eye(3), np.arange(3), how="pca")
+    >>> flat.method, flat.rows.shape
+    ('PCA', (3, 2))
+    """
+    if how not in MAPS:
+        raise UnknownNameError("map", how, MAPS)
+    installed = importlib.util.find_spec("umap") is not None
+    if how == "umap" and not installed:
+        raise BackendError('a map by UMAP needs the package umap-learn: pip install "pamc[umap]", or take --map pca')
+    n_clusters = len(centers)
+    # Methods without centers in the embedding (K-means on the features) have centers of another width.
+    joined = centers if centers.shape[1:] == embedding.shape[1:] else np.full((n_clusters, embedding.shape[1]), np.nan)
+    if how == "umap" or (how == "auto" and installed and 16 < len(embedding) <= _MOST_UMAP_ROWS):
+        return _umap(embedding, joined, labels, seed)
+    return _pca(embedding, joined, labels)
+
+
+def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64]) -> Projection:
+    """Return the two directions of most variance; O(N·d²) time, O(d²) memory beside the map."""
+    mean = embedding.mean(axis=0, dtype=np.float64)
+    covariance = np.zeros((embedding.shape[1],) * 2)
+    for block in _blocks(embedding, mean):
+        covariance += block.T @ block
+    variance, directions = np.linalg.eigh(covariance)
+    axes = np.zeros((embedding.shape[1], 2))
+    n_axes = min(2, embedding.shape[1])
+    axes[:, :n_axes] = directions[:, ::-1][:, :n_axes]
+    # A direction and its opposite are as good: the largest coordinate is positive, on every machine.
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(2)] + 1e-300)
+    rows = np.concatenate([block @ axes for block in _blocks(embedding, mean)])
+    share = variance[::-1][:2].sum() / variance.sum() if variance.sum() > 0 else 1.0
+    note = f"PCA: the two directions of most variance, {100 * share:.0f} % of all of it. Clusters may overlap here "
+    note += "that are apart in the embedding."
+    means = _means(rows, labels, len(centers))
+    return Projection("PCA", rows, (centers.astype(np.float64) - mean) @ axes, means, note)
+
+
+def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64], seed: int) -> Projection:
+    n_neighbors = min(15, len(embedding) - 1)
+    with warnings.catch_warnings():
+        # Of packages it could use, of the seed, which takes its threads, and of parts that are not connected.
+        warnings.simplefilter("ignore")
+        from umap import UMAP
+
+        rows = np.asarray(
+            UMAP(n_neighbors=n_neighbors, n_epochs=_UMAP_EPOCHS, random_state=seed).fit_transform(embedding),
+            dtype=np.float64,
+        )
+    means = _means(rows, labels, len(centers))
+    note = "UMAP: neighbors stay neighbors; distances between far groups mean little. Centers and meta-nodes are shown "
+    note += "at the middle of their cluster's rows."
+    return Projection("UMAP", rows, means, means, note)
+
+
+def _means(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    """Return (C, 2) the mean place of each cluster's rows, NaN of an empty one."""
+    count = np.bincount(labels, minlength=n_clusters)[:, None]
+    sums = np.stack([np.bincount(labels, rows[:, axis], minlength=n_clusters) for axis in range(2)], axis=1)
+    means: NDArray[np.float64] = np.divide(sums, count, out=np.full((n_clusters, 2), np.nan), where=count > 0)
+    return means
+
+
+def _blocks(embedding: NDArray[Any], mean: NDArray[np.float64]) -> Any:
+    for start in range(0, len(embedding), _ROWS_PER_BLOCK):
+        yield embedding[start : start + _ROWS_PER_BLOCK].astype(np.float64) - mean

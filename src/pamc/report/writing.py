@@ -1,0 +1,143 @@
+"""Reports for those who call: of a fitted model in Python, of a run folder, of several run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pamc.data.store import Store
+from pamc.errors import ConfigError, OutputError
+from pamc.report.comparison import comparison_data
+from pamc.report.content import Extras, page_data
+from pamc.report.explain import given_graph
+from pamc.report.page_file import write_page
+from pamc.report.runs import REPORT_FILE, run_data
+from pamc.report.stores import store_page_data
+from pamc.results.metrics import evaluate
+from pamc.results.record import RunRecord
+
+__all__ = ["REPORT_FILE", "write_comparison", "write_fit_report", "write_report", "write_run_report"]
+
+
+def write_report(
+    model: Any,
+    X: Any,
+    path: str | PathLike[str],
+    *,
+    adjacency: Any = None,
+    ids: Any = None,
+    feature_names: Any = None,
+    truth: Any = None,
+    columns: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    map: str = "auto",  # noqa: A002
+) -> Path:
+    """Write what a fitted model found as one HTML page that needs nothing but itself, and return its path.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator of any method.
+    X
+        The rows of the fit: an array, a scipy sparse matrix, a pandas DataFrame, a torch tensor, an AttributedGraph, a
+        torch_geometric Data, an AnnData, or the store that was fitted from its files.
+    path
+        File to write, or a folder, in which it is called report.html. A file that stands there is replaced.
+    adjacency
+        The graph of the fit, in any form that `fit` takes. Without it, the graph of X, or that which the fit made.
+    ids, feature_names
+        N names of rows and d names of columns, in place of those that X has.
+    truth
+        (N,) true classes, for the metrics of the page alone; without, the labels of an AttributedGraph.
+    columns
+        (N,) values by name that the map can be colored by: numbers, or anything else as classes.
+    title
+        Of the page.
+    map
+        "pca", "umap", or "auto": UMAP where it is installed and the rows are at most 20,000.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pamc import PamCGC
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(model, X, folder, title="irises", map="pca").name
+    'report.html'
+    """
+    target = Path(path)
+    target = target / REPORT_FILE if target.is_dir() else target
+    if not hasattr(model, "labels_"):
+        raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
+    extras = Extras(columns=columns, map_by=map)
+    about = {} if title is None else {"name": title}
+    if isinstance(X, Store):
+        record = model.record(data={"name": X.name, "n_edges": X.n_edges, **about})
+        return _written(target, store_page_data(model, X, record, extras))
+    graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    if truth is None:
+        truth = getattr(X, "labels", None) if type(X) is type(graph) else None
+    metrics = None
+    if truth is not None:
+        classes = np.asarray(truth)
+        graph = replace(graph, labels=classes)
+        names = [str(name) for name in np.unique(classes)]
+        extras = replace(extras, class_names=None if classes.dtype.kind in "iu" else names)
+        metrics = evaluate(classes, model.labels_)
+    record = model.record(data={"name": graph.name, "n_edges": graph.n_edges, **about}, metrics=metrics)
+    return _written(target, page_data(model, graph, record, extras))
+
+
+def write_fit_report(
+    folder: Path,
+    model: Any,
+    data: Any,
+    record: RunRecord,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+    map_by: str = "auto",
+) -> Path:
+    """Write report.html into the folder of a run.
+
+    Parameters
+    ----------
+    data
+        The AttributedGraph or the store that was fitted; its labels are the truth.
+    columns, class_names, map_by
+        As of :class:`~pamc.report.content.Extras`.
+    """
+    extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
+    made = store_page_data if isinstance(data, Store) else page_data
+    return _written(folder / REPORT_FILE, made(model, data, record, extras))
+
+
+def write_run_report(
+    folder: Path, *, map_by: str | None = None, rebuild: bool = False, out: Path | None = None
+) -> Path:
+    """Write the page of a run folder again, there or to `out`, and return its path.
+
+    It is made of the page that is there; where there is none, or with `rebuild`, of the other files.
+    """
+    return _written(out or folder / REPORT_FILE, run_data(folder, map_by=map_by, rebuild=rebuild))
+
+
+def write_comparison(folders: Sequence[Path], path: Path) -> Path:
+    """Write a page that compares several runs."""
+    names = [str(folder) for folder in folders]
+    return _written(path, comparison_data([run_data(folder) for folder in folders], names))
+
+
+def _written(path: Path, data: dict[str, Any]) -> Path:
+    try:
+        write_page(path, data)
+    except OSError as error:
+        raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None
+    return path

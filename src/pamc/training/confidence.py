@@ -1,0 +1,207 @@
+"""Confidence that means something: how often a clustering of half of the rows gives a row the same cluster.
+
+Eq 9's q says which cluster is nearest, not how often it is right: a kernel of heavy tails leaves the clearest row of
+twenty clusters at a third. Quick fits of random halves of the rows say what q is worth, without any label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from threadpoolctl import threadpool_limits
+
+from pamc.runtime import seed_for
+from pamc.training.consensus import Evidence, agreed_clusters
+
+__all__ = ["Calibration", "HalfFits", "calibrated", "calibration_error", "fit_halves", "matched_clusters"]
+
+# The rows are split in halves this many times, and each half is clustered by itself.
+_N_SPLITS = 2
+
+# Clusterings of either kind and reach that a half's clusters are the consensus of.
+_N_REPEATS = 3
+
+# With fewer rows per cluster halves are too small to say anything.
+_LEAST_ROWS_PER_CLUSTER = 8
+
+_N_BINS = 10
+
+
+class HalfFits(NamedTuple):
+    """Clusters that were found in random halves of the rows.
+
+    Parameters
+    ----------
+    rows
+        (n,) the rows that were shared out.
+    labels
+        (2·splits, n) cluster of each in each half, numbered differently in each; −1 outside of the half.
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A monotone map from the largest q of a row to the share of half fits that agree with its cluster.
+
+    Parameters
+    ----------
+    scores, values
+        (m,) ascending: the map is linear between them and constant beyond.
+    error
+        Expected calibration error on rows and half fits that the map was not learnt from.
+    """
+
+    scores: NDArray[np.float64]
+    values: NDArray[np.float64]
+    error: float
+
+    def apply(self, score: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return the confidence (n,) of rows whose largest q is `score` (n,)."""
+        return np.interp(score.astype(np.float64), self.scores, self.values).astype(score.dtype)
+
+
+def fit_halves(
+    evidence: Evidence | None,
+    config: Any,
+    *,
+    seed: int,
+    device: torch.device,
+    rows: NDArray[np.int64] | None = None,
+) -> HalfFits | None:
+    """Return the clusters of random halves of the rows, each found as the start finds its own, with fewer repeats.
+
+    None where there is nothing to compare: no consensus start, one cluster, or too few rows. Each split costs about a
+    twentieth of the consensus.
+
+    Parameters
+    ----------
+    evidence
+        Rows and graph that the start clusters.
+    rows
+        (n,) the numbers of its rows in the table, where they are a sample.
+    """
+    if evidence is None or config.n_clusters < 2:
+        return None
+    n_rows = len(evidence.rows)
+    if n_rows < _LEAST_ROWS_PER_CLUSTER * config.n_clusters:
+        return None
+    order = np.random.default_rng(seed_for(seed, "halves"))
+    labels = np.full((2 * _N_SPLITS, n_rows), -1, dtype=np.int32)
+    with threadpool_limits(limits=1):
+        for split in range(_N_SPLITS):
+            shuffled = order.permutation(n_rows)
+            for side, half in enumerate((shuffled[: n_rows // 2], shuffled[n_rows // 2 :])):
+                half = np.sort(half)
+                number = 2 * split + side
+                labels[number, half] = agreed_clusters(
+                    evidence.rows[half],
+                    evidence.adjacency[half][:, half],
+                    config.n_clusters,
+                    n_dims=config.n_dims,
+                    seed=seed_for(seed, f"half {number}"),
+                    device=device,
+                    n_repeats=_N_REPEATS,
+                ).labels
+    return HalfFits(np.arange(n_rows) if rows is None else rows, labels)
+
+
+def calibrated(
+    score: NDArray[np.floating[Any]], labels: NDArray[np.int64], halves: HalfFits | None, n_clusters: int
+) -> tuple[NDArray[np.floating[Any]], Calibration | None, dict[str, object]]:
+    """Return the confidence (N,) of all rows, the map it comes from, and facts of it.
+
+    Without half fits it is the score as it is, and the facts say so.
+
+    Parameters
+    ----------
+    score
+        (N,) the largest q of each row.
+    labels
+        (N,) its cluster.
+    """
+    if halves is None:
+        return score, None, {"confidence": "largest q"}
+    agrees = np.stack([_agreement(own, labels[halves.rows], n_clusters) for own in halves.labels])
+    # Each split holds every row once, in one of its halves.
+    by_split = np.nanmax(agrees.reshape(-1, 2, agrees.shape[1]), axis=1)
+    own = score[halves.rows].astype(np.float64)
+    found = _isotonic(own, by_split.mean(axis=0), n_clusters)
+    calibration = Calibration(*found, error=_held_out_error(own, by_split, n_clusters))
+    facts: dict[str, object] = {"confidence": "agreement of half fits", "confidence_error": calibration.error}
+    return calibration.apply(score), calibration, facts
+
+
+def matched_clusters(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
+    """Return the found clusters (n,) by the numbers of the labels (n,) that they share most rows with, one to one.
+
+    Examples
+    --------
+    >>> matched_clusters(np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0]), 2)
+    array([0, 0, 1, 1])
+    """
+    shared = np.zeros((n_clusters, n_clusters), dtype=np.int64)
+    np.add.at(shared, (found, labels), 1)
+    number = np.empty(n_clusters, dtype=np.int64)
+    own, other = linear_sum_assignment(-shared)
+    number[own] = other
+    matched: NDArray[np.int64] = number[found]
+    return matched
+
+
+def calibration_error(confidence: NDArray[np.floating[Any]], outcome: NDArray[Any], *, n_bins: int = _N_BINS) -> float:
+    """Return the expected calibration error: the mean difference of confidence and outcome over bins of equal counts.
+
+    Parameters
+    ----------
+    confidence
+        (n,) what was said.
+    outcome
+        (n,) what came: 0, 1 or a share.
+
+    Examples
+    --------
+    >>> calibration_error(np.array([0.5, 0.5, 1.0, 1.0]), np.array([0, 1, 1, 1]), n_bins=2)
+    0.0
+    """
+    order = np.argsort(confidence, kind="stable")
+    parts = [part for part in np.array_split(order, n_bins) if len(part)]
+    gaps = [len(part) * abs(float(np.mean(confidence[part])) - float(np.mean(outcome[part]))) for part in parts]
+    return sum(gaps) / len(order)
+
+
+def _agreement(found: NDArray[np.int32], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    """Return (n,) 1 where a half gives a row its cluster, 0 where another one, NaN outside of the half."""
+    result = np.full(len(found), np.nan)
+    inside = found >= 0
+    result[inside] = matched_clusters(found[inside], labels[inside], n_clusters) == labels[inside]
+    return result
+
+
+def _isotonic(
+    score: NDArray[np.float64], agrees: NDArray[np.float64], n_clusters: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the corners of the best monotone map from score to agreement; no row is below a random guess."""
+    from sklearn.isotonic import IsotonicRegression
+
+    curve = IsotonicRegression(y_min=1 / n_clusters, y_max=1.0).fit(score, agrees)
+    return np.asarray(curve.X_thresholds_, np.float64), np.asarray(curve.y_thresholds_, np.float64)
+
+
+def _held_out_error(score: NDArray[np.float64], by_split: NDArray[np.float64], n_clusters: int) -> float:
+    """Return the error of a map learnt from every other row in one split, on the other rows in the next split."""
+    even = np.arange(len(score)) % 2 == 0
+    errors = []
+    for learnt, held_out in ((0, 1), (1, 0)):
+        for rows in (even, ~even):
+            curve = _isotonic(score[rows], by_split[learnt, rows], n_clusters)
+            said = np.interp(score[~rows], *curve)
+            errors.append(calibration_error(said, by_split[held_out, ~rows]))
+    return float(np.mean(errors))

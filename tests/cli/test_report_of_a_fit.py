@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+from pamc.report.content import FORMAT
+from pamc.report.page_file import read_page
+from tests.cli.conftest import FAST
+
+
+def page_of(folder):
+    return read_page(Path(folder, "report.html"), formats=(FORMAT,))
+
+
+def test_a_fit_leaves_a_page_and_says_where(pamc, table):
+    rows, edges = table
+    result = pamc("fit", rows, "--edges", edges, "--id", "name", "--truth", "kind", "-k", 3, "--out", "run", *FAST)
+    assert result.code == 0, result.err
+    assert f"report: {Path('run/report.html').resolve().as_uri()}" in result.out
+    data = page_of("run")
+    assert data["truth"]["names"] == ["class 0", "class 1", "class 2"]
+    assert data["record"] == {k: v for k, v in json.loads(Path("run/run.json").read_text()).items() if k != "history"}
+    assert data["features"]["name"][0].startswith("f")
+
+
+def test_columns_that_are_no_features_can_color_the_map(pamc, table):
+    rows, _ = table
+    options = ["--id", "name", "--drop", "kind", "--color", "kind,f1", "-k", 3, "--out", "run", *FAST, "--json"]
+    result = pamc("fit", rows, *options)
+    assert result.code == 0, result.err
+    assert result.json["report"] == "run/report.html"
+    first, second = page_of("run")["columns"][:2]
+    assert (first["name"], first["kind"], second["name"], second["kind"]) == ("kind", "class", "f1", "number")
+    assert pamc("fit", rows, "--color", "nothing", "-k", 3, *FAST).code == 3
+    assert pamc("fit", "--dataset", "digits", "--color", "a", "-k", 3, *FAST).code == 2
+    assert pamc("fit", rows, "--map", "tsne", "-k", 3, *FAST[:-3]).code == 2
+
+
+def test_without_a_page(pamc, table):
+    rows, _ = table
+    result = pamc(
+        "fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--out", "run", "--no-report", "--json", *FAST
+    )
+    assert result.code == 0
+    assert result.json["report"] is None
+    assert not Path("run/report.html").exists()
+
+
+def test_a_page_that_fails_loses_nothing(pamc, table, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a bug in the page")
+
+    monkeypatch.setattr("pamc.cli.report_command.write_fit_report", broken)
+    rows, _ = table
+    result = pamc("fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--out", "run", *FAST)
+    assert result.code == 0
+    assert "the report could not be written (RuntimeError: a bug in the page)" in result.err
+    assert "report:" not in result.out
+    assert Path("run/labels.csv").is_file()
+    assert not Path("run/report.html").exists()
+    monkeypatch.setenv("PAMC_DEBUG", "1")
+    assert pamc("fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--out", "other", *FAST).code == 1

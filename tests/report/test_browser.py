@@ -1,0 +1,327 @@
+"""The pages in a real Chromium, opened from disk."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pamc.report.comparison import comparison_data
+from pamc.report.content import Extras
+from pamc.report.page_file import write_page
+from tests.report.made import HOSTILE, made_page
+
+pytestmark = pytest.mark.slow
+
+WITH_GL = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+WITHOUT_GL = ("--no-sandbox", "--disable-gpu", "--disable-3d-apis")
+READY = "html[data-ready]"
+
+# The figures of the page are in benchmarks/results/report.jsonl. No reader gets WebGL that is computed without a GPU.
+MOST_READY_MS, MOST_FILTER_MS = {"CanvasPoints": 2000, "GLPoints": 6000}, {"CanvasPoints": 300, "GLPoints": 2000}
+
+
+@pytest.fixture(scope="module")
+def play():
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    with playwright.sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[WITH_GL, WITHOUT_GL], ids=["webgl", "canvas"])
+def browser(request, play, chromium):
+    launched = play.chromium.launch(executable_path=chromium, args=list(request.param))
+    launched.drawing = "GLPoints" if request.param is WITH_GL else "CanvasPoints"
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="module")
+def one_browser(play, chromium):
+    launched = play.chromium.launch(executable_path=chromium, args=list(WITH_GL))
+    yield launched
+    launched.close()
+
+
+@pytest.fixture
+def opened(one_browser, request):
+    """Return a function that opens a page from disk, and fail where it says an error or asks for anything."""
+    said, asked, contexts = [], [], []
+
+    def open_page(path, *, width=1400, height=1000, dark=False, browser=None, **options):
+        scheme = "dark" if dark else "light"
+        context = (browser or one_browser).new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda sent: asked.append(sent.url) if not sent.url.startswith(("file:", "data:")) else None)
+        # WebGL that is computed counts here too.
+        page.goto(f"{path.as_uri()}?any-webgl")
+        page.wait_for_selector(READY)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert asked == []
+
+
+def written(path, data):
+    write_page(path, data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    ids = np.array([f"row {i}" for i in range(300)])
+    columns = {"city": np.array(["Rome", "Oslo", "Lima"])[np.arange(300) % 3], "age": np.arange(300.0)}
+    extras = Extras(map_by="pca", columns=columns, class_names=[f"kind {c}" for c in "abcde"])
+    return written(folder / "report.html", made_page(ids=ids, names=tuple("abcdefghijkl"), extras=extras))
+
+
+@pytest.fixture(scope="module")
+def hostile(folder):
+    names = (*HOSTILE, "plain")
+    ids = np.array([*HOSTILE, *(f"row {i}" for i in range(300 - len(HOSTILE)))], dtype=object)
+    columns = {name: np.resize(np.array(HOSTILE, dtype=object), 300) for name in HOSTILE[:3]}
+    extras = Extras(map_by="pca", columns=columns, class_names=HOSTILE[:5], notes=(HOSTILE[0],))
+    data = made_page(ids=ids, names=names, extras=extras)
+    data["title"] = HOSTILE[1]
+    data["record"]["command"] = f"pamc fit {HOSTILE[0]}"
+    return written(folder / "hostile.html", data)
+
+
+@pytest.fixture(scope="module")
+def comparison(folder):
+    ids = np.array([f"row {i}" for i in range(300)])
+    runs = [made_page(ids=ids), made_page(ids=ids, n_clusters=6, seed=1)]
+    return written(folder / "comparison.html", comparison_data(runs, ["first", "second"]))
+
+
+def place_of(page, row):
+    """Return where a row is on the screen."""
+    box = page.locator("canvas.over").first.bounding_box()
+    x, y = page.evaluate(f"pamc.page.map.spot({row})")
+    return box["x"] + x, box["y"] + y
+
+
+def pressed(page):
+    return page.evaluate(
+        """[...document.querySelectorAll(".chips [aria-pressed=true]")].map((b) => b.dataset.filter)"""
+    )
+
+
+def test_the_map_is_drawn_and_a_row_is_named_where_the_pointer_is(opened, report, browser):
+    page = opened(report, browser=browser)
+    assert page.evaluate("pamc.page.map.points.constructor.name") == browser.drawing
+    page.locator("#map").scroll_into_view_if_needed()
+    page.mouse.move(*place_of(page, 17))
+    page.wait_for_selector(".tip:not([hidden])")
+    named = page.evaluate("pamc.page.map.hovered")
+    assert page.locator(".tip strong").text_content() == f"row {named}"
+    # Of rows that lie nearly on each other another may be the nearest.
+    distance = "(a, b) => Math.hypot(...pamc.page.map.spot(a).map((v, i) => v - pamc.page.map.spot(b)[i]))"
+    assert page.evaluate(f"({distance})(17, {named})") < 2
+    drawn = """() => {
+        const layer = pamc.page.map.layers.at(-1), copy = document.createElement("canvas");
+        Object.assign(copy, { width: layer.width, height: layer.height });
+        const context = copy.getContext("2d");
+        context.drawImage(layer, 0, 0);
+        return context.getImageData(0, 0, copy.width, copy.height).data.some((value) => value > 0);
+    }"""
+    assert page.evaluate(drawn)
+
+
+@pytest.mark.parametrize("click", [".chip[data-filter='2']", ".card[data-cluster='2'] button[data-filter]", "a point"])
+def test_a_cluster_filters_everything_else(opened, report, click):
+    page = opened(report)
+    if click == "a point":
+        page.locator("#map").scroll_into_view_if_needed()
+        row = page.evaluate("Array.from(pamc.page.cluster).indexOf(2)")
+        page.mouse.click(*place_of(page, row))
+        assert page.locator(".row-facts .id").text_content().startswith("row ")
+    else:
+        page.locator(click).click()
+    assert pressed(page) == ["2"]
+    assert page.locator(".card:visible").count() == 1
+    assert page.evaluate("pamc.page.map.dims.every((dim, i) => (dim === 0) === (pamc.page.cluster[i] === 2))")
+    assert set(
+        page.locator("#odd tr[data-cluster]:visible").evaluate_all("all => all.map((e) => e.dataset.cluster)")
+    ) <= {"2"}
+    page.locator(".chip.all").click()
+    assert page.locator(".card:visible").count() == 5
+    page.locator(".chip[data-filter='1']").click()
+    page.locator(".chip[data-filter='3']").click(modifiers=["Shift"])
+    assert pressed(page) == ["1", "3"]
+
+
+def test_a_row_is_found_by_its_id(opened, report):
+    page = opened(report)
+    page.get_by_label("Find a row").fill("row 123")
+    assert page.locator("#found button").count() == 1
+    page.locator("#found button").click()
+    assert page.locator(".row-facts .id").text_content() == "row 123"
+    assert page.evaluate("pamc.page.map.lit") == 123
+    assert "city" in page.locator(".row-facts").text_content()
+    page.get_by_label("Find a row").fill("no such row")
+    assert "No row" in page.locator("#found").text_content()
+
+
+def test_colors_switch_between_cluster_confidence_and_columns(opened, report):
+    page = opened(report)
+    seen = [page.evaluate("Array.from(pamc.page.map.rgb.slice(0, 60))")]
+    options = page.locator("#coloring option").evaluate_all("all => all.map((o) => o.textContent)")
+    assert options[:5] == ["cluster", "confidence", "true class", "city", "age"]
+    for name in ("confidence", "true class", "city", "age"):
+        page.get_by_label("Color by").select_option(label=name)
+        seen.append(page.evaluate("Array.from(pamc.page.map.rgb.slice(0, 60))"))
+        legend = page.locator(".legend").text_content()
+        assert {"city": "Oslo", "age": "299", "true class": "kind a", "confidence": "0."}[name] in legend
+    assert len({json.dumps(colors) for colors in seen}) == 5
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("which", ["report", "hostile", "comparison"])
+def test_nothing_sticks_out_sideways(opened, request, which, width):
+    page = opened(request.getfixturevalue(which), width=width, height=844)
+    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_names_are_shown_as_text_and_break_nothing(opened, hostile):
+    page = opened(hostile)
+    assert page.evaluate("window.broken") is None
+    assert page.locator("main img, main script, main b").count() == 0
+    assert page.locator("h1").text_content() == HOSTILE[1]
+    for name in (HOSTILE[0], HOSTILE[4], HOSTILE[5]):
+        page.get_by_label("Find a row").fill(name)
+        assert page.locator("#found button").first.text_content() == name
+    page.get_by_label("Find a row").fill("x" * 300)
+    long = page.locator("#found button bdi")
+    assert len(long.text_content()) < 100
+    assert long.get_attribute("title") == "x" * 10_000
+    page.locator("#found button").click()
+    assert HOSTILE[0] in page.locator("#repeat pre").first.text_content()
+    names = page.locator(".bars .name bdi").evaluate_all("all => all.map((e) => e.title || e.textContent)")
+    assert set(names) <= {*HOSTILE, "plain"}
+
+
+def test_the_page_can_be_used_by_keyboard(opened, report):
+    page = opened(report)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator(".chip[data-filter='0']").focus()
+    page.keyboard.press("Enter")
+    assert pressed(page) == ["0"]
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.locator("canvas.over").focus()
+    before = page.evaluate("[pamc.page.map.zoom, ...pamc.page.map.shift]")
+    for key in ("+", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("[pamc.page.map.zoom, ...pamc.page.map.shift]") != before
+    page.keyboard.press("0")
+    assert page.evaluate("[pamc.page.map.zoom, ...pamc.page.map.shift]") == [1, 0, 0]
+    page.keyboard.press("Escape")
+    assert pressed(page) == ["all"]
+
+
+def test_dark_follows_the_system_and_the_toggle_is_remembered(opened, report):
+    background = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened(report), opened(report, dark=True)
+    assert light.evaluate(background) != dark.evaluate(background)
+    light.get_by_role("button", name="Switch to dark colors").click()
+    assert light.evaluate(background) == dark.evaluate(background)
+    light.reload()
+    light.wait_for_selector(READY)
+    assert light.evaluate(background) == dark.evaluate(background)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("which", ["report", "hostile", "comparison"])
+def test_axe_finds_nothing_serious(opened, request, which, dark):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = opened(request.getfixturevalue(which), dark=dark)
+    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
+    for prepare in ("pamc.page.select(1)", "pamc.page.select(null)"):
+        page.evaluate(prepare)
+        found = axe.Axe().run(page).response["violations"]
+        bad = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
+        assert bad == []
+
+
+def test_two_runs_are_compared(opened, comparison):
+    page = opened(comparison)
+    assert page.locator(".maps canvas.over").count() == 2
+    page.get_by_label("Find a row").fill("row 12")
+    assert "row 12: clusters" in page.locator(".tools").text_content()
+    assert page.evaluate("pamc.page.runs.every((run) => run.view.lit === 12)")
+    page.locator(".maps").scroll_into_view_if_needed()
+    box = page.locator("canvas.over").first.bounding_box()
+    x, y = page.evaluate("pamc.page.runs[0].view.spot(5)")
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    page.wait_for_function("document.querySelectorAll('.tip:not([hidden])').length === 2")
+    page.get_by_label("Only rows that changed").check()
+    bright = page.evaluate("pamc.page.runs[0].view.dims.filter((dim) => dim === 0).length")
+    assert bright == page.evaluate("pamc.page.data.n_changed")
+    page.locator(".chip[data-filter='1']").click()
+    assert page.locator("#changed tr[data-cluster]:visible").evaluate_all(
+        "all => all.every((e) => e.dataset.cluster === '1')"
+    )
+    assert page.locator("#settings").text_content()
+
+
+def test_print_shows_everything_without_controls(opened, report):
+    page = opened(report)
+    page.emulate_media(media="print")
+    assert not page.locator(".filters").is_visible()
+    assert page.locator(".card").first.is_visible()
+    assert len(page.pdf()) > 10_000
+
+
+def filter_time(page, cluster):
+    """Return milliseconds from the click until the map is drawn again and what it drew can be read."""
+    return page.evaluate(
+        """(cluster) => new Promise((done) => {
+            const began = performance.now(), map = pamc.page.map;
+            document.querySelector(`.chip[data-filter="${cluster}"]`).click();
+            requestAnimationFrame(() => requestAnimationFrame(() => {
+                const { gl } = map.points;
+                gl?.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
+                done(performance.now() - began);
+            }));
+        })""",
+        cluster,
+    )
+
+
+def test_a_page_of_ordinary_size_is_ready_soon(opened, folder, browser):
+    path = written(folder / "ordinary.html", made_page(9298, 10, ids=np.arange(9298)))
+    assert path.stat().st_size < 8e6
+    page = opened(path, browser=browser)
+    assert float(page.evaluate("document.documentElement.dataset.ready")) < MOST_READY_MS[browser.drawing]
+
+
+def test_a_page_of_200_000_rows_filters_at_once(opened, folder, browser):
+    path = written(folder / "many.html", made_page(200_000, 10, edges=False, truth=False))
+    page = opened(path, browser=browser)
+    filter_time(page, 0)
+    assert min(filter_time(page, cluster) for cluster in (1, 2, 3)) < MOST_FILTER_MS[browser.drawing]
+
+
+def test_more_rows_are_a_density(opened, folder):
+    data = made_page(210_000, 4, edges=False, truth=False)
+    page = opened(written(folder / "density.html", data))
+    assert page.evaluate("pamc.page.n") < 51_000
+    total = page.evaluate("pamc.page.density.count.reduce((a, b) => a + b, 0)")
+    assert total == 210_000
+    page.locator(".chip[data-filter='1']").click()
+    page.get_by_label("Color by").select_option(index=2)
+    assert page.evaluate("pamc.page.map.showPoints")

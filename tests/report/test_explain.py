@@ -1,0 +1,81 @@
+"""Tables of a fit: what goes in, and what the data frames hold."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import pamc
+from pamc import PamCGC, clusterer
+from pamc.data.synthetic import block_model
+from pamc.errors import BackendError, DataError
+from pamc.report.facts import cluster_facts
+
+SETTINGS = {"hidden": (16,), "n_epochs": 5, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return block_model(120, 3, n_features=6, feature_noise=0.4, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def model(graph):
+    return PamCGC(3, **SETTINGS).fit_graph(graph)
+
+
+def test_tables_are_the_facts_in_long_form(model, graph):
+    found, facts = pamc.explain(model, graph), cluster_facts(model, graph)
+    for name in ("clusters", "features", "rows", "odd"):
+        table = getattr(found, name)
+        assert list(table.columns) == list(getattr(facts, name))
+        assert len(table) == len(getattr(facts, name)["cluster"])
+    assert found.flows.pivot(index="cluster", columns="other", values="weight").to_numpy() == pytest.approx(facts.flows)
+    assert found.flows.groupby("cluster")["share"].sum().to_numpy() == pytest.approx([1, 1, 1])
+    inside = found.flows.query("cluster == other")["share"].to_numpy()
+    assert inside == pytest.approx(found.clusters["edges_inside"].to_numpy())
+    assert found.similarity.query("cluster == other")["cosine"].to_numpy() == pytest.approx([1, 1, 1])
+
+
+def test_a_data_frame_gives_names_and_ids(model, graph):
+    names = [f"<b>{letter}" for letter in "abcdef"]
+    frame = pd.DataFrame(graph.features, columns=names, index=[f"row {i}" for i in range(120)])
+    found = pamc.explain(model, frame, adjacency=graph.edges)
+    assert set(found.features["name"]) <= set(names)
+    assert found.rows["id"].str.startswith("row ").all()
+    assert found.clusters["edges_inside"].notna().all()
+
+
+def test_names_and_ids_can_be_given_beside_an_array_or_a_sparse_matrix(model, graph):
+    ids = [f"id{i}" for i in range(120)]
+    found = pamc.explain(model, sp.csr_matrix(graph.features), ids=ids, feature_names=list("uvwxyz"), n_rows=1)
+    assert set(found.features["name"]) <= set("uvwxyz")
+    assert found.rows["id"].isin(ids).all()
+    assert len(found.rows) == 6
+    assert found.flows["share"].isna().all()
+
+
+def test_edges_in_both_places_are_refused(model, graph):
+    with pytest.raises(DataError, match="edges of its own"):
+        pamc.explain(model, graph, adjacency=graph.edges)
+
+
+def test_a_notebook_shows_every_table_and_no_name_becomes_markup(model, graph):
+    shown = pamc.explain(model, graph.features, feature_names=["<script>alert(1)</script>"] * 6)._repr_html_()
+    assert "<script>" not in shown
+    assert shown.count("<table") == 6
+    assert "3 clusters" in repr(pamc.explain(model, graph))
+
+
+@pytest.mark.parametrize("method", ["kmeans", "svd"])
+def test_other_methods_are_explained_too(method, graph):
+    model = clusterer(method, 3, random_state=0).fit(graph.features)
+    assert pamc.explain(model, graph.features).clusters["n_rows"].sum() == 120
+
+
+def test_without_pandas_the_error_names_the_extra(model, graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(BackendError, match=r"pamc\[explain\]"):
+        pamc.explain(model, np.asarray(graph.features))

@@ -1,0 +1,292 @@
+"""What a page is made of, without a browser."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from pamc.errors import BackendError, DataError, UnknownNameError
+from pamc.report import projection as projection_module
+from pamc.report.content import FORMAT, Extras
+from pamc.report.packing import cut_names, island, pack, pack_ids, quantized, unpack, unpack_ids
+from pamc.report.page_file import page_html, read_page, write_page
+from pamc.report.points import column, feature_column, shown_rows
+from pamc.report.projection import project
+from pamc.report.truth import truth_data
+from pamc.report.words import python_lines, stability, story
+from pamc.results.metrics import accuracy
+from tests.report.made import HOSTILE, made_model, made_page, made_record
+
+
+@pytest.fixture(scope="module")
+def data():
+    return made_page(empty=True, ids=np.array([f"row {i}" for i in range(300)]), names=tuple("abcdefghijkl"))
+
+
+def test_a_page_needs_nothing_but_itself(data):
+    html = page_html(data)
+    assert "default-src 'none'" in html
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", html.partition('id="pamc-data"')[0])
+    assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in html
+    assert "<!--put:" not in html
+
+
+def test_the_object_comes_back_from_the_page(data, tmp_path):
+    write_page(tmp_path / "report.html", data)
+    assert read_page(tmp_path / "report.html", formats=(FORMAT,)) == json.loads(json.dumps(data))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "<html></html>", '<script type="application/json" id="pamc-data">{"a":</script>']
+)
+def test_what_is_no_page_is_refused(damage, tmp_path):
+    (tmp_path / "report.html").write_text(damage)
+    with pytest.raises(DataError, match="is not a page that pamc wrote"):
+        read_page(tmp_path / "report.html", formats=(FORMAT,))
+
+
+def test_a_page_of_another_version_is_refused(data, tmp_path):
+    write_page(tmp_path / "report.html", {**data, "version": 2})
+    with pytest.raises(DataError, match="version 2"):
+        read_page(tmp_path / "report.html", formats=(FORMAT,))
+
+
+def test_nothing_of_the_users_can_end_the_data_or_become_markup(tmp_path):
+    names = (*HOSTILE, "\ud800 half a pair")
+    ids = np.array([*HOSTILE, *(f"row {i}" for i in range(300 - len(HOSTILE)))], dtype=object)
+    extras = Extras(map_by="pca", class_names=HOSTILE[:5], columns={HOSTILE[0]: ids})
+    data = made_page(ids=ids, names=names, extras=extras)
+    data["title"] = HOSTILE[1]
+    html = page_html(data)
+    html.encode("utf-8")
+    # One element of data and three scripts that are ours: the theme, and all the others in one.
+    assert html.count("<script") == html.count("</script>") == 3
+    assert "<img" not in html
+    write_page(tmp_path / "report.html", data)
+    back = read_page(tmp_path / "report.html", formats=(FORMAT,))
+    assert unpack_ids(back["points"]["ids"])[: len(HOSTILE)] == HOSTILE
+    assert back["truth"]["names"] == HOSTILE[:5]
+    assert {column["name"] for column in back["columns"]} >= {HOSTILE[0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [("u1", [0, 255]), ("u2", [0, 65535]), ("u4", [0, 2**32 - 1]), ("i4", [-5, 7])]
+)
+def test_arrays_come_back(kind, values):
+    assert unpack(pack(np.array(values), kind)).tolist() == values
+
+
+def test_numbers_are_in_steps_between_their_ends():
+    values = np.array([-np.finfo(float).max, 0.0, np.finfo(float).max])
+    assert quantized(values, values[0], values[-1], "u1").tolist() == [0, 128, 255]
+    assert quantized(np.ones(3), 1.0, 1.0, "u1").tolist() == [0, 0, 0]
+
+
+def test_ids_stay_what_they_are():
+    assert unpack_ids(pack_ids(np.array([5, -7]))) == ["5", "-7"]
+    assert unpack_ids(pack_ids(np.array([2**40]))) == [str(2**40)]
+    assert unpack_ids(pack_ids(np.array(["a", "é"]))) == ["a", "é"]
+
+
+def test_ids_too_long_for_a_page_are_cut_and_stay_distinct():
+    names = [f"{'x' * 4000}{i}{'y' * 4000}" for i in range(1000)]
+    cut = cut_names(names)
+    assert sum(map(len, cut)) < 2.2e6
+    assert len(set(cut)) == 1000
+    assert pack_ids(np.array(names, dtype=object))["cut"] == 1000
+
+
+def test_an_island_is_json():
+    value = {"a": ["</script>", "\u2028", float("nan"), np.float32(2), True, None], "b": {1: (1, 2)}}
+    assert json.loads(island(value)) == {"a": ["</script>", "\u2028", None, 2.0, True, None], "b": {"1": [1, 2]}}
+
+
+def test_a_page_of_ordinary_size_is_small():
+    data = made_page(9298, 10, ids=np.array([f"picture-{i:05d}.png" for i in range(9298)]))
+    assert len(page_html(data)) < 2e6
+
+
+def test_an_empty_cluster_is_said_and_not_drawn(data):
+    assert data["clusters"]["n_rows"][-1] == 0
+    assert data["clusters"]["confidence"][-1] is None
+    assert data["map"]["meta_nodes"][-1] == [None, None]
+
+
+def test_columns_are_numbers_or_classes():
+    number = column("n", [1.0, np.nan, 3.0], None, 3)
+    assert unpack(number["values"]).tolist() == [0, 65535, 65534]
+    classes = column("c", np.array(["b", None, "a"], dtype=object), None, 3)
+    assert classes["names"] == ["(missing)", "a", "b"]
+    assert unpack(classes["values"]).tolist() == [2, 0, 1]
+    many = column("m", [f"class {i}" for i in range(100)], None, 100)
+    assert len(many["names"]) == 60
+    assert many["names"][-1] == "(other)"
+    assert column("nothing", np.full(2, np.nan), None, 2)["min"] == 0.0
+    with pytest.raises(DataError, match="one value per row"):
+        column("short", [1, 2], None, 3)
+
+
+def test_a_sparse_feature_can_color_the_map():
+    features = sp.csr_matrix(np.array([[0.0, 2.0], [1.0, 0.0]]))
+    assert unpack(feature_column("word", features, 1)["values"]).tolist() == [65534, 0]
+
+
+def test_rows_of_a_page_are_all_or_the_same_sample():
+    assert shown_rows(200_000, np.empty(0, dtype=np.int64)) is None
+    rows = shown_rows(300_000, np.array([7]))
+    assert len(rows) <= 50_001
+    assert 7 in rows
+    assert (np.diff(rows) > 0).all()
+    assert np.isin(shown_rows(300_000, np.array([9])), rows).sum() >= 49_999
+
+
+def test_more_rows_become_a_density():
+    data = made_page(201_000, 3, edges=False, truth=False)
+    counts = unpack(data["density"]["count"])
+    assert counts.sum() == 201_000
+    assert unpack(data["density"]["cluster"]).max() == 2
+    sizes = np.bincount(unpack(data["density"]["cluster"]), counts)
+    assert sizes.tolist() == data["clusters"]["n_rows"]
+    assert data["points"]["n"] < 51_000
+    assert "density of all 201,000 rows" in " ".join(data["notes"])
+
+
+def test_pca_shows_the_two_largest_directions():
+    draw = np.random.default_rng(0)
+    z = draw.normal(size=(500, 6)) * [1, 9, 1, 1, 4, 1]
+    flat = project(z, z[:2], np.zeros(500, dtype=np.int64), how="pca")
+    assert abs(np.corrcoef(flat.rows[:, 0], z[:, 1])[0, 1]) > 0.99
+    assert abs(np.corrcoef(flat.rows[:, 1], z[:, 4])[0, 1]) > 0.99
+    np.testing.assert_allclose(flat.centers, flat.rows[:2], atol=1e-9)
+    np.testing.assert_allclose(flat.meta_nodes[0], flat.rows.mean(axis=0), atol=1e-9)
+    assert np.isnan(flat.meta_nodes[1]).all()
+
+
+@pytest.mark.parametrize("z", [np.zeros((4, 3)), np.arange(5.0)[:, None]], ids=["one place", "one dimension"])
+def test_pca_of_what_has_no_two_directions(z):
+    flat = project(z, z[:1], np.zeros(len(z), dtype=np.int64), how="pca")
+    assert flat.rows.shape == (len(z), 2)
+    assert np.isfinite(flat.rows).all()
+
+
+def test_umap_is_taken_where_it_is_installed(monkeypatch):
+    class Fake:
+        def __init__(self, n_neighbors, n_epochs, random_state):
+            assert n_neighbors == 15
+
+        def fit_transform(self, z):
+            return z[:, :2]
+
+    z = np.random.default_rng(0).normal(size=(40, 4))
+    labels = np.arange(40) % 2
+    monkeypatch.setitem(__import__("sys").modules, "umap", type("umap", (), {"UMAP": Fake}))
+    monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 40)
+    monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: name)
+    flat = project(z, z[:2], labels)
+    assert flat.method == "UMAP"
+    np.testing.assert_allclose(flat.centers[1], z[labels == 1, :2].mean(axis=0))
+    monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 39)
+    assert project(z, z[:2], labels).method == "PCA"
+    monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: None)
+    assert project(z, z[:2], labels).method == "PCA"
+    with pytest.raises(BackendError, match="umap-learn"):
+        project(z, z[:2], labels, how="umap")
+    with pytest.raises(UnknownNameError):
+        project(z, z[:2], labels, how="tsne")
+
+
+def test_accuracy_against_confidence_adds_up_to_the_accuracy():
+    model = made_model(500, 4)
+    draw = np.random.default_rng(1)
+    classes = np.where(draw.random(500) < 0.2, draw.integers(6, size=500), model.labels_)
+    told = truth_data(classes, model.labels_, model.confidence_)
+    curve = told["curve"]
+    assert np.average(curve["accuracy"], weights=curve["n"]) == pytest.approx(accuracy(classes, model.labels_))
+    assert np.sum(told["table"]) == 500
+    assert curve["confidence"] == sorted(curve["confidence"])
+
+
+def test_the_story_says_what_was_decided():
+    record = {
+        "n_epochs_run": 5,
+        "stopped": "all epochs run",
+        "config": {"n_neighbors": 10, "n_hops": 1, "start": "consensus"},
+        "facts": {
+            "preparation": "tfidf",
+            "graph": "knn",
+            "n_edges": 1200,
+            "n_positive_pairs": 2400,
+            "neighbors_by": "index",
+            "neighbors_recall": 0.97,
+            "clusters_by": "merged groups",
+            "agreement": 0.9,
+            "sampled_rows": 100,
+            "clustered_rows": 10,
+            "remedy": "a tenth of the learning rate",
+            "n_processes": 2,
+        },
+    }
+    text = " ".join(part["text"] for part in story(record))
+    for said in (
+        "tf-idf",
+        "10 nearest",
+        "97.0 %",
+        "one step",
+        "merging",
+        "10 rows of a sample of 100",
+        "repeated with",
+        "2 processes",
+    ):
+        assert said in text
+    assert story({}) == []
+    sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
+    assert "2.0 percentage points" in story({"facts": sure})[-1]["text"]
+    assert "largest soft assignment" in story({"facts": {"confidence": "largest q"}})[-1]["text"]
+    assert [line["value"] for line in stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)] == [
+        0.9,
+        0.7,
+        0.02,
+        0.8,
+    ]
+    asked = story({"config": {"start": "spectral"}, "facts": {"graph": "not used"}})
+    assert [part["title"] for part in asked] == ["Graph", "Start"]
+    lost = story({"n_epochs_run": 1, "facts": {"remedy": "the clusters of the start"}})
+    assert "those of the start" in lost[0]["text"]
+    alone = story({"facts": {"graph": "given", "evidence": "graph"}})
+    assert "left out" in alone[1]["text"]
+
+
+@pytest.mark.parametrize(
+    ("data", "facts", "line"),
+    [
+        ({"name": "acm", "read": {}, "features": None}, {"graph": "given"}, "load_dataset('acm')\n"),
+        ({"name": "usps", "read": {}, "features": None}, {"graph": "knn"}, "load_dataset('usps').without_edges()"),
+        ({"features": "a.csv", "edges": "e.csv", "read": {"id_column": "n"}}, {}, "edges='e.csv', id_column='n')"),
+        ({"features": "store"}, {"planned_bytes": 1}, "fit_store(store)"),
+        ({}, {"graph": "given"}, ".fit(X, adjacency=A)"),
+        ({}, {"graph": "knn"}, ".fit(X)"),
+    ],
+)  # fmt: skip
+def test_python_lines_repeat_the_run(data, facts, line):
+    record = {"method": "pamcgc", "seed": 3, "config": {"n_clusters": 4, "hidden": [16], "alpha": 1.0}, "device": "cpu"}
+    text = python_lines({**record, "data": data, "facts": facts})
+    assert line in text
+    assert 'PamCGC(n_clusters=4, hidden=(16,), random_state=3, device="cpu")' in text
+    compile(text, "lines", "exec")
+
+
+def test_python_lines_of_other_methods():
+    record = {"method": "kmeans", "seed": 0, "config": {"n_clusters": 4}, "data": {}, "facts": {}}
+    assert "clusterer('kmeans', n_clusters=4, random_state=0)" in python_lines(record)
+    assert "clusterer('unheard', n_clusters=4" in python_lines({**record, "method": "unheard"})
+
+
+def test_a_record_keeps_its_warnings_on_the_page():
+    model = made_model(60, 3)
+    page = made_page(60, 3, record=made_record(model, warnings=["careful"]))
+    assert page["record"]["warnings"] == ["careful"]
+    assert page["history"]["loss"] == [3.0, 2.5, 2.25, 2.0]

@@ -1,0 +1,145 @@
+"""Confidence: half fits, the map they teach, and where it is kept."""
+
+import numpy as np
+import pytest
+import torch
+
+from pamc import PamCGC, clusterer
+from pamc.data.synthetic import blobs, block_model
+from pamc.training.confidence import (
+    Calibration,
+    HalfFits,
+    calibrated,
+    calibration_error,
+    fit_halves,
+    matched_clusters,
+)
+from pamc.training.consensus import Evidence, knn_adjacency
+from pamc.training.kept_fit import CheckpointPlan
+
+SETTINGS = {"hidden": (32,), "n_epochs": 20, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return block_model(300, 3, homophily=0.7, feature_noise=2, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def model(graph):
+    return PamCGC(3, **SETTINGS).fit_graph(graph)
+
+
+def test_matching_is_one_to_one_and_takes_the_most_rows():
+    assert matched_clusters(np.array([2, 2, 2, 0, 1]), np.array([0, 0, 0, 1, 2]), 3).tolist() == [0, 0, 0, 1, 2]
+
+
+def test_the_error_is_the_mean_gap_of_bins_of_equal_counts():
+    confidence = np.repeat([0.2, 0.9], 50)
+    outcome = np.r_[np.repeat([0, 1], [40, 10]), np.repeat([0, 1], [25, 25])]
+    assert calibration_error(confidence, outcome, n_bins=2) == pytest.approx(0.2)
+
+
+def test_a_map_is_linear_between_corners_and_constant_beyond():
+    calibration = Calibration(np.array([0.2, 0.4]), np.array([0.5, 0.9]), 0.0)
+    assert calibration.apply(np.array([0.0, 0.3, 1.0], dtype=np.float32)) == pytest.approx([0.5, 0.7, 0.9])
+    assert calibration.apply(np.zeros(1, dtype=np.float32)).dtype == np.float32
+
+
+def half_fits(labels, flips, seed=0):
+    """Return half fits that give a row its label but for the share of rows that flips says."""
+    rng = np.random.default_rng(seed)
+    n_rows = len(labels)
+    found = np.full((4, n_rows), -1, dtype=np.int32)
+    for split in range(2):
+        order = rng.permutation(n_rows)
+        for side, half in enumerate((order[: n_rows // 2], order[n_rows // 2 :])):
+            # Another numbering in each half.
+            own = np.where(rng.random(len(half)) < flips[half], 1 - labels[half], labels[half])
+            found[2 * split + side, half] = own if side else 1 - own
+    return HalfFits(np.arange(n_rows), found)
+
+
+def test_confidence_becomes_the_agreement_of_half_fits_and_its_error_is_stated():
+    rng = np.random.default_rng(1)
+    labels = np.repeat([0, 1], 1000)
+    score = rng.uniform(0.5, 0.6, size=2000)
+    flips = np.where(score < 0.55, 0.4, 0.1)
+    confidence, calibration, facts = calibrated(score, labels, half_fits(labels, flips), 2)
+    assert confidence[score < 0.54].mean() == pytest.approx(0.6, abs=0.04)
+    assert confidence[score > 0.56].mean() == pytest.approx(0.9, abs=0.04)
+    assert facts["confidence_error"] == calibration.error < 0.06
+    assert (np.diff(confidence[np.argsort(score)]) >= 0).all()
+
+
+def test_no_confidence_is_below_a_guess():
+    labels = np.repeat([0, 1], 100)
+    confidence, _, _ = calibrated(np.linspace(0.5, 1, 200), labels, half_fits(labels, np.full(200, 0.5)), 2)
+    assert confidence.min() >= 0.5
+
+
+def test_without_half_fits_confidence_is_the_score_and_the_facts_say_so():
+    score = np.array([0.5, 0.7])
+    confidence, calibration, facts = calibrated(score, np.array([0, 1]), None, 2)
+    assert confidence is score
+    assert calibration is None
+    assert facts == {"confidence": "largest q"}
+
+
+def test_halves_hold_every_row_once_per_split(graph):
+    rows = graph.features.astype(float)
+    evidence = Evidence("features and graph", rows, knn_adjacency(rows, 10))
+    config = PamCGC(3, n_dims=6).config
+    cpu = torch.device("cpu")
+    found = fit_halves(evidence, config, seed=0, device=cpu)
+    inside = found.labels >= 0
+    assert inside.sum(axis=1).tolist() == [150] * 4
+    assert (inside[0] ^ inside[1]).all()
+    assert (inside[2] ^ inside[3]).all()
+    assert np.array_equal(found.labels, fit_halves(evidence, config, seed=0, device=cpu).labels)
+    assert fit_halves(evidence, config.with_(n_clusters=38), seed=0, device=cpu) is None
+    assert fit_halves(None, config, seed=0, device=cpu) is None
+
+
+def test_confidence_is_nearer_to_accuracy_than_q_is(graph, model):
+    truth = matched_clusters(model.labels_, graph.labels, 3) == graph.labels
+    q = model.predict_proba(graph.features).max(axis=1)
+    assert calibration_error(model.confidence_, truth) < 0.12
+    assert calibration_error(model.confidence_, truth) < calibration_error(q, truth)
+
+
+def test_a_saved_model_says_the_same_confidence(graph, model, tmp_path):
+    model.save(tmp_path / "run")
+    loaded = PamCGC.load(tmp_path / "run", device="cpu")
+    assert np.array_equal(loaded.confidence_, model.confidence_)
+    labels, confidence = loaded.predict_with_confidence(graph.features)
+    assert np.array_equal(labels, model.labels_)
+    assert np.array_equal(confidence, model.confidence_)
+    assert 0 <= model._fit_result.facts["confidence_error"] < 0.3
+
+
+def test_a_fit_that_goes_on_from_its_start_says_the_same_confidence(graph, model, tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(epoch, labels):
+        if epoch == 5:
+            raise StopError
+
+    plan = CheckpointPlan(tmp_path, every=2)
+    with pytest.raises(StopError):
+        PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=plan, on_epoch=stop)
+    resumed = PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=CheckpointPlan(tmp_path, every=2, resume=True))
+    assert np.array_equal(resumed.confidence_, model.confidence_)
+    assert resumed._fit_result.facts["confidence_error"] == model._fit_result.facts["confidence_error"]
+
+
+@pytest.mark.parametrize("name", ["kmeans", "dec"])
+def test_other_methods_keep_their_q(name):
+    graph = blobs(60, 2, random_state=0)
+    options = {} if name == "kmeans" else {"hidden": (8,), "n_epochs": 2, "pretrain_epochs": 2}
+    model = clusterer(name, 2, random_state=0, **options).fit(graph.features)
+    assert model._fit_result.facts["confidence"] == "largest q"
+    labels, confidence = model.predict_with_confidence(graph.features)
+    assert np.array_equal(labels, model.labels_)
+    assert confidence == pytest.approx(model.confidence_)
