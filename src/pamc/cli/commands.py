@@ -71,7 +71,7 @@ def fit(
         None, "--edges", help="Edge list: source, target[, weight]. Without: a kNN graph.", metavar="FILE"
     ),
     n_clusters: str | None = typer.Option(
-        None, "--n-clusters", "-k", help="Number of clusters, 2 or more.", metavar="K"
+        None, "--n-clusters", "-k", help="Number of clusters, 2 or more; auto finds one.", metavar="K"
     ),
     out: Path | None = typer.Option(
         None, "--out", help="Folder to write.", metavar="DIR", show_default="pamc-run-N, the first that is free"
@@ -134,6 +134,7 @@ def fit(
     \b
     Examples:
       pamc fit customers.csv --id customer --n-clusters 5
+      pamc fit customers.csv --id customer --n-clusters auto
       pamc fit papers.csv --id doi --edges citations.csv -k 7
       pamc fit papers-store --n-clusters 7      (see pamc ingest)
       pamc fit --dataset acm --preset paper --n-clusters 3
@@ -169,7 +170,7 @@ def predict(
     Example:
       pamc predict pamc-run-1 new-customers.csv --out clusters.csv
     """  # noqa: D301
-    _call("fit_command", "predict", locals())
+    _call("predict_command", "predict", locals())
 
 
 def report(

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
 from pamc.cli.next_steps import next_steps
 from pamc.cli.report_command import add_report, check_report_options, link_to
 from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
-from pamc.cli.sizes import parse_bytes
+from pamc.cli.sizes import parse_bytes, split_names
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
-from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.data.tables import TABLE_KINDS, open_table
-from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
+from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
 from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
-from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import (
     LABEL_FORMATS,
-    MODEL_FILE,
-    RECORD_FILE,
     new_run_folder,
     next_free_folder,
-    write_labels,
 )
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
 from pamc.training.fit import help_fit
@@ -48,7 +41,7 @@ from pamc.training.large import LARGE_ROWS, help_fit_store
 from pamc.training.progress import RichProgress, SilentProgress
 from pamc.training.team import TeamError, launched
 
-__all__ = ["fit", "load_store", "predict"]
+__all__ = ["fit", "load_store"]
 
 
 def fit(
@@ -96,8 +89,9 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-        check_report_options(map_by, _split(color), features)
-        k = _cluster_count(n_clusters)
+        check_report_options(map_by, split_names(color), features)
+        auto = n_clusters == AUTO
+        k = 2 if auto else _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
         changes = {
             **_config_changes(config_file, method_class.config_class()),
@@ -109,8 +103,8 @@ def fit(
         read_options = {
             "id_column": id_column,
             "truth_column": truth,
-            "columns": _split(columns),
-            "drop": _split(drop),
+            "columns": split_names(columns),
+            "drop": split_names(drop),
         }
         large = None if dataset is not None else _large_store(features, method)
         if large is None:
@@ -121,6 +115,12 @@ def fit(
             _refuse_for_store(edges, read_options)
             # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
             graph, config = large, config if "n_hops" in changes else config.with_(n_hops=1)
+        chosen = None
+        if auto:
+            refuse_auto(large=large is not None, team=team is not None)
+            shown = SilentProgress() if quiet else RichProgress()
+            chosen = chosen_count(graph, config, seed=seed, device=device, progress=shown, as_json=as_json)
+            config = config.with_(n_clusters=chosen.n_clusters)
         allowed = None if memory is None else parse_bytes(memory, "--memory")
         with _folder(out, overwrite, checkpoint_every, checkpoint_minutes, resume) as (target, partial, plan):
             progress = SilentProgress() if quiet else RichProgress()
@@ -136,43 +136,17 @@ def fit(
                 metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
                 command=shlex.join(["pamc", *sys.argv[1:]]),
             )
+            if chosen is not None:
+                record = replace(record, facts={**record.facts, "choose_k": chosen.facts()})
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
-            shown: dict[str, Any] = {"truth": truth, "color": _split(color), "map_by": map_by}
-            reported = with_report and add_report(partial, model, graph, record, features=features, **shown)
+            on_page: dict[str, Any] = {"truth": truth, "color": split_names(color), "map_by": map_by}
+            reported = with_report and add_report(partial, model, graph, record, features=features, **on_page)
         page = target / REPORT_FILE if reported else None
         if as_json:
             print_json({**_summary(record, target), "report": None if page is None else str(page)})
         else:
             _show(record, model, target, page)
-
-
-def predict(
-    *,
-    run: Path,
-    features: Path,
-    out: Path,
-    id_column: str | None,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    device: str,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Give new rows to the clusters of a run; no graph is needed."""
-    model = _loaded(run, device)
-    _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    graph = read_graph(features, **{**_options_of(run, features), **given})
-    model.check_feature_names(graph.feature_names)
-    labels, confidence = model.predict_with_confidence(graph.features)
-    _write_file(out, graph, labels, confidence)
-    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
-    if as_json:
-        print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
-    else:
-        print_text(f"{graph.n_nodes} rows → {out}")
 
 
 @contextmanager
@@ -224,71 +198,17 @@ def _config(method: str, preset_name: str, dataset: str | None, changes: dict[st
     raise ConfigError(f"method {method!r} has the preset 'default', and 'paper' for a --dataset; got {preset_name!r}")
 
 
-def _loaded(run: Path, device: str) -> Any:
-    """Return the model of a run, of whatever method it is, if it can label new rows."""
-    _, about = read_model(run / MODEL_FILE)
-    model_class = estimator_class(about["method"])
-    if not hasattr(model_class, "predict"):
-        raise ConfigError(
-            f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
-            "fit the new rows together with the old ones"
-        )
-    return model_class.load(run, device=device)
-
-
-def _options_of(run: Path, features: Path) -> dict[str, Any]:
-    """Return how to read new rows as the run read its own; columns that are no features may be missing."""
-    path = run / RECORD_FILE
-    if not path.is_file() or kind_of(existing_file(features)) not in TABLE_KINDS:
-        return {}
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
-        id_column, columns = read.get("id_column"), read.get("columns")
-        unused = [*(read.get("drop") or ()), read.get("truth_column")]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
-    table = open_table(features)
-    if id_column is not None and id_column not in table:
-        note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
-        id_column = None
-    return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
-
-
-def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
-    """Write the labels beside their place, then rename: the file is whole or absent."""
-    folder = out.with_name(out.name + ".partial")
-    with new_run_folder(folder) as partial:
-        written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])
-        written.replace(out)
-    folder.rmdir()
-
-
-def _check_output_file(out: Path, *, overwrite: bool) -> None:
-    if out.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
-    if out.is_dir():
-        raise OutputError(f"{out} is a folder; name a file")
-    if out.exists() and not overwrite:
-        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
-
-
 def _cluster_count(text: str | None) -> int:
-    how = "If you do not know it, fit a few numbers and compare the silhouette and modularity that each summary shows"
+    how = "If you do not know it, --n-clusters auto looks for a number that the data speak for"
     if text is None:
         raise ConfigError(f"--n-clusters is needed: how many groups to look for, 2 or more. {how}")
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"--n-clusters must be a whole number of at least 2, got {text!r}. {how}") from None
+        raise ConfigError(f"--n-clusters must be a whole number of at least 2, or auto, got {text!r}. {how}") from None
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value
-
-
-def _split(values: list[str] | None) -> list[str] | None:
-    """Return the names in repeated, comma-separated options; None where there were none."""
-    names = [name.strip() for value in values or [] for name in value.split(",")]
-    return [name for name in names if name] or None
 
 
 def _config_changes(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pamc.cli.fit_command import _split
 from pamc.cli.show import Interrupted, note, print_json, print_text
-from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes
+from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes, split_names
 from pamc.data import ingest as ingesting
 from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
 from pamc.data.store import Store
@@ -45,8 +44,8 @@ def ingest(
             out=out,
             id_column=id_column,
             truth_column=truth,
-            columns=_split(columns),
-            drop=_split(drop),
+            columns=split_names(columns),
+            drop=split_names(drop),
             dtype=dtype,
             memory_bytes=parse_bytes(memory, "--memory"),
             skip_bad_rows=skip_bad_rows,

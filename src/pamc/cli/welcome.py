@@ -20,7 +20,7 @@ CLUSTER, DATA, MEASURE = "Cluster", "Data", "Measure"
 
 _EXAMPLES = (
     ("pamc demo", "handwritten digits, offline, K-means beside it"),
-    ("pamc fit customers.csv --id customer -k 5", "a table; writes labels, model and record to pamc-run-1"),
+    ("pamc fit customers.csv --id customer -k 5", "a table; writes labels, model and a report to pamc-run-1"),
     ("pamc fit papers.csv --id doi --edges cites.csv -k 7", "rows and a graph between them"),
     ("pamc predict pamc-run-1 new.csv --out clusters.csv", "the clusters of new rows"),
 )

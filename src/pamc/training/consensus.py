@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "by_repeated_kmeans",
     "by_repeated_merging",
     "knn_adjacency",
+    "side_by_side",
     "smoothed_points",
     "weigh_evidence",
 ]
@@ -64,6 +65,8 @@ _LEAST_EDGES = 400
 _NEIGHBOR_DIRECTIONS = 50
 
 _CPU = torch.device("cpu")
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +191,12 @@ def _many_merged(
 def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
     """Return the clusters of one run for each seed: all at once on a GPU, one per core at a time elsewhere."""
     if device.type == "cpu":
-        return _side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
+        return side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
     on_device = torch.from_numpy(points).to(device=device, dtype=torch.float32)
     return list(kmeans_runs(on_device, n_clusters, seeds=seeds).cpu().numpy())
 
 
-def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
+def side_by_side(clusterings: Iterable[Callable[[], Result]]) -> list[Result]:
     """Return the results of clusterings, as many at a time as there are cores.
 
     Each runs on one thread, so that its sums are taken in one order.
@@ -201,7 +204,7 @@ def _side_by_side(clusterings: Iterable[Callable[[], Labels]]) -> list[Labels]:
     # Looks for the libraries that have threads of their own, which takes longer than a quick clustering.
     libraries = ThreadpoolController()
 
-    def on_one_thread(clustering: Callable[[], Labels]) -> Labels:
+    def on_one_thread(clustering: Callable[[], Result]) -> Result:
         # The limit on OpenMP holds for the thread that sets it.
         with libraries.limit(limits=1, user_api="openmp"):
             return clustering()

@@ -1,0 +1,102 @@
+"""What confidence is worth on data with known classes: `python -m benchmarks.confidence` appends a row for each set.
+
+Accuracy and the agreement of re-fits with other seeds are compared with what the fit said, before (the largest q) and
+after calibration. Neither is seen by the fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.choose_k import PLANTED
+from benchmarks.rows import append, stamp
+from pamc import AttributedGraph, PamCGC, load_dataset
+from pamc.bench.rows import Row
+from pamc.training.confidence import calibration_error, matched_clusters
+
+__all__ = ["SETS", "measure"]
+
+SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
+
+_N_BINS = 10
+
+
+def main() -> None:
+    """Measure data sets by name and append their rows."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", default=list(SETS), metavar="NAME")
+    parser.add_argument("--refits", type=int, default=3, help="further fits, with other seeds")
+    parser.add_argument("--epochs", type=int, default=PamCGC().n_epochs, help="of each fit")
+    parser.add_argument("--quick", action="store_true", help="rows are marked and never shown in tables")
+    arguments = parser.parse_args()
+    origin = stamp(quick=arguments.quick, device="cpu")
+    for name in arguments.names:
+        row = measure(name, n_refits=arguments.refits, n_epochs=arguments.epochs)
+        append("confidence", [row], origin)
+        print(name, json.dumps({key: value for key, value in row["values"].items() if key != "bins"}), flush=True)
+
+
+def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
+    """Return the row of one data set."""
+    graph = PLANTED[name](0) if name in PLANTED else load_dataset(name)
+    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    truth: Any = graph.labels
+    n_clusters = len(np.unique(truth))
+    truth = np.unique(truth, return_inverse=True)[1]
+    model = _fitted(graph, n_clusters, n_epochs, 0)
+    facts = model._fit_result.facts
+    q = model.predict_proba(graph.features).max(axis=1)
+    correct = matched_clusters(model.labels_, truth, n_clusters) == truth
+    values: dict[str, Any] = {
+        "acc": float(correct.mean()),
+        "confidence": float(model.confidence_.mean()),
+        "largest_q": float(q.mean()),
+        "stated_error": facts.get("confidence_error"),
+        "error_to_accuracy": calibration_error(model.confidence_, correct),
+        "error_to_accuracy_of_q": calibration_error(q, correct),
+        "share_of_fit": model._fit_result.seconds["confidence"] / sum(model._fit_result.seconds.values()),
+        "bins": _bins(model.confidence_, correct),
+    }
+    if n_refits:
+        agreed = np.mean(
+            [
+                matched_clusters(_fitted(graph, n_clusters, n_epochs, seed).labels_, model.labels_, n_clusters)
+                == model.labels_
+                for seed in range(1, 1 + n_refits)
+            ],
+            axis=0,
+        )
+        values |= {
+            "refits_agree": float(agreed.mean()),
+            "error_to_refits": calibration_error(model.confidence_, agreed),
+            "error_to_refits_of_q": calibration_error(q, agreed),
+        }
+    parameters = {"data": name, "n_nodes": graph.n_nodes, "n_refits": n_refits, "n_epochs": n_epochs}
+    return {"provider": "pamcgc", "parameters": parameters, "values": values}
+
+
+def _fitted(graph: AttributedGraph, n_clusters: int, n_epochs: int, seed: int) -> PamCGC:
+    return PamCGC(n_clusters, n_epochs=n_epochs, random_state=seed, device="cpu").fit_graph(graph)
+
+
+def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> list[dict[str, float]]:
+    """Return the mean confidence and accuracy of bins of equal counts, the least confident first."""
+    parts = np.array_split(np.argsort(confidence, kind="stable"), _N_BINS)
+    return [
+        {
+            "n_rows": len(part),
+            "confidence": float(confidence[part].mean()),
+            "accuracy": float(correct[part].mean()),
+        }
+        for part in parts
+        if len(part)
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""`pamc fit --n-clusters auto`: a number with its reasons, or an honest refusal."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pamc.cli import auto_count
+from pamc.errors import ConfigError
+from pamc.report.choose_k import ChosenK
+
+
+def answer(n_clusters):
+    columns = ("stability", "error", "chance", "modularity", "silhouette", "objective")
+    table = {"n_clusters": np.array([2, 3]), **{name: np.array([0.2, 0.9]) for name in columns}}
+    why = "the data do not say" if n_clusters is None else f"{n_clusters} clusters"
+    return ChosenK(n_clusters, why, 0.7, 0.1, 2, (), table, "features", {})
+
+
+@pytest.fixture
+def rows(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 3)) + 6 * np.repeat(np.arange(3), 20)[:, None]
+    np.savetxt(tmp_path / "rows.csv", x, delimiter=",", header="a,b,c", comments="")
+    return "rows.csv"
+
+
+FAST = ["--method", "kmeans", "--quiet", "--out", "run"]
+
+
+def test_the_recommended_number_is_fitted_and_kept_in_the_record(pamc, rows, monkeypatch, tmp_path):
+    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(3))
+    shown = pamc("fit", rows, "--n-clusters", "auto", *FAST)
+    assert "recommended" in shown.out
+    assert "in 3 clusters" in shown.out
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["config"]["n_clusters"] == 3
+    assert record["facts"]["choose_k"]["margin"] == 0.7
+
+
+def test_with_json_the_table_goes_to_standard_error(pamc, rows, monkeypatch):
+    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(2))
+    shown = pamc("fit", rows, "--n-clusters", "auto", "--json", *FAST)
+    assert json.loads(shown.out)["n_clusters"] == 2
+    assert "recommended" in shown.err
+
+
+def test_where_the_data_do_not_say_the_command_says_so_and_how_to_go_on(pamc, rows, monkeypatch, tmp_path):
+    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(None))
+    shown = pamc("fit", rows, "--n-clusters", "auto", *FAST)
+    assert shown.code == 3
+    assert "do not say" in shown.err
+    assert "--n-clusters K" in shown.err
+    assert "stability" in shown.out
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_is_refused_for_large_stores_and_teams():
+    with pytest.raises(ConfigError, match="sample"):
+        auto_count.refuse_auto(large=True, team=False)
+    with pytest.raises(ConfigError, match="one process"):
+        auto_count.refuse_auto(large=False, team=True)
+    auto_count.refuse_auto(large=False, team=False)
