@@ -115,7 +115,7 @@ def _confidence(model: PamCGC, path: Path) -> None:
         where.grid(visible=False)
         figure.colorbar(shown, ax=where, shrink=0.8)
         counts.hist(model.confidence_, bins=20, color=PALETTE[0])
-        counts.set(title="how many rows have which", xlabel="probability of the row's cluster", ylabel="rows")
+        counts.set(title="how many rows have which", xlabel="expected share of re-fits that agree", ylabel="rows")
         figure.savefig(path, dpi=_DPI)
 
 
