@@ -24,6 +24,7 @@ def test_a_wheel_builds_and_works_in_a_clean_environment(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "40 rows in 2 clusters" in done.stdout
+    assert "pamc-data" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     listed = subprocess.run([python, "-m", "pip", "list"], capture_output=True, text=True, check=True).stdout
     assert "nvidia" not in listed
     assert "pytest" not in listed
