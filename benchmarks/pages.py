@@ -129,6 +129,7 @@ def replace(name: str, text: Callable[[Path], str]) -> None:
 
 
 if __name__ == "__main__":
+    from benchmarks.choosing_page import choosing_page
     from benchmarks.quality_page import QUALITY
     from benchmarks.reproduce_page import REPRODUCE
     from benchmarks.rivals_page import rivals_page
@@ -140,3 +141,4 @@ if __name__ == "__main__":
     replace("speed", speed_page)
     replace("scale", scale_page)
     replace("rivals", rivals_page)
+    replace("choosing", choosing_page)

@@ -1,7 +1,7 @@
 """Confidence that means something: how often a clustering of half of the rows gives a row the same cluster.
 
-Eq 9's q says which cluster is nearest, not how often it is right: a kernel of heavy tails leaves the clearest row of
-twenty clusters at a third. Quick fits of random halves of the rows say what q is worth, without any label.
+Eq 9's q says which cluster is nearest, not how often it is right: a kernel of heavy tails leaves the clearest rows far
+below 1. Quick fits of random halves of the rows say what q is worth, without any label.
 """
 
 from __future__ import annotations
