@@ -79,6 +79,18 @@ def made_record(model, *, method="pamcgc", command="pamc fit rows.csv -k 5", **o
             "clusters_by": "k-means",
             "agreement": 0.9,
             "remedy": None,
+            "choose_k": {
+                "n_clusters": 5,
+                "why": "5 clusters are the most stable.",
+                "table": {
+                    "n_clusters": [4, 5],
+                    "stability": [0.5, 0.9],
+                    "error": [0.01, 0.02],
+                    "chance": [0.2, None],
+                    "modularity": [0.3, 0.4],
+                    "silhouette": [0.1, 0.2],
+                },
+            },
         },
         "history": {"loss": [3.0, 2.5, 2.25, 2.0], "kl": [0.5, 0.25, 0.2, 0.1], "changed": [1.0, 0.1, 0.0, 0.0]},
         "cluster_sizes": np.bincount(model.labels_, minlength=n_clusters).tolist(),

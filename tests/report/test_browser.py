@@ -278,6 +278,12 @@ def test_two_runs_are_compared(opened, comparison):
     assert page.locator("#settings").text_content()
 
 
+def test_the_choice_of_the_number_of_clusters_is_shown(opened, report):
+    page = opened(report)
+    assert "5 clusters are the most stable." in page.locator("#count").text_content()
+    assert page.locator("#count tr.differs td").first.text_content() == "5"
+
+
 def test_print_shows_everything_without_controls(opened, report):
     page = opened(report)
     page.emulate_media(media="print")

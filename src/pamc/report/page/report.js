@@ -34,6 +34,7 @@ class Report {
       pamc.section("relations", "How clusters relate", data.flows ? "Edges that leave a cluster say whom it borders on; meta-nodes stand for all rows of a cluster in the loss." : "Meta-nodes stand for all rows of a cluster in the loss.", pamc.relations(this)),
       pamc.section("truth", "Against the true classes", "The classes were used here and nowhere else: training, settings and confidence did not see them.", pamc.truth(this)),
       pamc.section("odd", "Odd rows", "Rows to look at: hardly belonging to their cluster, far from every center, or without an edge.", pamc.odd(this)),
+      pamc.section("count", "How many clusters", "For each number, clusters were sought in two halves of the rows apart; stability is how far both agree, beside what rows without clusters would give.", pamc.chosenCount(data)),
       pamc.section("start", "What was decided, and why", null, this.stories()),
       pamc.section("training", "Training", "Every epoch, term by term.", this.curves()),
       pamc.section("stability", "Stability over re-runs", "How well repeats of the clustering agree, without any label.", this.stability()),

@@ -143,14 +143,26 @@ pamc.odd = (page) => {
   return pamc.el("div", { class: "panel padded" }, pamc.lines("Rows to look at", [{ text: "row" }, { text: "cluster" }, { text: "confidence", number: true }, { text: "reason" }, { text: "how odd" }], lines, { hidden: true }));
 };
 
+// How many clusters, where that was asked: the answer and what was compared.
+pamc.chosenCount = (data) => {
+  const chosen = data.record.facts.choose_k;
+  if (!chosen?.table) return null;
+  const lines = pamc.records(chosen.table), heads = [{ text: "clusters", number: true }, { text: "stability", number: true }, { text: "± error", number: true }, { text: "by chance", number: true }, { text: "modularity", number: true }, { text: "silhouette", number: true }];
+  const most = Math.max(...lines.map((line) => line.stability || 0), 1e-9);
+  const cells = (line) => [line.n_clusters, pamc.number(line.stability), pamc.number(line.error, 2), pamc.number(line.chance), pamc.number(line.modularity), pamc.number(line.silhouette),
+    pamc.el("span", { class: "bar one wide", "aria-hidden": "true" }, pamc.el("i", { style: { width: `${(100 * Math.max(0, line.stability || 0)) / most}%` } }))];
+  return pamc.el("div", { class: "panel padded" }, pamc.el("p", { text: chosen.why, style: { "margin-bottom": "0.7rem" } }),
+    pamc.lines("Candidates", [...heads, { text: "" }], lines.map((line) => ({ class: line.n_clusters === chosen.n_clusters ? "differs" : null, cells: cells(line) })), { hidden: true }));
+};
+
 pamc.stamp = (data) => {
-  const { record } = data, { packages, ...machine } = record.environment || {};
+  const { record } = data, { choose_k: _, ...facts } = record.facts || {}, { packages, ...machine } = record.environment || {};
   const part = (title, object, open) => (object && Object.keys(object).length ? pamc.el("details", { open }, pamc.el("summary", { text: title }), pamc.pairs(object)) : null);
   const { read, ...source } = record.data || {};
   const seconds = Object.fromEntries(Object.entries(record.seconds || {}).map(([name, value]) => [name, `${pamc.number(value)} s`]));
   return pamc.el("div", { class: "panel padded" },
     part("Data", { ...source, ...Object.fromEntries(Object.entries(read || {}).filter(([, value]) => value)) }, true),
-    part("Settings", { method: record.method, seed: record.seed, ...record.config }), part("What was found on the way", record.facts), part("Scores without labels", record.scores),
+    part("Settings", { method: record.method, seed: record.seed, ...record.config }), part("What was found on the way", facts), part("Scores without labels", record.scores),
     part("Time", { ...seconds, "this page": `${pamc.number(data.seconds)} s` }), part("Machine", { device: record.device, ...machine }), part("Packages", packages));
 };
 pamc.repeat = (data) => [
