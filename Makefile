@@ -16,6 +16,7 @@ test: $(INSTALLED) check
 	$(BIN)/python tests/check_coverage.py .coverage.json
 
 test-slow: $(INSTALLED)
+	$(BIN)/python -m pip install -q -c constraints-dev.txt -e ".[docs]"
 	$(BIN)/python -m pytest -m slow tests -q
 
 check: $(INSTALLED)

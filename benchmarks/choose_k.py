@@ -17,7 +17,7 @@ from pamc import AttributedGraph, PamCGC, choose_k, load_dataset
 from pamc.bench.rows import Row
 from pamc.data.synthetic import block_model
 
-__all__ = ["PLANTED", "SETS", "WITHOUT", "measure"]
+__all__ = ["PLANTED", "SETS", "WITHOUT", "fit_seconds", "measure"]
 
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
 
@@ -75,7 +75,7 @@ def measure(name: str, seed: int) -> Row:
     began = time.process_time()
     chosen = choose_k(graph, random_state=seed, device="cpu")
     seconds = time.process_time() - began
-    fit_s = _fit_seconds(graph, max(2, truth), seed)
+    fit_s = fit_seconds(graph, max(2, truth), seed)
     n_candidates = len(chosen.table["n_clusters"])
     values = {
         "truth": truth or None,
@@ -89,7 +89,7 @@ def measure(name: str, seed: int) -> Row:
     return {"provider": "choose_k", "parameters": parameters, "values": values}
 
 
-def _fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> float:
+def fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> float:
     """Return the seconds of a fit of the default settings, all but some epochs reckoned from those that were run."""
     ends: list[float] = []
     model = PamCGC(n_clusters, n_epochs=_TIMED_EPOCHS, random_state=seed, device="cpu")

@@ -144,7 +144,7 @@ def _costs() -> str:
 
 
 def _confidence(folder: Path) -> str:
-    rows = latest("confidence")
+    rows = [row for row in latest("confidence") if row["provider"] == "pamcgc"]
     if not rows:
         return _NOT_YET
     _draw(rows, folder)
@@ -156,8 +156,11 @@ def _confidence(folder: Path) -> str:
         "with other seeds that give a row the same cluster, of the confidence and of the largest q; “stated” is what "
         f"the fit itself said of its error. Percent. Fits of {epochs} epochs."
     )
-    spent = [row["values"]["share_of_fit"] for row in rows]
-    cost = f"Calibration took {100 * min(spent):.1f} to {100 * max(spent):.1f} % of these fits."
+    spent = [row["values"]["share"] for row in latest("confidence") if row["provider"] == "calibration"]
+    cost = "What calibration costs: not measured yet."
+    if spent:
+        low, high = min(spent), max(spent)
+        cost = f"Calibration takes {100 * low:.1f} to {100 * high:.1f} % of a fit of the default settings on a CPU."
     parts = [about, Table(columns, body).markdown(), "![Accuracy against confidence](choosing/reliability.png)"]
     return "\n\n".join([*parts, cost, f"Rows: {provenance(rows)}."])
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.choose_k import PLANTED
+from benchmarks.choose_k import PLANTED, fit_seconds
 from benchmarks.rows import append, stamp
 from pamc import AttributedGraph, PamCGC, load_dataset
 from pamc.bench.rows import Row
-from pamc.training.confidence import calibration_error, matched_clusters
+from pamc.training.confidence import calibration_error, fit_halves, matched_clusters
 
-__all__ = ["SETS", "measure"]
+__all__ = ["SETS", "cost", "measure"]
 
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
 
@@ -32,11 +34,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(SETS), metavar="NAME")
     parser.add_argument("--refits", type=int, default=3, help="further fits, with other seeds")
     parser.add_argument("--epochs", type=int, default=PamCGC().n_epochs, help="of each fit")
+    parser.add_argument("--cost", action="store_true", help="measure what calibration costs, and nothing else")
     parser.add_argument("--quick", action="store_true", help="rows are marked and never shown in tables")
     arguments = parser.parse_args()
     origin = stamp(quick=arguments.quick, device="cpu")
     for name in arguments.names:
-        row = measure(name, n_refits=arguments.refits, n_epochs=arguments.epochs)
+        row = cost(name) if arguments.cost else measure(name, n_refits=arguments.refits, n_epochs=arguments.epochs)
         append("confidence", [row], origin)
         print(name, json.dumps({key: value for key, value in row["values"].items() if key != "bins"}), flush=True)
 
@@ -59,7 +62,6 @@ def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
         "stated_error": facts.get("confidence_error"),
         "error_to_accuracy": calibration_error(model.confidence_, correct),
         "error_to_accuracy_of_q": calibration_error(q, correct),
-        "share_of_fit": model._fit_result.seconds["confidence"] / sum(model._fit_result.seconds.values()),
         "bins": _bins(model.confidence_, correct),
     }
     if n_refits:
@@ -78,6 +80,25 @@ def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
         }
     parameters = {"data": name, "n_nodes": graph.n_nodes, "n_refits": n_refits, "n_epochs": n_epochs}
     return {"provider": "pamcgc", "parameters": parameters, "values": values}
+
+
+def cost(name: str) -> Row:
+    """Return the row of what calibration takes of a fit of the default settings, in seconds of the processor."""
+    graph = PLANTED[name](0) if name in PLANTED else load_dataset(name)
+    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    n_clusters = len(np.unique(graph.labels))
+    spent: list[float] = []
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        began = time.process_time()
+        found = fit_halves(*arguments, **options)
+        spent.append(time.process_time() - began)
+        return found
+
+    with mock.patch("pamc.training.fit.fit_halves", timed):
+        fit_s = fit_seconds(graph, n_clusters, 0)
+    values = {"calibration_s": spent[0], "fit_s": fit_s, "share": spent[0] / fit_s}
+    return {"provider": "calibration", "parameters": {"data": name, "n_nodes": graph.n_nodes}, "values": values}
 
 
 def _fitted(graph: AttributedGraph, n_clusters: int, n_epochs: int, seed: int) -> PamCGC:

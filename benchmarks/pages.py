@@ -132,6 +132,7 @@ if __name__ == "__main__":
     from benchmarks.choosing_page import choosing_page
     from benchmarks.quality_page import QUALITY
     from benchmarks.reproduce_page import REPRODUCE
+    from benchmarks.rivals_page import rivals_page
     from benchmarks.scale_page import scale_page
     from benchmarks.speed_page import speed_page
 
@@ -139,4 +140,5 @@ if __name__ == "__main__":
         write(each)
     replace("speed", speed_page)
     replace("scale", scale_page)
+    replace("rivals", rivals_page)
     replace("choosing", choosing_page)

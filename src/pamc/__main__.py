@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -15,6 +16,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sys.stderr.write(f"pamc: the command needs the package {error.name}: pip install {error.name}\n")
         raise SystemExit(4) from None
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no → or … gets an escape in its place instead of an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Threads of the network library may hold tensors still, and abort the interpreter while it takes itself apart.

@@ -47,7 +47,7 @@ def test_a_full_disk_during_fit_leaves_nothing(refused, monkeypatch, place):
 
 
 def test_a_full_disk_during_predict_leaves_nothing(run, refused, monkeypatch):
-    monkeypatch.setattr("pamc.cli.fit_command.write_labels", no_space)
+    monkeypatch.setattr("pamc.cli.predict_command.write_labels", no_space)
     refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="No space left")
 
 

@@ -139,7 +139,7 @@ def test_labels_can_be_parquet(pamc, table):
         (["fit", "rows.csv", "--id", "name", "--drop", "kind", "-k", "999"], 2, "999"),
         (["fit", "rows.csv", "--id", "name", "--drop", "kind", "-k", "3", "--out", "/proc/x"], 3, "cannot write"),
         (["predict", "nowhere", "rows.csv", "--out", "p.csv"], 3, "no such model file"),
-        (["predict", "nowhere"], 2, "see pamc --help"),
+        (["predict", "nowhere"], 2, "see pamc predict --help"),
         (["fly"], 2, "No such command"),
         (["fit", "--fly"], 2, "--fly"),
     ],

@@ -44,6 +44,9 @@ def test_blocks_are_found_without_reading_labels(store):
     assert fit.facts["clustered_rows"] == 200
     assert fit.scores["modularity"] > 0.4
     assert len(fit.history["loss"]) == 8
+    # Halves of the sample of the start say what confidence is worth.
+    assert fit.facts["confidence"] == "agreement of half fits"
+    assert fit.confidence.mean() > 0.9
 
 
 def test_chunks_give_what_one_chunk_gives(store):

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+import shlex
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from pamc.cli import (
-    bench_command,
-    data_commands,
-    demo_command,
-    fit_command,
-    report_command,
-    reproduce_command,
-    store_commands,
-)
-from pamc.cli.show import Interrupted, note
-from pamc.cli.teamwork import own_rank
+import pamc
+from pamc.cli import commands
+from pamc.cli.ranks import own_rank
+from pamc.cli.show import Interrupted, note, print_text
+from pamc.cli.welcome import ABOUT, CLUSTER, DATA, MEASURE, GroupedCommands, welcome
 from pamc.errors import OutputError, PamcError, PamcWarning
-from pamc.training.team import TeamError
 
 __all__ = ["app", "run"]
 
@@ -35,33 +32,35 @@ _FIRST_SPEAKS_WITHIN_S = 10.0
 
 app = typer.Typer(
     name="pamc",
-    help="Cluster tables, images, text vectors and attributed graphs with the PamC loss.",
-    no_args_is_help=True,
-    add_completion=False,
+    help=ABOUT,
+    cls=GroupedCommands,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("fit")(fit_command.fit)
-app.command("predict")(fit_command.predict)
-app.command("report")(report_command.report)
-app.command("ingest")(store_commands.ingest)
-app.command("synthesize")(store_commands.synthesize)
-app.command("evaluate")(data_commands.evaluate)
-app.command("demo")(demo_command.demo)
-app.command("datasets")(data_commands.datasets)
-app.command("methods")(data_commands.methods)
-app.command("reproduce")(reproduce_command.reproduce)
-app.command("bench")(bench_command.bench)
-app.command("doctor")(data_commands.doctor)
+for _panel, _commands in {
+    CLUSTER: (commands.fit, commands.predict, commands.report, commands.evaluate, commands.methods, commands.demo),
+    DATA: (commands.ingest, commands.synthesize, commands.datasets),
+    MEASURE: (commands.reproduce, commands.bench, commands.doctor),
+}.items():
+    for _command in _commands:
+        app.command(_command.__name__, rich_help_panel=_panel)(_command)
 
 
 @app.callback()
 def options(
+    context: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show the trace of an error."),
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     """Cluster tables, images, text vectors and attributed graphs with the PamC loss."""
     if debug:
         os.environ["PAMC_DEBUG"] = "1"
+    if version:
+        print_text(f"pamc {pamc.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print_text(welcome(context))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -70,25 +69,28 @@ def run(arguments: Sequence[str]) -> int:
     Errors and notes go to standard error, one line each; results go to standard output.
     """
     debug = "--debug" in arguments
-    ordered = ["--debug", *(a for a in arguments if a != "--debug")] if debug else list(arguments)
+    ordered = [argument for argument in arguments if argument != "--debug"]
+    if ordered[:1] == ["help"]:
+        ordered = [*ordered[1:], "--help"]
+    ordered = ["--debug", *ordered] if debug else ordered
     with warnings.catch_warnings():
         warnings.showwarning = _show_once()
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PamcWarning)
         try:
-            code = int(app(ordered, standalone_mode=False) or 0)
+            code = int(app(ordered, standalone_mode=False, prog_name="pamc") or 0)
         except (KeyboardInterrupt, typer.Abort):
             code = _INTERRUPTED
         except Interrupted as stop:
             note(f"interrupted: {stop}")
             return _INTERRUPTED
-        except TeamError as error:
-            # Another process failed and said why.
-            return error.exit_code if error.told else _report(error)
         except BrokenPipeError:
             sys.stderr.close()
             return 0
         except Exception as error:
+            if isinstance(error, PamcError) and getattr(error, "told", False):
+                # Another process failed and said why.
+                return error.exit_code
             if debug:
                 traceback.print_exc()
             code = _report(error)
@@ -106,7 +108,7 @@ def _report(error: Exception) -> int:
             # The first process says it; torchrun ends it unheard should another one be gone before.
             time.sleep(_FIRST_SPEAKS_WITHIN_S)
         else:
-            note(f"error: {_one_line(usage())} (see pamc --help)")
+            note(f"error: {_usage(error)}")
         return int(getattr(error, "exit_code", 2))
     if isinstance(error, PamcError):
         note(f"error: {where}{_one_line(str(error))}")
@@ -117,6 +119,20 @@ def _report(error: Exception) -> int:
     what = f"{where}{type(error).__name__}: {_one_line(str(error))}"
     note(f"error: {what} (not expected: please report it with the output of `pamc doctor`; --debug shows the trace)")
     return 1
+
+
+def _usage(error: Any) -> str:
+    """Return what is wrong with a command line, what was probably meant, and where to read more."""
+    text = _one_line(error.format_message())
+    if wrong := getattr(error, "option_name", None):
+        near = difflib.get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.0)
+        if near:
+            text = f"{_one_line(error.message)}; did you mean {near[0]}?"
+    context = getattr(error, "ctx", None)
+    unknown = re.match(r"No such command '(.+?)'", text)
+    if unknown and Path(unknown[1]).is_file():
+        text += f" To cluster that file: pamc fit {shlex.quote(unknown[1])} --n-clusters K"
+    return f"{text} (see {'pamc' if context is None else context.command_path} --help)"
 
 
 def _one_line(text: str) -> str:

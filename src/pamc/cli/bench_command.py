@@ -24,26 +24,18 @@ _PRECISIONS = ("auto", "float32", "tf32")
 
 
 def bench(
-    cases: list[str] | None = typer.Argument(None, help="Cases by name, or all; see --list."),
-    out: Path = typer.Option(Path("pamc-bench"), "--out", help="Folder to which rows are appended, a file per case."),
-    data_sets: list[str] | None = typer.Option(None, "--data-sets", help="Only these data sets (comma-separated)."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    precision: str = typer.Option(
-        "auto", "--precision", help="Of all matrix products: float32, tf32, or auto: tf32 on a GPU."
-    ),
-    quick: bool = typer.Option(False, "--quick", help="Small sizes: shows that all of it runs, and is no result."),
-    list_them: bool = typer.Option(False, "--list", help="List the cases."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    cases: list[str] | None,
+    out: Path,
+    data_sets: list[str] | None,
+    device: str,
+    precision: str,
+    quick: bool,
+    list_them: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Measure time and memory on this machine, beside the released program and the N × N loss.
-
-    Every measurement is a row in OUT, with device, versions and commit. A provider whose loss or gradient is not that
-    of the float64 reference is not timed. What runs out of memory is a row that says so.
-
-    Examples:  pamc bench loss --quick
-               pamc bench epoch fit --device cuda --data-sets usps
-    """
+    """Measure time and memory on this machine, beside the released program and the N × N loss."""
     if list_them:
         _list(as_json=as_json)
         return

@@ -6,8 +6,6 @@ import importlib.util
 import os
 from pathlib import Path
 
-import typer
-
 from pamc.cli.show import print_json, print_table, print_text
 from pamc.cli.teamwork import own_rank, teamwork
 from pamc.data.catalog import CATALOG, available
@@ -24,14 +22,12 @@ _OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "fais
 
 
 def evaluate(
-    truth: Path = typer.Argument(..., help="True classes: .csv with one label column, or id and label; .npy; .npz"),
-    labels: Path = typer.Argument(..., help="Clusters: labels.csv of a run, or a file as above."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    truth: Path,
+    labels: Path,
+    as_json: bool,
 ) -> None:
-    """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
-
-    Rows are matched by id when both files have ids, else by their order.
-    """
+    """Compare clusters with true classes: ACC, NMI, ARI and macro-F1."""
     scores = metrics.evaluate(*read_label_pairs(truth, labels))
     if as_json:
         print_json(scores)
@@ -41,7 +37,10 @@ def evaluate(
         )
 
 
-def datasets(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+def datasets(
+    *,
+    as_json: bool,
+) -> None:
     """List the known data sets and where each was found."""
     found = {name: available(name) for name in CATALOG}
     if as_json:
@@ -65,7 +64,10 @@ def datasets(as_json: bool = typer.Option(False, "--json", help="Print a JSON li
     print_text("a set that was not found goes into the folder named by PAMC_DATA, as NAME.npz")
 
 
-def methods(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+def methods(
+    *,
+    as_json: bool,
+) -> None:
     """List the methods of `pamc fit --method`: what each looks at, and whether it can label new rows."""
     found = [METHODS[name] for name in METHODS]
     if as_json:
@@ -80,14 +82,12 @@ def methods(as_json: bool = typer.Option(False, "--json", help="Print a JSON lis
 
 
 def doctor(
-    distributed: bool = typer.Option(False, "--distributed", help="Look at the processes that torchrun started."),
-    device: str = typer.Option("auto", "--device", help="With --distributed: auto, cpu or cuda."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    distributed: bool,
+    device: str,
+    as_json: bool,
 ) -> None:
-    """Print what a bug report needs: versions, device, optional packages, data folder.
-
-    Example:  torchrun --nproc-per-node 4 -m pamc doctor --distributed
-    """
+    """Print what a bug report needs: versions, device, optional packages, data folder."""
     if distributed:
         _show_processes(device, as_json=as_json)
         return

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from pamc.cli.report_command import add_report, link_to
-from pamc.cli.show import print_json, print_table, print_text
+from pamc.cli.show import near, print_json, print_table, print_text
 from pamc.experiments.demo import DemoRun, run_demo
 from pamc.report.writing import REPORT_FILE
 from pamc.results.run_folder import new_run_folder, next_free_folder
@@ -19,11 +17,12 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-demo-N without."),
-    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of runs of each method."),
-    epochs: int = typer.Option(200, "--epochs", min=0, help="Training epochs."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    out: Path | None,
+    seeds: int,
+    epochs: int,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Cluster scikit-learn's handwritten digits (offline), with K-means on the same pixels beside it."""
     target = out or next_free_folder(Path.cwd(), "pamc-demo")
@@ -49,7 +48,7 @@ def demo(
     rows = [[m, *(f"{100 * mean:.1f} ± {100 * std:.1f}" for mean, std in scores[m].values())] for m in methods]
     print_table(f"digits: 1797 images, 10 clusters, {seeds} seeds", ["method", *(n.upper() for n in names)], rows)
     print_text("training did not see the true digits; digits was among the sets on which the defaults were chosen")
-    print_text(f"run folder: {target}")
+    print_text(f"run folder: {near(target)}")
     if page is not None:
         print_text(f"report: {link_to(page)}")
 

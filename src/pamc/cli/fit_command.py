@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import tomllib
@@ -13,35 +12,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import typer
-
 from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
+from pamc.cli.next_steps import next_steps
 from pamc.cli.report_command import add_report, check_report_options, link_to
-from pamc.cli.show import Interrupted, download_bar, note, print_json, print_table, print_text
-from pamc.cli.sizes import parse_bytes
+from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
+from pamc.cli.sizes import parse_bytes, split_names
 from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
-from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.data.tables import TABLE_KINDS, open_table
-from pamc.errors import ConfigError, DataError, ModelFileError, OutputError, UnknownNameError
+from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
 from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
-from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import (
     LABEL_FORMATS,
-    MODEL_FILE,
-    RECORD_FILE,
     new_run_folder,
     next_free_folder,
-    write_labels,
 )
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
 from pamc.training.fit import help_fit
@@ -50,52 +41,44 @@ from pamc.training.large import LARGE_ROWS, help_fit_store
 from pamc.training.progress import RichProgress, SilentProgress
 from pamc.training.team import TeamError, launched
 
-__all__ = ["fit", "load_store", "predict"]
+__all__ = ["fit", "load_store"]
 
 
 def fit(
-    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
-    dataset: str | None = typer.Option(None, "--dataset", help="A known data set instead (see pamc datasets)."),
-    edges: Path | None = typer.Option(None, "--edges", help="Edge list: source, target[, weight]. Without: kNN graph."),
-    n_clusters: str | None = typer.Option(
-        None, "--n-clusters", "-k", help="Number of clusters, 2 or more; auto finds one."
-    ),
-    out: Path | None = typer.Option(None, "--out", help="Folder to write; pamc-run-N without."),
-    method: str = typer.Option("pamcgc", "--method", help="Clustering method (see pamc methods)."),
-    preset_name: str = typer.Option("default", "--preset", help="default, paper or released."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows."),
-    truth: str | None = typer.Option(None, "--truth", help="Column of true classes: for the metrics only."),
-    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns to use (comma-separated)."),
-    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out (comma-separated)."),
-    epochs: int | None = typer.Option(None, "--epochs", help="Training epochs."),
-    alpha: float | None = typer.Option(None, "--alpha", help="Weight of the contrastive term."),
-    beta: float | None = typer.Option(None, "--beta", help="Weight of the clustering term."),
-    tau: float | None = typer.Option(None, "--tau", help="Multiplies the cosine."),
-    n_hops: int | None = typer.Option(None, "--n-hops", help="Order of the influence."),
-    settings: list[str] | None = typer.Option(None, "--set", help="Any other setting: NAME=VALUE."),
-    config_file: Path | None = typer.Option(None, "--config", help="Settings as a TOML file."),
-    labels_format: str = typer.Option("csv", "--labels-format", help="csv or parquet."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that stands in the folder."),
-    checkpoint_every: int | None = typer.Option(None, "--checkpoint-every", help="Keep a checkpoint every N epochs."),
-    checkpoint_minutes: float | None = typer.Option(None, "--checkpoint-minutes", help="… or every so many minutes."),
-    resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
-    memory: str | None = typer.Option(None, "--memory", help="Memory that training of a large store may use: 4GB."),
-    with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
-    map_by: str = typer.Option("auto", "--map", help="Map of the report: pca, umap, or auto."),
-    color: list[str] | None = typer.Option(None, "--color", help="Columns to color the map by (comma-separated)."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    features: Path | None,
+    dataset: str | None,
+    edges: Path | None,
+    n_clusters: str | None,
+    out: Path | None,
+    method: str,
+    preset_name: str,
+    seed: int,
+    device: str,
+    id_column: str | None,
+    truth: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    epochs: int | None,
+    alpha: float | None,
+    beta: float | None,
+    tau: float | None,
+    n_hops: int | None,
+    settings: list[str] | None,
+    config_file: Path | None,
+    labels_format: str,
+    overwrite: bool,
+    checkpoint_every: int | None,
+    checkpoint_minutes: float | None,
+    resume: bool,
+    memory: str | None,
+    with_report: bool,
+    map_by: str,
+    color: list[str] | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Cluster rows and write labels, embedding, model, record and a report to a folder.
-
-    Examples:  pamc fit customers.csv --id customer --n-clusters 5
-               pamc fit papers.csv --id doi --edges citations.csv --n-clusters 7
-               pamc fit papers-store --n-clusters 7      (see pamc ingest)
-               pamc fit --dataset acm --preset paper --n-clusters 3
-               torchrun --nproc-per-node 4 -m pamc fit big.npy --n-clusters 20 --out run --checkpoint-minutes 5
-    """
+    """Cluster rows and write labels, embedding, model, record and a report to a folder."""
     with teamwork(device) as team:
         if team is not None and team.rank > 0:
             # All that this process needs to know the first one tells it.
@@ -106,7 +89,7 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-        check_report_options(map_by, _split(color), features)
+        check_report_options(map_by, split_names(color), features)
         auto = n_clusters == AUTO
         k = 2 if auto else _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
@@ -120,8 +103,8 @@ def fit(
         read_options = {
             "id_column": id_column,
             "truth_column": truth,
-            "columns": _split(columns),
-            "drop": _split(drop),
+            "columns": split_names(columns),
+            "drop": split_names(drop),
         }
         large = None if dataset is not None else _large_store(features, method)
         if large is None:
@@ -157,43 +140,13 @@ def fit(
                 record = replace(record, facts={**record.facts, "choose_k": chosen.facts()})
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
-            page_options: dict[str, Any] = {"truth": truth, "color": _split(color), "map_by": map_by}
-            reported = with_report and add_report(partial, model, graph, record, features=features, **page_options)
+            on_page: dict[str, Any] = {"truth": truth, "color": split_names(color), "map_by": map_by}
+            reported = with_report and add_report(partial, model, graph, record, features=features, **on_page)
         page = target / REPORT_FILE if reported else None
         if as_json:
             print_json({**_summary(record, target), "report": None if page is None else str(page)})
         else:
             _show(record, model, target, page)
-
-
-def predict(
-    run: Path = typer.Argument(..., help="Folder of a run."),
-    features: Path = typer.Argument(..., help="New rows, with the columns of the training file."),
-    out: Path = typer.Option(..., "--out", help="File to write: .csv or .parquet with id, cluster, confidence."),
-    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows; as in the run without."),
-    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns; as in the run without."),
-    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out; as in the run without."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-) -> None:
-    """Give new rows to the clusters of a run; no graph is needed.
-
-    Example:  pamc predict pamc-run-1 new-customers.csv --out clusters.csv
-    """
-    model = _loaded(run, device)
-    _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": _split(columns), "drop": _split(drop)}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    graph = read_graph(features, **{**_options_of(run, features), **given})
-    model.check_feature_names(graph.feature_names)
-    labels, confidence = model.predict_with_confidence(graph.features)
-    _write_file(out, graph, labels, confidence)
-    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
-    if as_json:
-        print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
-    else:
-        print_text(f"{graph.n_nodes} rows → {out}")
 
 
 @contextmanager
@@ -245,54 +198,6 @@ def _config(method: str, preset_name: str, dataset: str | None, changes: dict[st
     raise ConfigError(f"method {method!r} has the preset 'default', and 'paper' for a --dataset; got {preset_name!r}")
 
 
-def _loaded(run: Path, device: str) -> Any:
-    """Return the model of a run, of whatever method it is, if it can label new rows."""
-    _, about = read_model(run / MODEL_FILE)
-    model_class = estimator_class(about["method"])
-    if not hasattr(model_class, "predict"):
-        raise ConfigError(
-            f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
-            "fit the new rows together with the old ones"
-        )
-    return model_class.load(run, device=device)
-
-
-def _options_of(run: Path, features: Path) -> dict[str, Any]:
-    """Return how to read new rows as the run read its own; columns that are no features may be missing."""
-    path = run / RECORD_FILE
-    if not path.is_file() or kind_of(existing_file(features)) not in TABLE_KINDS:
-        return {}
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
-        id_column, columns = read.get("id_column"), read.get("columns")
-        unused = [*(read.get("drop") or ()), read.get("truth_column")]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
-    table = open_table(features)
-    if id_column is not None and id_column not in table:
-        note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
-        id_column = None
-    return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
-
-
-def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
-    """Write the labels beside their place, then rename: the file is whole or absent."""
-    folder = out.with_name(out.name + ".partial")
-    with new_run_folder(folder) as partial:
-        written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])
-        written.replace(out)
-    folder.rmdir()
-
-
-def _check_output_file(out: Path, *, overwrite: bool) -> None:
-    if out.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
-    if out.is_dir():
-        raise OutputError(f"{out} is a folder; name a file")
-    if out.exists() and not overwrite:
-        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
-
-
 def _cluster_count(text: str | None) -> int:
     how = "If you do not know it, --n-clusters auto looks for a number that the data speak for"
     if text is None:
@@ -304,12 +209,6 @@ def _cluster_count(text: str | None) -> int:
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value
-
-
-def _split(values: list[str] | None) -> list[str] | None:
-    """Return the names in repeated, comma-separated options; None where there were none."""
-    names = [name.strip() for value in values or [] for name in value.split(",")]
-    return [name for name in names if name] or None
 
 
 def _config_changes(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
@@ -351,7 +250,9 @@ def _load(
     keep_neighbours: bool,
     quiet: bool,
 ) -> AttributedGraph:
-    if (features is None) == (dataset is None):
+    if features is None and dataset is None:
+        raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
+    if features is not None and dataset is not None:
         raise ConfigError("name either a file of rows or a --dataset, and not both")
     given = _given(edges, options)
     if features is not None and has_manifest(features):
@@ -455,10 +356,8 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
         print_text(
             f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
         )
-    print_text(f"run folder: {target}")
+    print_text(f"run folder: {near(target)}")
     if page is not None:
         print_text(f"report: {link_to(page)}")
-    if not hasattr(model, "predict"):
-        return
-    shown = f"./{target}" if str(target).startswith("-") else str(target)
-    note(f"next: pamc predict {shlex.quote(shown)} NEW_ROWS.csv --out clusters.csv")
+    for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
+        note(f"next: {step}")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
 from pamc.cli.show import note, print_json, print_text
 from pamc.data.attributed_graph import AttributedGraph
@@ -27,19 +26,9 @@ _LONGEST_NAME = 40
 
 
 def report(
-    runs: list[Path] = typer.Argument(..., help="Folders of runs: of one the page is written again, several compared."),
-    out: Path | None = typer.Option(None, "--out", help="File to write; RUN/report.html or pamc-comparison.html."),
-    map_by: str | None = typer.Option(None, "--map", help="Draw the map again: pca, umap or auto."),
-    rebuild: bool = typer.Option(False, "--rebuild", help="Make it of the run's files, not of the page that is there."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file of --out."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *, runs: list[Path], out: Path | None, map_by: str | None, rebuild: bool, overwrite: bool, as_json: bool
 ) -> None:
-    """Write the page of a run again, or a page that compares several runs.
-
-    Examples:  pamc report pamc-run-1
-               pamc report pamc-run-1 --map umap
-               pamc report pamc-run-1 pamc-run-2 --out comparison.html
-    """
+    """Write the page of a run again, or a page that compares several runs."""
     if map_by is not None and map_by not in MAPS:
         raise UnknownNameError("map", map_by, MAPS)
     if out is not None and out.is_dir():

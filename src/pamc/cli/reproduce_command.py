@@ -20,7 +20,7 @@ from pamc.experiments.rows import current, read_rows, usable
 from pamc.experiments.sweep import finished_keys, run_cells
 from pamc.models.method import METHODS
 from pamc.runtime import resolve_device
-from pamc.training.progress import Phase, Progress, SilentProgress
+from pamc.training.progress import Phase, Progress, SilentProgress, redraws, terminal
 
 __all__ = ["reproduce"]
 
@@ -40,28 +40,21 @@ class _Outcome:
 
 
 def reproduce(
-    what: list[str] | None = typer.Argument(None, help="Experiments by name, or all; see --list."),
-    out: Path | None = typer.Option(None, "--out", help="Folder of rows and artefacts; pamc-reproduce without."),
-    seeds: int | None = typer.Option(
-        None, "--seeds", min=1, help="Seeds of each method; as the experiment says without."
-    ),
-    datasets: list[str] | None = typer.Option(None, "--datasets", help="Only these data sets (comma-separated)."),
-    methods: list[str] | None = typer.Option(None, "--methods", help="Only these methods (comma-separated)."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1 …"),
-    jobs: int = typer.Option(1, "--jobs", min=1, help="Cells that run at the same time, each in a process of its own."),
-    quick: bool = typer.Option(False, "--quick", help="Tiny settings on small data: shows that all of it runs."),
-    render_only: bool = typer.Option(False, "--render-only", help="Run nothing: draw from the rows that are there."),
-    list_them: bool = typer.Option(False, "--list", help="List the experiments."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    what: list[str] | None,
+    out: Path | None,
+    seeds: int | None,
+    datasets: list[str] | None,
+    methods: list[str] | None,
+    device: str,
+    jobs: int,
+    quick: bool,
+    render_only: bool,
+    list_them: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Run the paper's experiments and write their tables and figures.
-
-    Every finished cell is a row in OUT/rows: the same command goes on where it was stopped, and runs nothing twice.
-
-    Examples:  pamc reproduce table2 --methods kmeans,pamcgc --seeds 3
-               pamc reproduce all --quick
-    """
+    """Run the paper's experiments and write their tables and figures."""
     if list_them:
         _list(as_json=as_json)
         return
@@ -101,17 +94,16 @@ class CellProgress:
     @contextmanager
     def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
         """Yield a phase whose values `reused` and `failed` count cells."""
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        console = Console(stderr=True)
+        console = terminal(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
         shown = TextColumn("{task.fields[times]}  {task.fields[counts]}")
-        with Bar(*columns, shown, console=console, disable=not console.is_terminal) as bar:
+        with Bar(*columns, shown, console=console, disable=not redraws(console)) as bar:
             phase = _Cells(bar, bar.add_task(name, total=total, times="", counts=""), total or 0)
             yield phase
-        if not console.is_terminal:
+        if not redraws(console):
             note(f"{name}: {total} cells, {phase.counts or 'none reused, none failed'}, {_clock(phase.elapsed)}")
 
 

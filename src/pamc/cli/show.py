@@ -6,17 +6,22 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
+from pamc.training.progress import redraws, terminal
 
-__all__ = ["Interrupted", "download_bar", "note", "print_json", "print_table", "print_text"]
+__all__ = ["Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
 
 
 class Interrupted(Exception):  # noqa: N818
     """The user stopped a command that keeps what it has done; the message says what there is and how to go on."""
+
+
+def near(path: Path) -> Path:
+    """Return a path as one would type it here: relative to the current folder where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
 
 
 def note(text: str) -> None:
@@ -36,17 +41,21 @@ def print_json(value: dict[str, Any] | list[Any]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table to standard output; all columns but the first are right-aligned."""
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    terminal().print(table)
 
 
 @contextmanager
 def download_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function of (bytes done, bytes in all) that moves a bar on standard error; no bytes, no bar."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
     columns = (
         TextColumn(f"download {name}"),
         BarColumn(),
@@ -54,10 +63,14 @@ def download_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int | No
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=Console(stderr=True), disable=hidden)
+    console = terminal(stderr=True)
+    plain = not redraws(console)
+    bar = Progress(*columns, console=console, disable=hidden or plain)
 
     def move(done: int, total: int | None) -> None:
         if not bar.task_ids:
+            if plain and not hidden:
+                note(f"download {name}{'' if total is None else f': {total / 1e6:.1f} MB'}")
             bar.start()
             bar.add_task(name)
         bar.update(bar.task_ids[0], completed=done, total=total)

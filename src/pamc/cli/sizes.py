@@ -1,4 +1,4 @@
-"""Sizes and counts as people write them: 2GB, 1e6."""
+"""Sizes, counts and lists of names as people write them: 2GB, 1e6, age,income."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from pamc.errors import ConfigError
 
-__all__ = ["parse_bytes", "parse_count", "shown_bytes"]
+__all__ = ["parse_bytes", "parse_count", "shown_bytes", "split_names"]
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
@@ -56,3 +56,15 @@ def shown_bytes(n_bytes: int) -> str:
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
     return f"{n_bytes} bytes"
+
+
+def split_names(values: list[str] | None) -> list[str] | None:
+    """Return the names in repeated, comma-separated options; None where there were none.
+
+    Examples
+    --------
+    >>> split_names(["age, income", "city"]), split_names([""])
+    (['age', 'income', 'city'], None)
+    """
+    names = [name.strip() for value in values or [] for name in value.split(",")]
+    return [name for name in names if name] or None

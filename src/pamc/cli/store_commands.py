@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from pamc.cli.fit_command import _split
 from pamc.cli.show import Interrupted, note, print_json, print_text
-from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes
+from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes, split_names
 from pamc.data import ingest as ingesting
 from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
 from pamc.data.store import Store
@@ -23,26 +20,23 @@ __all__ = ["ingest", "synthesize"]
 
 
 def ingest(
-    features: str = typer.Argument(..., help="Rows: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."),
-    edges: str | None = typer.Argument(None, help="Edges: source, target[, weight]; given like the rows."),
-    out: Path = typer.Option(..., "--out", help="Folder of the store to write."),
-    id_column: str | None = typer.Option(None, "--id", help="Column that names the rows."),
-    columns: list[str] | None = typer.Option(None, "--columns", help="Feature columns to use (comma-separated)."),
-    drop: list[str] | None = typer.Option(None, "--drop", help="Columns to leave out (comma-separated)."),
-    truth: str | None = typer.Option(None, "--truth", help="Column of true classes: for the metrics only."),
-    dtype: str = typer.Option("float32", "--dtype", help="Stored features: float32 or float16."),
-    memory: str = typer.Option("2GB", "--memory", help="Memory to use; the rest goes to the disk."),
-    skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave bad rows out and list them."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with an ingest that was stopped."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    features: str,
+    edges: str | None,
+    out: Path,
+    id_column: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    truth: str | None,
+    dtype: str,
+    memory: str,
+    skip_bad_rows: bool,
+    overwrite: bool,
+    resume: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Turn tables of any size into a store that pamc fit reads from the disk.
-
-    Examples:  pamc ingest papers.csv citations.csv --id doi --out papers-store
-               pamc ingest rows-folder 'edges/*.parquet' --id user --memory 4GB --out users-store
-    """
+    """Turn tables of any size into a store that pamc fit reads from the disk."""
     try:
         store = ingesting.ingest(
             features,
@@ -50,8 +44,8 @@ def ingest(
             out=out,
             id_column=id_column,
             truth_column=truth,
-            columns=_split(columns),
-            drop=_split(drop),
+            columns=split_names(columns),
+            drop=split_names(drop),
             dtype=dtype,
             memory_bytes=parse_bytes(memory, "--memory"),
             skip_bad_rows=skip_bad_rows,
@@ -70,26 +64,24 @@ def ingest(
 
 
 def synthesize(
-    out: Path = typer.Option(..., "--out", help="Folder of the store to write."),
-    n_nodes: str = typer.Option(..., "--n-nodes", help="Number of rows, such as 1e6."),
-    n_clusters: str = typer.Option(..., "--n-clusters", "-k", help="Number of planted clusters."),
-    n_features: str = typer.Option("128", "--n-features", help="Number of features."),
-    degree: float = typer.Option(28.0, "--degree", help="Mean number of neighbors of a row."),
-    homophily: float = typer.Option(0.8, "--homophily", help="Share of edges inside clusters."),
-    feature_noise: float = typer.Option(0.2, "--feature-noise", help="Spread around centers at distance 1."),
-    power_law: float | None = typer.Option(None, "--power-law", help="Exponent of degrees, above 2; without: equal."),
-    size_power_law: float | None = typer.Option(None, "--size-power-law", help="Exponent of cluster sizes, above 1."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness."),
-    dtype: str = typer.Option("float32", "--dtype", help="Stored features: float32 or float16."),
-    memory: str = typer.Option("1GB", "--memory", help="Memory for sorting, beside 4 to 8 bytes a row."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder."),
-    quiet: bool = typer.Option(False, "--quiet", help="Show no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    *,
+    out: Path,
+    n_nodes: str,
+    n_clusters: str,
+    n_features: str,
+    degree: float,
+    homophily: float,
+    feature_noise: float,
+    power_law: float | None,
+    size_power_law: float | None,
+    seed: int,
+    dtype: str,
+    memory: str,
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Make a store of a random attributed graph with planted clusters, of any size.
-
-    Example:  pamc synthesize --n-nodes 1e6 --n-features 512 --n-clusters 50 --out million
-    """
+    """Make a store of a random attributed graph with planted clusters, of any size."""
     model = BlockModel(
         n_nodes=parse_count(n_nodes, "--n-nodes"),
         n_clusters=parse_count(n_clusters, "--n-clusters"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from pamc.cli.ranks import own_rank
 from pamc.errors import PamcError
 from pamc.training.team import Ranks, TeamError, join_team, launched
 
@@ -25,11 +26,6 @@ _LOST = ("gloo", "nccl", "connection", "socket", "store", "peer")
 def several() -> bool:
     """Return whether torchrun started more than one process."""
     return launched() and int(os.environ["WORLD_SIZE"]) > 1
-
-
-def own_rank() -> int:
-    """Return the number of this process under torchrun, 0 without."""
-    return int(os.environ["RANK"]) if launched() else 0
 
 
 def restarted() -> bool:

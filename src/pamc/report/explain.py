@@ -23,6 +23,8 @@ _SHOWN_ROWS = 60
 class Explanation:
     """What a fit found, as pandas data frames; a notebook shows them all.
 
+    The columns are those of :class:`~pamc.report.facts.ClusterFacts`.
+
     Parameters
     ----------
     clusters
@@ -37,8 +39,6 @@ class Explanation:
         Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`).
     similarity
         Of meta-nodes: `cluster`, `other`, `cosine`.
-
-    The columns are those of :class:`~pamc.report.facts.ClusterFacts`.
     """
 
     clusters: Any

@@ -1,0 +1,98 @@
+"""`pamc predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pamc.cli.show import note, print_json, print_text
+from pamc.cli.sizes import split_names
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.files import existing_file, kind_of
+from pamc.data.readers import read_graph
+from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.errors import ConfigError, ModelFileError, OutputError
+from pamc.estimator import estimator_class
+from pamc.results.model_file import read_model
+from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
+
+__all__ = ["predict"]
+
+
+def predict(
+    *,
+    run: Path,
+    features: Path,
+    out: Path,
+    id_column: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    device: str,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Give new rows to the clusters of a run; no graph is needed."""
+    model = _loaded(run, device)
+    _check_output_file(out, overwrite=overwrite)
+    chosen = {"id_column": id_column, "columns": split_names(columns), "drop": split_names(drop)}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    graph = read_graph(features, **{**_options_of(run, features), **given})
+    model.check_feature_names(graph.feature_names)
+    labels, confidence = model.predict_with_confidence(graph.features)
+    _write_file(out, graph, labels, confidence)
+    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
+    if as_json:
+        print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
+    else:
+        print_text(f"{graph.n_nodes} rows → {out}")
+
+
+def _loaded(run: Path, device: str) -> Any:
+    """Return the model of a run, of whatever method it is, if it can label new rows."""
+    _, about = read_model(run / MODEL_FILE)
+    model_class = estimator_class(about["method"])
+    if not hasattr(model_class, "predict"):
+        raise ConfigError(
+            f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
+            "fit the new rows together with the old ones"
+        )
+    return model_class.load(run, device=device)
+
+
+def _options_of(run: Path, features: Path) -> dict[str, Any]:
+    """Return how to read new rows as the run read its own; columns that are no features may be missing."""
+    path = run / RECORD_FILE
+    if not path.is_file() or kind_of(existing_file(features)) not in TABLE_KINDS:
+        return {}
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
+        id_column, columns = read.get("id_column"), read.get("columns")
+        unused = [*(read.get("drop") or ()), read.get("truth_column")]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
+    table = open_table(features)
+    if id_column is not None and id_column not in table:
+        note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
+        id_column = None
+    return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
+
+
+def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
+    """Write the labels beside their place, then rename: the file is whole or absent."""
+    folder = out.with_name(out.name + ".partial")
+    with new_run_folder(folder) as partial:
+        written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])
+        written.replace(out)
+    folder.rmdir()
+
+
+def _check_output_file(out: Path, *, overwrite: bool) -> None:
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
+    if out.is_dir():
+        raise OutputError(f"{out} is a folder; name a file")
+    if out.exists() and not overwrite:
+        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")

@@ -1,0 +1,59 @@
+"""A reader who pastes every block in order gets the output that is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import printed, same, steps
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "start.md", *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")]
+# The others, of a few seconds each, are run with the slow tests.
+FAST = ("start", "customers", "torch-model", "anndata")
+
+pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
+
+
+def run_page(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    n_shown = 0
+    for step, got in printed(page):
+        if step.shown is not None:
+            n_shown += 1
+            assert same(step.shown, got), f"{page.name}:{step.line} printed\n{got}\nand shows\n{step.shown}"
+        else:
+            assert got == "", f"{page.name}:{step.line} prints what the page does not show:\n{got}"
+    assert n_shown > 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem in FAST], ids=lambda page: page.stem)
+def test_a_page_prints_what_it_shows(page, monkeypatch):
+    run_page(page, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in FAST], ids=lambda page: page.stem)
+def test_a_longer_page_prints_what_it_shows(page, monkeypatch):
+    run_page(page, monkeypatch)
+
+
+def test_all_the_tutorials_are_there_and_none_is_empty():
+    names = {"customers", "citations", "text", "images", "torch-model", "new-rows", "anndata"}
+    assert {page.stem for page in PAGES} == {"start", *names}
+    for page in PAGES:
+        assert any(step.shown for step in steps(page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("shown", "got", "alike"),
+    [
+        ("ACC 0.95\n", "ACC 0.95\n", True),
+        ("ACC 0.95\n", "ACC 0.96\n", True),
+        ("ACC 0.95\n", "ACC 0.91\n", False),
+        ("95 rows\n", "96 rows\n", False),
+        ("took ... s\n", "took 17 s\n", True),
+        ("a\nb\n", "a\n", False),
+    ],
+)
+def test_what_counts_as_the_same_output(shown, got, alike):
+    assert same(shown, got) == alike

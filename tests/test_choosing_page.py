@@ -1,0 +1,57 @@
+"""The page of choosing k and of confidence is what the rows give, and they hold what is promised."""
+
+import pytest
+
+from benchmarks import rows as stored
+from benchmarks.choose_k import PLANTED, SETS, WITHOUT
+from benchmarks.choosing_page import choosing_page
+from benchmarks.pages import DOCS
+from benchmarks.rows import latest
+
+
+def test_the_page_is_what_the_rows_give(tmp_path):
+    text = choosing_page(tmp_path)
+    assert text == (DOCS / "choosing.md").read_text(encoding="utf-8"), "run python -m benchmarks.pages"
+    assert {path.name for path in tmp_path.glob("*.png")} == {path.name for path in (DOCS / "choosing").glob("*.png")}
+
+
+def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "RESULTS", tmp_path / "none")
+    assert choosing_page(tmp_path).count("Not measured yet") == 3
+
+
+def _answers():
+    return {(row["parameters"]["data"], row["parameters"]["seed"]): row["values"] for row in latest("choose_k")}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_groups_were_found(name):
+    found = [values for (data, _), values in _answers().items() if data == name]
+    assert found
+    assert all(values["n_clusters"] == values["truth"] for values in found)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_data_without_clusters_did_not_say(name):
+    found = [values for (data, _), values in _answers().items() if data == name]
+    assert found
+    assert all(values["n_clusters"] is None for values in found)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_data_set_was_asked(name):
+    assert (name, 0) in _answers()
+
+
+def test_it_costs_no_more_than_promised():
+    assert all(values["cost"] <= values["allowed_cost"] for values in _answers().values())
+
+
+def test_confidence_is_nearer_to_accuracy_and_to_refits_than_q_and_costs_little():
+    rows = [row["values"] for row in latest("confidence") if row["provider"] == "pamcgc"]
+    assert rows
+    assert all(values["error_to_accuracy"] < values["error_to_accuracy_of_q"] for values in rows)
+    assert all(
+        values["error_to_refits"] < values["error_to_refits_of_q"] for values in rows if "refits_agree" in values
+    )
+    assert all(row["values"]["share"] < 0.05 for row in latest("confidence") if row["provider"] == "calibration")
