@@ -121,7 +121,7 @@ def test_labels_can_be_parquet(pamc, table):
         (["fit", "rows.csv"], 2, "--n-clusters is needed"),
         (["fit", "rows.csv", "-k", "many"], 2, "whole number"),
         (["fit", "rows.csv", "-k", "1"], 2, "at least 2"),
-        (["fit", "-k", "3"], 2, "either a file of rows or a --dataset"),
+        (["fit", "-k", "3"], 2, "there is nothing to cluster"),
         (["fit", "rows.csv", "--dataset", "digits", "-k", "3"], 2, "not both"),
         (["fit", "--dataset", "digits", "--id", "x", "-k", "3"], 2, "--id belongs to a file"),
         (["fit", "--dataset", "digts", "-k", "3"], 2, "did you mean 'digits'"),

@@ -279,3 +279,28 @@ def test_a_phase_of_unknown_length_is_silent_in_a_log(capsys):
     with RichProgress().phase("neighbors") as phase:
         phase.advance()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("columns", "shows_values"), [("40", False), ("120", True)])
+def test_a_terminal_gets_bars(capsys, monkeypatch, columns, shows_values):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
+    progress = RichProgress()
+    with progress.phase("neighbors"):
+        pass
+    with progress.phase("training", 2) as phase:
+        phase.advance(loss=0.5)
+        phase.advance(loss=0.25)
+    drawn = lines_on_screen(capsys.readouterr().err)
+    assert any("training" in line and "2/2" in line for line in drawn)
+    assert any("loss 0.25" in line for line in drawn) == shows_values
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_debugging_ends_with_the_command_that_asked_for_it(pamc, monkeypatch, before):
+    monkeypatch.delenv("PAMC_DEBUG", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PAMC_DEBUG", before)
+    assert pamc("--debug", "--version").code == 0
+    assert os.environ.get("PAMC_DEBUG") == before

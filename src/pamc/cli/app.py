@@ -10,7 +10,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     if ordered[:1] == ["help"]:
         ordered = [*ordered[1:], "--help"]
     ordered = ["--debug", *ordered] if debug else ordered
-    with warnings.catch_warnings():
+    with _debugging_ends(), warnings.catch_warnings():
         warnings.showwarning = _show_once()
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PamcWarning)
@@ -97,6 +98,18 @@ def run(arguments: Sequence[str]) -> int:
     if code == _INTERRUPTED and own_rank() == 0:
         note("interrupted: nothing was written")
     return code
+
+
+@contextmanager
+def _debugging_ends() -> Iterator[None]:
+    """Take back what `--debug` set, so that it holds for one command line and not for the next one of the process."""
+    before = os.environ.get("PAMC_DEBUG")
+    try:
+        yield
+    finally:
+        os.environ.pop("PAMC_DEBUG", None)
+        if before is not None:
+            os.environ["PAMC_DEBUG"] = before
 
 
 def _report(error: Exception) -> int:
