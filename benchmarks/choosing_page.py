@@ -54,7 +54,7 @@ candidates end, the answer is that **the data do not say**. The command then end
 go on. Modularity, silhouette and the objective stand in the table for a person to look at; they decide nothing:
 modularity and silhouette have favorite numbers even on noise.
 
-The rule was made on planted blocks and noise; the data sets below were run once, afterwards.
+The rule was made on planted blocks and noise alone; the classes of the data sets below had no part in it.
 """
 
 _CONFIDENCE = """\

@@ -15,6 +15,7 @@ from pamc.data.synthetic import blobs, block_model
 from pamc.errors import BackendError, ConfigError, DataError
 from pamc.report.choose_k import choose_k
 from pamc.report.decision import decide
+from pamc.training import halves
 from pamc.training.consensus import Evidence, knn_adjacency
 from pamc.training.halves import agreement_of_halves, without_clusters
 
@@ -129,7 +130,9 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
 @pytest.fixture(scope="module")
 def chosen():
     graph = block_model(210, 3, random_state=0)
-    return choose_k(graph.features, graph.edges, range(2, 6), random_state=0, device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(halves, "_KMEANS_STARTS", 4)
+        return choose_k(graph.features, graph.edges, range(2, 6), random_state=0, device="cpu")
 
 
 def test_three_planted_groups_are_found_and_shown(chosen):
@@ -173,7 +176,8 @@ def test_without_the_packages_the_errors_name_the_extra(chosen, monkeypatch):
             call()
 
 
-def test_noise_does_not_say():
+def test_noise_does_not_say(monkeypatch):
+    monkeypatch.setattr(halves, "_KMEANS_STARTS", 4)
     noise = np.random.default_rng(0).normal(size=(200, 8))
     found = pamc.choose_k(noise, candidates=[2, 3, 4], random_state=0, device="cpu")
     assert found.n_clusters is None

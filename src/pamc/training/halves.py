@@ -31,7 +31,7 @@ WAYS = (KMEANS, MERGED)
 # How far the walk goes that smooths the rows: the middle one of a consensus start.
 _REACH = 0.9
 
-_KMEANS_STARTS = 6
+_KMEANS_STARTS = 20
 
 # Groups per cluster that are merged, and rows that a group has at least, on average.
 _GROUPS_PER_CLUSTER, _ROWS_PER_GROUP = 6, 5
