@@ -90,7 +90,7 @@ def _only_merging(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: 
 ALTERNATIVES: dict[str, Clustering] = {
     AS_IS: _agreed,
     "one K-means, no consensus": _one_kmeans,
-    "a third of the repeats": _with(consensus, _N_REPEATS=18),
+    "a third of the repeats": _with(consensus, N_REPEATS=18),
     "always K-means": _only_kmeans,
     "always merged groups": _only_merging,
     "50 directions": _in_directions(50),

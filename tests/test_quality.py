@@ -13,6 +13,8 @@ from pamc import PamCGC, evaluate
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 
+pytestmark = pytest.mark.usefixtures("all_repeats")
+
 # By how much K-means and graph-only spectral clustering may be better.
 MARGIN = 0.03
 

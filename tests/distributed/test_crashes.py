@@ -41,6 +41,7 @@ def same_to_the_bit(run, other):
     assert history(run) == history(other)
 
 
+@pytest.mark.slow
 def test_a_run_killed_twice_once_while_writing_goes_on_to_the_bit(reference):
     rng = random.Random(0)
     arguments = fit_arguments(reference, epochs=EPOCHS, name="killed")

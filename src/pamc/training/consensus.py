@@ -26,6 +26,7 @@ from pamc.training.partitions import Labels, edge_list, few_points_allowed, kmea
 from pamc.training.shared_rows import agreement, consensus_and_agreement
 
 __all__ = [
+    "N_REPEATS",
     "Agreed",
     "Evidence",
     "agreed_clusters",
@@ -46,7 +47,7 @@ _MIDDLE = 1
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 
 # K-means and merging each make this many clusterings for each reach.
-_N_REPEATS = 54
+N_REPEATS = 54
 
 # Beyond this many clusters groups are not merged: it takes time with the third power of their number.
 _MOST_MERGED = 64
@@ -99,7 +100,7 @@ def agreed_clusters(
     n_dims: int,
     seed: int,
     device: torch.device = _CPU,
-    n_repeats: int = _N_REPEATS,
+    n_repeats: int | None = None,
 ) -> Agreed:
     """Return the clusters that 162 quick clusterings agree on, made by K-means or by merging groups along the graph.
 
@@ -116,7 +117,7 @@ def agreed_clusters(
     device
         Where the work that can be done there is done.
     n_repeats
-        Clusterings of either kind for each of the 3 reaches of the smoothing, a multiple of 3.
+        Clusterings of either kind for each of the 3 reaches of the smoothing, a multiple of 3; 54 without.
     """
     points = smoothed_points(rows, adjacency, n_dims, device)
     by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
@@ -135,7 +136,7 @@ def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: tor
 
 
 def by_repeated_kmeans(
-    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int = _N_REPEATS
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int | None = None
 ) -> Agreed:
     """Return the consensus of K-means on each of the embeddings."""
     labelings = _many(points, n_clusters, seed, device, n_repeats)
@@ -150,7 +151,7 @@ def by_repeated_merging(
     seed: int,
     device: torch.device = _CPU,
     *,
-    n_repeats: int = _N_REPEATS,
+    n_repeats: int | None = None,
 ) -> Agreed:
     """Return the consensus of groups of each of the embeddings, merged along the graph."""
     labelings = _many_merged(points, adjacency, n_clusters, seed, device, n_repeats)
@@ -159,11 +160,11 @@ def by_repeated_merging(
 
 
 def _many(
-    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int = _N_REPEATS
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int | None = None
 ) -> list[Labels]:
     labelings = []
     for number, each in enumerate(points):
-        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats)]
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats or N_REPEATS)]
         labelings += _kmeans_runs(each, n_clusters, seeds, device)
     return labelings
 
@@ -174,13 +175,13 @@ def _many_merged(
     n_clusters: int,
     seed: int,
     device: torch.device,
-    n_repeats: int = _N_REPEATS,
+    n_repeats: int | None = None,
 ) -> list[Labels]:
     most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
     groupings = []
     for number, each in enumerate(points):
         for per_cluster in _GROUPS_PER_CLUSTER:
-            repeats = range(n_repeats // len(_GROUPS_PER_CLUSTER))
+            repeats = range((n_repeats or N_REPEATS) // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
             groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
     edges = edge_list(adjacency)
