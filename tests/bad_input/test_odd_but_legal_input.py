@@ -147,6 +147,8 @@ def test_a_copied_or_pickled_model_predicts_the_same_bits(fitted, copied):
     assert np.array_equal(copied(fitted).predict_proba(X), fitted.predict_proba(X))
 
 
+# Other processes know nothing of the few repeats of tests.
+@pytest.mark.usefixtures("all_repeats")
 def test_a_grid_search_in_two_processes_finds_what_one_process_finds():
     grid = {"n_clusters": [2, 3]}
     one, two = (GridSearchCV(model(), grid, cv=2, n_jobs=n).fit(X) for n in (1, 2))

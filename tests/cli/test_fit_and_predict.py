@@ -212,6 +212,7 @@ def test_ctrl_c_leaves_no_folder_and_exits_130(tmp_path, moment):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("PAMC_DATA" not in os.environ, reason="PAMC_DATA names no folder of data sets")
 def test_the_papers_preset_runs_on_acm_and_predicts_its_own_labels(pamc):
     command = ["fit", "--dataset", "acm", "--preset", "paper", "--n-clusters", 3, "--out", "run", "--epochs", 3]
