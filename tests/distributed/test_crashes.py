@@ -59,7 +59,7 @@ def test_a_run_killed_twice_once_while_writing_goes_on_to_the_bit(reference):
     assert "--resume" in err
     finished(begin([*arguments, "--resume"]))
     assert sorted(path.name for path in (reference / "killed").iterdir()) == [
-        "embedding.npy", "labels.csv", "model.safetensors", "run.json",
+        "embedding.npy", "labels.csv", "model.safetensors", "report.html", "run.json",
     ]  # fmt: skip
     assert not partial.exists()
     same_to_the_bit(reference / "killed", reference / "whole")
