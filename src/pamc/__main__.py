@@ -13,6 +13,7 @@ def main() -> None:
     """Run the command and exit with its code."""
     try:
         from pamc.cli.app import run
+        from pamc.cli.show import EXIT_INTERRUPTED
     except ModuleNotFoundError as error:
         sys.stderr.write(f"pamc: the command needs the package {error.name}: pip install {error.name}\n")
         raise SystemExit(4) from None
@@ -21,8 +22,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Threads of the network library may hold tensors still, and abort the interpreter while it takes itself apart.
+    if code == EXIT_INTERRUPTED or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Python ends by the signal, not with the code, where Ctrl-C fell into an `exec` of text (a dataclass being made
+        # by an import), caught or not. Among several processes, threads of the network library may hold tensors still,
+        # and abort the interpreter while it takes itself apart.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

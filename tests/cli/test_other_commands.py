@@ -86,6 +86,24 @@ def test_without_typer_the_command_says_what_to_install():
     assert done.stderr == "pamc: the command needs the package typer: pip install typer\n"
 
 
+CTRL_C_IN_AN_IMPORT = """
+from pamc.__main__ import main
+from pamc.cli import app
+def interrupted(*arguments, **options):
+    exec("raise KeyboardInterrupt")
+app.app = interrupted
+main()
+"""
+
+
+def test_ctrl_c_in_the_middle_of_an_import_exits_130(tmp_path):
+    (tmp_path / "interrupted.py").write_text(CTRL_C_IN_AN_IMPORT)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "pamc: interrupted: nothing was written\n"
+
+
 @pytest.mark.slow
 def test_the_demo_beats_k_means_on_digits(pamc):
     mean = pamc("demo", "--quiet", "--json").json["mean"]

@@ -20,13 +20,11 @@ import typer
 import pamc
 from pamc.cli import commands
 from pamc.cli.ranks import own_rank
-from pamc.cli.show import Interrupted, note, print_text
+from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
 from pamc.cli.welcome import ABOUT, CLUSTER, DATA, MEASURE, GroupedCommands, welcome
 from pamc.errors import OutputError, PamcError, PamcWarning
 
 __all__ = ["app", "run"]
-
-_INTERRUPTED = 130
 
 # Of several processes that refuse the same command line.
 _FIRST_SPEAKS_WITHIN_S = 10.0
@@ -81,10 +79,10 @@ def run(arguments: Sequence[str]) -> int:
         try:
             code = int(app(ordered, standalone_mode=False, prog_name="pamc") or 0)
         except (KeyboardInterrupt, typer.Abort):
-            code = _INTERRUPTED
+            code = EXIT_INTERRUPTED
         except Interrupted as stop:
             note(f"interrupted: {stop}")
-            return _INTERRUPTED
+            return EXIT_INTERRUPTED
         except BrokenPipeError:
             sys.stderr.close()
             return 0
@@ -95,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
             if debug:
                 traceback.print_exc()
             code = _report(error)
-    if code == _INTERRUPTED and own_rank() == 0:
+    if code == EXIT_INTERRUPTED and own_rank() == 0:
         note("interrupted: nothing was written")
     return code
 

@@ -11,7 +11,10 @@ from typing import Any
 
 from pamc.training.progress import redraws, terminal
 
-__all__ = ["Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
+__all__ = ["EXIT_INTERRUPTED", "Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
+
+
+EXIT_INTERRUPTED = 130
 
 
 class Interrupted(Exception):  # noqa: N818

@@ -12,12 +12,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from pamc.cli.ranks import own_rank
+from pamc.cli.show import EXIT_INTERRUPTED
 from pamc.errors import PamcError
 from pamc.training.team import Ranks, TeamError, join_team, launched
 
 __all__ = ["own_rank", "restarted", "resume_command", "several", "teamwork", "will_restart"]
-
-_INTERRUPTED = 130
 
 # What the messages of a transport that lost its other end have in them.
 _LOST = ("gloo", "nccl", "connection", "socket", "store", "peer")
@@ -52,7 +51,7 @@ def teamwork(device: str) -> Iterator[Ranks | None]:
     try:
         yield team
     except KeyboardInterrupt:
-        team.fail("interrupted", _INTERRUPTED)
+        team.fail("interrupted", EXIT_INTERRUPTED)
         raise
     except Exception as error:
         reason = team.lost(error) if _is_loss(error) else error
