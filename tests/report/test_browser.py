@@ -88,6 +88,12 @@ def report(folder):
 
 
 @pytest.fixture(scope="module")
+def many(folder):
+    """A page of more clusters than fit side by side."""
+    return written(folder / "many.html", made_page(n_nodes=600, n_clusters=25))
+
+
+@pytest.fixture(scope="module")
 def hostile(folder):
     names = (*HOSTILE, "plain")
     ids = np.array([*HOSTILE, *(f"row {i}" for i in range(300 - len(HOSTILE)))], dtype=object)
@@ -189,7 +195,7 @@ def test_colors_switch_between_cluster_confidence_and_columns(opened, report):
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("which", ["report", "hostile", "comparison"])
+@pytest.mark.parametrize("which", ["report", "many", "hostile", "comparison"])
 def test_nothing_sticks_out_sideways(opened, request, which, width):
     page = opened(request.getfixturevalue(which), width=width, height=844)
     page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
