@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 __all__ = [
     "BackendError",
-    "BackendWarning",
     "BoundWarning",
     "CollapseWarning",
     "ConfigError",
@@ -95,10 +94,6 @@ class EmptyClusterWarning(PamcWarning):
 
 class CollapseWarning(PamcWarning):
     """Fewer than two clusters have members: there is nothing to contrast."""
-
-
-class BackendWarning(PamcWarning):
-    """Something else than what was asked for is used."""
 
 
 def choices(name: object, known: Iterable[str]) -> str:
