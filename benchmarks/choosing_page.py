@@ -61,10 +61,13 @@ from a number to none. The table has the second run. Their classes had no part i
 """
 
 _CONFIDENCE = """\
-`q` (Eq 9) says which cluster is nearest, not how sure that is: its heavy tails leave the clearest rows far below 1.
+`q` (Eq 9) says which cluster is nearest, not how sure that is: its heavy tails leave the clearest rows far below 1,
+and training draws doubtful rows to their centers like all others, so that after 200 epochs it hardly tells them apart.
 So every default fit clusters four random halves of its rows anew, with the procedure of its start and few
 repeats, matches their clusters with its own, and learns by isotonic regression which share of them agrees with a row,
-given the row's largest q. `confidence_`, `labels.csv` and `predict_with_confidence` have that share; `predict_proba`
+given the row's margin: by how much log q of its cluster exceeded that of any other before training. The encoder of the
+start is kept for that, beside the trained one, so that new rows have a margin too. `confidence_`, `labels.csv` and
+`predict_with_confidence` have that share; `predict_proba`
 is still q, and labels, training and embedding are untouched. `run.json` says so (`facts.confidence`) and states the
 error (`facts.confidence_error`): the expected calibration error on rows and halves that the map was not learnt from.
 Methods without such a start, fits with an encoder of your own and fits of fewer than eight rows per cluster keep the
@@ -151,13 +154,14 @@ def _confidence(folder: Path) -> str:
     if not rows:
         return _NOT_YET
     _draw(rows, folder)
-    columns = ["data", "ACC", "confidence", "largest q", "error to ACC", "of q", "error to re-fits", "of q", "stated"]
+    columns = ["data", "ACC", "confidence", "error to ACC", "of q", "AUC", "of q", "error to re-fits", "of q", "stated"]
     body = [[row["parameters"]["data"], *_figures(row)] for row in rows]
     epochs = ", ".join(sorted({str(row["parameters"]["n_epochs"]) for row in rows}))
     about = (
         "The expected calibration error (ten bins of equal counts) against accuracy, and against the share of re-fits "
-        "with other seeds that give a row the same cluster, of the confidence and of the largest q; “stated” is what "
-        f"the fit itself said of its error. Percent. Fits of {epochs} epochs."
+        "with other seeds that give a row the same cluster, of the confidence and of the largest q; AUC is how often a "
+        "right row is surer than a wrong one; “stated” is what the fit itself said of its error. Percent. Fits of "
+        f"{epochs} epochs."
     )
     spent = [row["values"]["share"] for row in latest("confidence") if row["provider"] == "calibration"]
     cost = "What calibration costs: not measured yet."
@@ -172,9 +176,10 @@ def _figures(row: Row) -> list[str]:
     names = (
         "acc",
         "confidence",
-        "largest_q",
         "error_to_accuracy",
         "error_to_accuracy_of_q",
+        "auc",
+        "auc_of_q",
         "error_to_refits",
         "error_to_refits_of_q",
         "stated_error",

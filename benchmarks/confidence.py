@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from benchmarks.choose_k import PLANTED, fit_seconds
 from benchmarks.rows import append, stamp
@@ -62,6 +63,8 @@ def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
         "stated_error": facts.get("confidence_error"),
         "error_to_accuracy": calibration_error(model.confidence_, correct),
         "error_to_accuracy_of_q": calibration_error(q, correct),
+        "auc": float(roc_auc_score(correct, model.confidence_)),
+        "auc_of_q": float(roc_auc_score(correct, q)),
         "bins": _bins(model.confidence_, correct),
     }
     if n_refits:

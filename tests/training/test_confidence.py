@@ -6,11 +6,14 @@ import torch
 
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import blobs, block_model
+from pamc.models.rows import FeatureRows
 from pamc.training.confidence import (
+    BeforeTraining,
     Calibration,
     HalfFits,
     calibrated,
     calibration_error,
+    confidence_facts,
     fit_halves,
     matched_clusters,
 )
@@ -18,6 +21,9 @@ from pamc.training.consensus import Evidence, knn_adjacency
 from pamc.training.kept_fit import CheckpointPlan
 
 SETTINGS = {"hidden": (32,), "n_epochs": 20, "random_state": 0, "device": "cpu"}
+
+# Rows that are their own embedding, and two centers.
+BEFORE = BeforeTraining(torch.nn.Identity(), torch.tensor([[0.0, 0.0], [2.0, 0.0]], dtype=torch.float64))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +47,31 @@ def test_the_error_is_the_mean_gap_of_bins_of_equal_counts():
 
 
 def test_a_map_is_linear_between_corners_and_constant_beyond():
-    calibration = Calibration(np.array([0.2, 0.4]), np.array([0.5, 0.9]), 0.0)
+    calibration = Calibration(BEFORE, np.array([0.2, 0.4]), np.array([0.5, 0.9]), 0.0)
     assert calibration.apply(np.array([0.0, 0.3, 1.0], dtype=np.float32)) == pytest.approx([0.5, 0.7, 0.9])
     assert calibration.apply(np.zeros(1, dtype=np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 2])
+def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(chunk_size):
+    z = np.array([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0]])
+    rows = FeatureRows(z, device=torch.device("cpu"), dtype=torch.float64)
+    found = BEFORE.margins(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size)
+    # With η = 1, q is inverse to 1 + d².
+    expected = [np.log(5 / 1), 0.0, np.log(2 / 6)]
+    assert found.numpy() == pytest.approx(expected, abs=1e-12)
+
+
+def test_training_does_not_change_what_was_before(graph):
+    model = PamCGC(3, **SETTINGS).fit_graph(graph)
+    fit = model._fit_result
+    before = fit.calibration.before
+    weights = zip(before.encoder.parameters(), fit.encoder.parameters(), strict=True)
+    assert all(not torch.equal(start, end) for start, end in weights)
+    assert not torch.equal(before.centers, fit.centers)
+    untrained = PamCGC(3, **{**SETTINGS, "n_epochs": 0}).fit_graph(graph)._fit_result
+    for start, same in zip(before.encoder.parameters(), untrained.encoder.parameters(), strict=True):
+        assert torch.equal(start, same)
 
 
 def half_fits(labels, flips, seed=0):
@@ -63,27 +91,21 @@ def half_fits(labels, flips, seed=0):
 def test_confidence_becomes_the_agreement_of_half_fits_and_its_error_is_stated():
     rng = np.random.default_rng(1)
     labels = np.repeat([0, 1], 1000)
-    score = rng.uniform(0.5, 0.6, size=2000)
-    flips = np.where(score < 0.55, 0.4, 0.1)
-    confidence, calibration, facts = calibrated(score, labels, half_fits(labels, flips), 2)
-    assert confidence[score < 0.54].mean() == pytest.approx(0.6, abs=0.04)
-    assert confidence[score > 0.56].mean() == pytest.approx(0.9, abs=0.04)
-    assert facts["confidence_error"] == calibration.error < 0.06
-    assert (np.diff(confidence[np.argsort(score)]) >= 0).all()
+    margins = rng.uniform(-1.0, 3.0, size=2000)
+    flips = np.where(margins < 1.0, 0.4, 0.1)
+    calibration = calibrated(margins, labels, half_fits(labels, flips), BEFORE)
+    confidence = calibration.apply(margins)
+    assert confidence[margins < 0.6].mean() == pytest.approx(0.6, abs=0.04)
+    assert confidence[margins > 1.4].mean() == pytest.approx(0.9, abs=0.04)
+    assert confidence_facts(calibration)["confidence_error"] == calibration.error < 0.06
+    assert (np.diff(confidence[np.argsort(margins)]) >= 0).all()
 
 
 def test_no_confidence_is_below_a_guess():
     labels = np.repeat([0, 1], 100)
-    confidence, _, _ = calibrated(np.linspace(0.5, 1, 200), labels, half_fits(labels, np.full(200, 0.5)), 2)
-    assert confidence.min() >= 0.5
-
-
-def test_without_half_fits_confidence_is_the_score_and_the_facts_say_so():
-    score = np.array([0.5, 0.7])
-    confidence, calibration, facts = calibrated(score, np.array([0, 1]), None, 2)
-    assert confidence is score
-    assert calibration is None
-    assert facts == {"confidence": "largest q"}
+    margins = np.linspace(-1, 1, 200)
+    calibration = calibrated(margins, labels, half_fits(labels, np.full(200, 0.5)), BEFORE)
+    assert calibration.apply(margins).min() >= 0.5
 
 
 def test_halves_hold_every_row_once_per_split(graph):

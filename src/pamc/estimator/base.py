@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -319,12 +319,16 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
     def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
         """Return the cluster (n,) of each row and the confidence (n,) in it, as `confidence_` is that of fitted rows.
 
-        Confidence follows from the largest probability by the map that the fit learnt from fits of halves of its rows;
-        without one it is that probability.
+        It is the share of fits of halves of the rows that can be expected to agree (see `docs/choosing.md`); the
+        largest probability where the fit has no such map.
         """
-        probabilities, calibration = self.predict_proba(X), self._fit_result.calibration
-        largest = probabilities.max(axis=1)
-        return probabilities.argmax(axis=1), largest if calibration is None else calibration.apply(largest)
+        rows = self._rows(X)
+        largest, labels = self._assigned(rows)[1].max(dim=1)
+        calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
+        if calibration is None:
+            return labels.cpu().numpy(), largest.cpu().numpy()
+        margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
+        return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""
@@ -338,11 +342,19 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
 
     def _assign(self, X: Any) -> tuple[Tensor, Tensor]:
+        return self._assigned(self._rows(X))
+
+    def _rows(self, X: Any) -> FeatureRows:
+        """Return rows as the encoder takes them."""
         check_is_fitted(self)
         fit = self._fit_result
         features = fit.preparation.apply(check_features(self._validated(X, reset=False)))
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
-        rows = FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
+        return FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
+
+    def _assigned(self, rows: FeatureRows) -> tuple[Tensor, Tensor]:
+        """Return z (n, n_dims) and q (n, C) of rows."""
+        fit, device = self._fit_result, rows.device
         network: Any = fit.encoder
         encoder, centers = network.to(device), fit.centers.to(device)
         chunk_size = getattr(fit.config, "chunk_size", None)

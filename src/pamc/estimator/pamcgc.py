@@ -100,8 +100,8 @@ class PamCGC(RowClusterer):
     labels_ : (N,) int
         Cluster of each row: `predict(X)` at the end of training.
     confidence_ : (N,) float
-        The share of clusterings of other halves of the rows that give the row the same cluster, as the row's q leads
-        to expect it; the largest q itself where there were none (see `docs/choosing.md`).
+        The share of clusterings of other halves of the rows that give the row the same cluster, as the row's margin
+        before training leads to expect it; the largest q itself where there were none (see `docs/choosing.md`).
     embedding_ : (N, n_dims) float
         z of each row.
     cluster_centers_ : (C, n_dims) float

@@ -16,13 +16,14 @@ from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.results.model_file import read_model, write_model
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
-from pamc.training.confidence import Calibration
+from pamc.training.confidence import BeforeTraining, Calibration
 from pamc.training.fit import Fit
 
 __all__ = ["SavedFit", "load_fit", "save_fit"]
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
 _ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preparation.", "calibration."
+_BEFORE = "before."
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         z=tensors["z"],
         labels=tensors["labels"].numpy(),
         confidence=tensors["confidence"].numpy(),
-        calibration=_calibration(tensors, about["facts"]),
+        calibration=_calibration(path, tensors, about, config.precision),
         **{name: about[name] for name in _PLAIN},
     )
     names = about["feature_names"]
@@ -98,13 +99,22 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
 def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
     if calibration is None:
         return {}
-    return {_CALIBRATION + name: torch.from_numpy(getattr(calibration, name)) for name in ("scores", "values")}
+    before = calibration.before
+    return {
+        **{_CALIBRATION + name: torch.from_numpy(getattr(calibration, name)) for name in ("scores", "values")},
+        **{_BEFORE + _ENCODER + name: tensor for name, tensor in before.encoder.state_dict().items()},
+        _BEFORE + "centers": before.centers,
+    }
 
 
-def _calibration(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Calibration | None:
-    """Return the map from q to confidence; None in a file of a fit that has none."""
+def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], precision: str) -> Calibration | None:
+    """Return how confidence follows from a row; None in a file of a fit that has no such map."""
     arrays = {name: tensor.numpy() for name, tensor in _under(_CALIBRATION, tensors).items()}
-    return Calibration(**arrays, error=facts["confidence_error"]) if arrays else None
+    if not arrays:
+        return None
+    before = _under(_BEFORE, tensors)
+    encoder = _restored(path, about["sizes"], None, _under(_ENCODER, before), precision)
+    return Calibration(BeforeTraining(encoder, before["centers"]), **arrays, error=about["facts"]["confidence_error"])
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

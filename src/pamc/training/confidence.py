@@ -1,11 +1,14 @@
 """Confidence that means something: how often a clustering of half of the rows gives a row the same cluster.
 
 Eq 9's q says which cluster is nearest, not how often it is right: a kernel of heavy tails leaves the clearest rows far
-below 1. Quick fits of random halves of the rows say what q is worth, without any label.
+below 1, and training draws the doubtful ones to their centers. How much nearer a row was to its center than to any
+other before training tells them apart; quick fits of random halves of the rows say what that is worth, without any
+label.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,11 +17,24 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
 
+from pamc.losses.clustering import log_soft_assignment
+from pamc.models.rows import FeatureRows
 from pamc.runtime import seed_for
 from pamc.training.consensus import Evidence, agreed_clusters
+from pamc.training.engine import encode_chunk
 
-__all__ = ["Calibration", "HalfFits", "calibrated", "calibration_error", "fit_halves", "matched_clusters"]
+__all__ = [
+    "BeforeTraining",
+    "Calibration",
+    "HalfFits",
+    "calibrated",
+    "calibration_error",
+    "confidence_facts",
+    "fit_halves",
+    "matched_clusters",
+]
 
 # The rows are split in halves this many times, and each half is clustered by itself.
 _N_SPLITS = 2
@@ -30,6 +46,9 @@ _N_REPEATS = 3
 _LEAST_ROWS_PER_CLUSTER = 8
 
 _N_BINS = 10
+
+# Rows that are looked at together where the settings name no number.
+_ROWS_AT_A_TIME = 16384
 
 
 class HalfFits(NamedTuple):
@@ -47,25 +66,68 @@ class HalfFits(NamedTuple):
     labels: NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """A monotone map from the largest q of a row to the share of half fits that agree with its cluster.
+class BeforeTraining(NamedTuple):
+    """The encoder and the centers as training found them.
 
     Parameters
     ----------
+    encoder
+        A copy that training does not change.
+    centers
+        (C, n_dims)
+    """
+
+    encoder: nn.Module
+    centers: Tensor
+
+    @classmethod
+    def of(cls, model: Any) -> BeforeTraining:
+        """Return a copy of what a model that is about to be trained starts from."""
+        return cls(copy.deepcopy(model.encoder).eval().requires_grad_(False), model.centers.detach().clone())
+
+    @torch.no_grad()
+    def margins(self, rows: FeatureRows, labels: Tensor, *, eta: float, chunk_size: int | None = None) -> Tensor:
+        """Return (n,) by how much log q (Eq 9) of a row's cluster exceeded that of any other; O(chunk) memory.
+
+        Below 0 where training has moved a row to another cluster.
+
+        Parameters
+        ----------
+        labels
+            (n,) the clusters of the rows after training.
+        """
+        encoder, centers = self.encoder.to(rows.device), self.centers.to(rows.device)
+        found = []
+        for chunk, block in rows.chunks(chunk_size or _ROWS_AT_A_TIME):
+            log_q = log_soft_assignment(encode_chunk(encoder, chunk, block), centers, eta=eta)
+            own = labels[chunk, None].to(rows.device)
+            others = log_q.scatter(1, own, -torch.inf).amax(dim=1)
+            found.append(log_q.gather(1, own)[:, 0] - others)
+        return torch.cat(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A monotone map from the margin of a row before training to the share of half fits that agree with its cluster.
+
+    Parameters
+    ----------
+    before
+        What margins follow from.
     scores, values
         (m,) ascending: the map is linear between them and constant beyond.
     error
         Expected calibration error on rows and half fits that the map was not learnt from.
     """
 
+    before: BeforeTraining
     scores: NDArray[np.float64]
     values: NDArray[np.float64]
     error: float
 
-    def apply(self, score: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the confidence (n,) of rows whose largest q is `score` (n,)."""
-        return np.interp(score.astype(np.float64), self.scores, self.values).astype(score.dtype)
+    def apply(self, margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return the confidence (n,) of rows with these margins (n,)."""
+        return np.interp(margins.astype(np.float64), self.scores, self.values).astype(margins.dtype)
 
 
 def fit_halves(
@@ -114,29 +176,26 @@ def fit_halves(
 
 
 def calibrated(
-    score: NDArray[np.floating[Any]], labels: NDArray[np.int64], halves: HalfFits | None, n_clusters: int
-) -> tuple[NDArray[np.floating[Any]], Calibration | None, dict[str, object]]:
-    """Return the confidence (N,) of all rows, the map it comes from, and facts of it.
-
-    Without half fits it is the score as it is, and the facts say so.
-
-    Parameters
-    ----------
-    score
-        (N,) the largest q of each row.
-    labels
-        (N,) its cluster.
-    """
-    if halves is None:
-        return score, None, {"confidence": "largest q"}
+    margins: NDArray[np.floating[Any]],
+    labels: NDArray[np.int64],
+    halves: HalfFits,
+    before: BeforeTraining,
+) -> Calibration:
+    """Return how confidence follows from the margins (N,) of rows with these labels (N,)."""
+    n_clusters = len(before.centers)
     agrees = np.stack([_agreement(own, labels[halves.rows], n_clusters) for own in halves.labels])
     # Each split holds every row once, in one of its halves.
     by_split = np.nanmax(agrees.reshape(-1, 2, agrees.shape[1]), axis=1)
-    own = score[halves.rows].astype(np.float64)
+    own = margins[halves.rows].astype(np.float64)
     found = _isotonic(own, by_split.mean(axis=0), n_clusters)
-    calibration = Calibration(*found, error=_held_out_error(own, by_split, n_clusters))
-    facts: dict[str, object] = {"confidence": "agreement of half fits", "confidence_error": calibration.error}
-    return calibration.apply(score), calibration, facts
+    return Calibration(before, *found, error=_held_out_error(own, by_split, n_clusters))
+
+
+def confidence_facts(calibration: Calibration | None) -> dict[str, object]:
+    """Return what a record says of confidence: where it comes from, and its error."""
+    if calibration is None:
+        return {"confidence": "largest q"}
+    return {"confidence": "agreement of half fits", "confidence_error": calibration.error}
 
 
 def matched_clusters(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:

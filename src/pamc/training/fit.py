@@ -29,7 +29,7 @@ from pamc.models.rows import FeatureRows
 from pamc.ops.scores import modularity, silhouette
 from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
-from pamc.training.confidence import Calibration, calibrated, fit_halves
+from pamc.training.confidence import BeforeTraining, Calibration, calibrated, confidence_facts, fit_halves
 from pamc.training.distributed import check_shareable
 from pamc.training.engine import encode_rows
 from pamc.training.graphs import graph_and_evidence, kind_of_graph, positives
@@ -83,7 +83,7 @@ class Fit:
     z, labels, confidence
         (N, n_dims), (N,), (N,): the rows it was fitted on.
     calibration
-        How confidence follows from the largest q; None where it is that itself.
+        How confidence follows from margins before training; None where it is the largest q.
     history
         Every value of every epoch, by name.
     seconds
@@ -254,7 +254,10 @@ def fit_method(
             kept.keep_start(fitted.encoder, fitted.centers, adjacency, started, n_nodes=graph.n_nodes)
         keeper = kept.keeper(team or ALONE)
 
+    halves = None if started is None else started.halves
+    before = None if halves is None else BeforeTraining.of(model)
     trained: AnyModel = model
+    all_rows = rows
     if team is not None:
         shared = share_out(
             team,
@@ -278,8 +281,11 @@ def fit_method(
         check_embedding(q, graph.n_nodes, f"after epoch {len(history)}", "A smaller lr")
         largest, final = q.max(dim=1)
         labels = final.cpu().numpy()
-        halves = None if started is None else started.halves
-        confidence, calibration, worth = calibrated(largest.cpu().numpy(), labels, halves, config.n_clusters)
+        confidence, calibration = largest.cpu().numpy(), None
+        if halves is not None and before is not None:
+            margins = before.margins(all_rows, final, eta=config.eta, chunk_size=config.chunk_size).cpu().numpy()
+            calibration = calibrated(margins, labels, halves, before)
+            confidence = calibration.apply(margins)
         scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)
@@ -311,7 +317,7 @@ def fit_method(
             "start_kept": started is not None and started.kept,
             **({} if started is None else started.facts),
             "remedy": remedy,
-            **worth,
+            **confidence_facts(calibration),
         },
         adjacency=adjacency,
     )

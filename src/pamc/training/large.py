@@ -40,7 +40,7 @@ from pamc.runtime import (
     return_memory,
 )
 from pamc.training.checkpoint import CheckpointKeeper
-from pamc.training.confidence import calibrated
+from pamc.training.confidence import BeforeTraining, calibrated, confidence_facts
 from pamc.training.distributed import SharedModel, check_shareable
 from pamc.training.fit import Clock, Fit, with_dims
 from pamc.training.guarded import by_name, labeled, objective_score, train_guarded
@@ -138,18 +138,21 @@ def fit_store(
             own: Any = rows
         else:
             _check_even(store, config)
-            _tell(team, config, seed, encoder, centers, preparation, keeper)
+            _tell(team, config, seed, encoder, centers, preparation, keeper, calibrates=started.halves is not None)
             model, kept_influence = _shared(store, config, encoder, centers, team), 1.0
             own = _own_rows(store, preparation, team)
     feature_rows = FeatureRows(own, device=device, dtype=row_dtype)
+    before = None if started.halves is None else BeforeTraining.of(model)
     with clock.timed("training"):
         shown: dict[str, Any] = {"seed": seed, "on_epoch": None, "keeper": keeper}
         history, remedy = train_guarded(model, feature_rows, config, started, clock.progress, **shown)
 
     with clock.phase("labels"):
-        z, labels, confidence = _gathered(model, feature_rows, config, f"after epoch {len(history)}")
-        final = labels.cpu().numpy()
-        sure, calibration, worth = calibrated(confidence.cpu().numpy(), final, started.halves, config.n_clusters)
+        z, labels, score = _gathered(model, feature_rows, config, before, f"after epoch {len(history)}")
+        final, confidence, calibration = labels.cpu().numpy(), score.cpu().numpy(), None
+        if started.halves is not None and before is not None:
+            calibration = calibrated(confidence, final, started.halves, before)
+            confidence = calibration.apply(confidence)
         scores = {"modularity": stored_modularity(store.indptr, store.indices, store.weight, final)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), final, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)
@@ -166,7 +169,7 @@ def fit_store(
         sparse_input=False,
         z=z,
         labels=final,
-        confidence=sure,
+        confidence=confidence,
         calibration=calibration,
         history=by_name(history),
         seconds=clock.seconds,
@@ -184,7 +187,7 @@ def fit_store(
             "planned_bytes": plan.total,
             "chunk_size": plan.chunk_size,
             "n_processes": 1 if team is None else team.size,
-            **worth,
+            **confidence_facts(calibration),
         },
     )
 
@@ -208,8 +211,9 @@ def help_fit_store(team: Ranks, store: Store) -> None:
     own = _own_rows(store, preparation, team)
     rows = FeatureRows(own, device=team.device, dtype=resolve_row_dtype(config.precision, team.device))
     shown: dict[str, Any] = {"seed": about["seed"], "on_epoch": None, "keeper": keeper}
+    before = BeforeTraining.of(model) if about["calibrates"] else None
     train_guarded(model, rows, config, Started(encoder), SilentProgress(), **shown)
-    _gathered(model, rows, config, "at the end")
+    _gathered(model, rows, config, before, "at the end")
 
 
 def plan_store(
@@ -280,8 +284,10 @@ def _tell(
     centers: Tensor,
     preparation: Preparation,
     keeper: CheckpointKeeper | None,
+    *,
+    calibrates: bool,
 ) -> None:
-    """Tell the other processes the start."""
+    """Tell the other processes the start, and whether their rows' margins will be asked for."""
     resumed = None if keeper is None else keeper.resumed
     team.tell(
         {
@@ -289,6 +295,7 @@ def _tell(
             "seed": seed,
             "sizes": list(encoder.sizes),
             "preparation": preparation.kind,
+            "calibrates": calibrates,
             "rhythm": None if keeper is None else keeper.rhythm,
             "resumed": told(resumed),
         }
@@ -299,11 +306,18 @@ def _tell(
     team.deal([tensors] * team.size)
 
 
-def _gathered(model: Any, rows: FeatureRows, config: Any, when: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, labels and confidence of all rows; of several processes each brings its own."""
-    z, labels, confidence = labeled(model, rows, config, when=when)
+def _gathered(
+    model: Any, rows: FeatureRows, config: Any, before: BeforeTraining | None, when: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, labels and score of all rows; of several processes each brings its own.
+
+    The score is what confidence follows from: the margin before training, without that the largest q.
+    """
+    z, labels, score = labeled(model, rows, config, when=when)
+    if before is not None:
+        score = before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
     if not isinstance(model, SharedModel):
-        return z, labels, confidence
+        return z, labels, score
     n_nodes = model.pairs.n_nodes
-    whole = (model.team.gather_rows(each, n_nodes) for each in (z, labels, confidence))
+    whole = (model.team.gather_rows(each, n_nodes) for each in (z, labels, score))
     return next(whole), next(whole), next(whole)
