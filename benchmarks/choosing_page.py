@@ -150,7 +150,9 @@ def _costs() -> str:
 
 
 def _confidence(folder: Path) -> str:
-    rows = [row for row in latest("confidence") if row["provider"] == "pamcgc"]
+    # The newest of each data set, whatever the settings of older ones were.
+    newest = {row["parameters"]["data"]: row for row in latest("confidence") if row["provider"] == "pamcgc"}
+    rows = list(newest.values())
     if not rows:
         return _NOT_YET
     _draw(rows, folder)

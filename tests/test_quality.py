@@ -46,7 +46,9 @@ def fitted(features, edges, **options):
         return PamCGC(4, random_state=0, device="cpu", **options).fit(features, adjacency=edges)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [*list(MODELS)[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in list(MODELS)[3:])]
+)
 def test_the_defaults_keep_up_with_the_best_of_features_and_graph(name):
     graph = blocks(name)
     model = fitted(graph.features, graph.edges)

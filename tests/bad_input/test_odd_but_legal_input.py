@@ -148,6 +148,7 @@ def test_a_copied_or_pickled_model_predicts_the_same_bits(fitted, copied):
 
 
 # Other processes know nothing of the few repeats of tests.
+@pytest.mark.slow
 @pytest.mark.usefixtures("all_repeats")
 def test_a_grid_search_in_two_processes_finds_what_one_process_finds():
     grid = {"n_clusters": [2, 3]}

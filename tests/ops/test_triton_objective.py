@@ -110,11 +110,11 @@ def assert_is_the_reference(case, centers, known=None, **given):
         assert_gradient(gradient, other, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(
-    ("n_nodes", "n_dims", "n_clusters"),
-    [(41, 1, 3), (41, 3, 1), (41, 10, 7), (41, 33, 2), (77, 5, 40), (129, 10, 10), (41, 128, 64)],
-)
+SIZES = [(41, 1, 3), (41, 3, 1), (41, 10, 7), (41, 33, 2), (77, 5, 40), (129, 10, 10), (41, 128, 64)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n_nodes", "n_dims", "n_clusters"), SIZES)
 def test_numbers_labels_and_gradients_are_those_of_the_reference(n_nodes, n_dims, n_clusters, dtype):
     assert_is_the_reference(*problem(n_nodes, n_dims, n_clusters, dtype))
 
@@ -146,7 +146,7 @@ def test_known_labels_stand_for_the_labels_in_the_meta_nodes_alone():
     assert torch.equal(*numbers)
 
 
-@pytest.mark.parametrize("n_far", [1, 3, 6])
+@pytest.mark.parametrize("n_far", [pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 6])
 def test_clusters_without_rows_are_left_out(n_far):
     case, centers = problem(41, 10, 7)
     centers[:n_far] += 30
@@ -154,13 +154,13 @@ def test_clusters_without_rows_are_left_out(n_far):
     assert_is_the_reference(case, centers)
 
 
-@pytest.mark.parametrize("piece", [1, 2, 7])
+@pytest.mark.parametrize("piece", [pytest.param(1, marks=pytest.mark.slow), 2, 7])
 def test_long_rows_are_cut_and_put_together(piece, monkeypatch):
     monkeypatch.setattr(triton_ops, "PIECE", piece)
     assert_is_the_reference(*problem(41, 5, 3), self_edges="keep")
 
 
-@pytest.mark.parametrize("most_parts", [1, 3])
+@pytest.mark.parametrize("most_parts", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_programs_that_take_several_tiles_add_them_up(most_parts, monkeypatch):
     monkeypatch.setattr(triton_objective, "_MOST_PARTS", most_parts)
     case, centers = problem(300, 10, 7)

@@ -52,7 +52,7 @@ def test_no_tau_overflows(tau):
 
 
 @pytest.mark.parametrize("self_edges", ["drop", "keep"])
-@pytest.mark.parametrize("piece", [1, 2, 7, 4096])
+@pytest.mark.parametrize("piece", [pytest.param(1, marks=pytest.mark.slow), 2, 7, 4096])
 def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
     monkeypatch.setattr(triton_ops, "PIECE", piece)
     case = awkward_case(41, 5)
