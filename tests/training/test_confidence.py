@@ -101,6 +101,14 @@ def test_confidence_becomes_the_agreement_of_half_fits_and_its_error_is_stated()
     assert (np.diff(confidence[np.argsort(margins)]) >= 0).all()
 
 
+def test_one_row_does_not_decide_about_the_end_of_the_map():
+    labels = np.repeat([0, 1], 100)
+    margins, flips = np.linspace(0, 1, 200), np.zeros(200)
+    flips[0] = 1
+    calibration = calibrated(margins, labels, half_fits(labels, flips), BEFORE)
+    assert calibration.apply(margins).min() >= 0.9
+
+
 def test_no_confidence_is_below_a_guess():
     labels = np.repeat([0, 1], 100)
     margins = np.linspace(-1, 1, 200)

@@ -47,6 +47,9 @@ _LEAST_ROWS_PER_CLUSTER = 8
 
 _N_BINS = 10
 
+# The map is learnt from means over groups of neighboring margins, so that no single row decides about its end.
+_LEAST_IN_A_GROUP, _MOST_GROUPS = 20, 50
+
 # Rows that are looked at together where the settings name no number.
 _ROWS_AT_A_TIME = 16384
 
@@ -245,23 +248,27 @@ def _agreement(found: NDArray[np.int32], labels: NDArray[np.int64], n_clusters: 
 
 
 def _isotonic(
-    score: NDArray[np.float64], agrees: NDArray[np.float64], n_clusters: int
+    margins: NDArray[np.float64], agrees: NDArray[np.float64], n_clusters: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of the best monotone map from score to agreement; no row is below a random guess."""
+    """Return the corners of the best monotone map from margin to agreement; no row is below a random guess."""
     from sklearn.isotonic import IsotonicRegression
 
-    curve = IsotonicRegression(y_min=1 / n_clusters, y_max=1.0).fit(score, agrees)
+    n_groups = max(1, min(_MOST_GROUPS, len(margins) // _LEAST_IN_A_GROUP))
+    groups = np.array_split(np.argsort(margins, kind="stable"), n_groups)
+    means = [[values[group].mean() for group in groups] for values in (margins, agrees)]
+    curve = IsotonicRegression(y_min=1 / n_clusters, y_max=1.0)
+    curve.fit(*means, sample_weight=[len(group) for group in groups])
     return np.asarray(curve.X_thresholds_, np.float64), np.asarray(curve.y_thresholds_, np.float64)
 
 
-def _held_out_error(score: NDArray[np.float64], by_split: NDArray[np.float64], n_clusters: int) -> float:
+def _held_out_error(margins: NDArray[np.float64], by_split: NDArray[np.float64], n_clusters: int) -> float:
     """Return the error of a map learnt from every other row in one split, on the other rows in the next split."""
-    even = np.arange(len(score)) % 2 == 0
+    even = np.arange(len(margins)) % 2 == 0
     errors = []
     for learnt, held_out in ((0, 1), (1, 0)):
         for rows in (even, ~even):
-            curve = _isotonic(score[rows], by_split[learnt, rows], n_clusters)
-            said = np.interp(score[~rows], *curve)
+            curve = _isotonic(margins[rows], by_split[learnt, rows], n_clusters)
+            said = np.interp(margins[~rows], *curve)
             errors.append(calibration_error(said, by_split[held_out, ~rows]))
     # No more digits than mean something: the last ones depend on the order of sums.
     return round(float(np.mean(errors)), 4)
