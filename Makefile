@@ -17,7 +17,7 @@ test: $(INSTALLED) check
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints-dev.txt -e ".[docs]"
-	$(BIN)/python -m pytest -m slow tests -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow tests -q
 
 check: $(INSTALLED)
 	$(BIN)/ruff check src tests benchmarks

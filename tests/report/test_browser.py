@@ -10,7 +10,8 @@ from pamc.report.content import Extras
 from pamc.report.page_file import write_page
 from tests.report.made import HOSTILE, made_page
 
-pytestmark = pytest.mark.slow
+# One worker has the browser: two would install it at the same time.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 WITH_GL = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 WITHOUT_GL = ("--no-sandbox", "--disable-gpu", "--disable-3d-apis")
