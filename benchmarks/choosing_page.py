@@ -66,7 +66,8 @@ and training draws doubtful rows to their centers like all others, so that after
 So every default fit clusters four random halves of its rows anew, with the procedure of its start and few
 repeats, matches their clusters with its own, and learns by isotonic regression which share of them agrees with a row,
 given the row's margin: by how much log q of its cluster exceeded that of any other before training. The encoder of the
-start is kept for that, beside the trained one, so that new rows have a margin too. `confidence_`, `labels.csv` and
+start is kept for that, beside the trained one, so that new rows have a margin too. Rows unlike all others, more than
+three times as far from their center as 95 % of the rows are, get less, down to a guess. `confidence_`, `labels.csv` and
 `predict_with_confidence` have that share; `predict_proba`
 is still q, and labels, training and embedding are untouched. `run.json` says so (`facts.confidence`) and states the
 error (`facts.confidence_error`): the expected calibration error on rows and halves that the map was not learnt from.

@@ -46,20 +46,37 @@ def test_the_error_is_the_mean_gap_of_bins_of_equal_counts():
     assert calibration_error(confidence, outcome, n_bins=2) == pytest.approx(0.2)
 
 
+def near(margins):
+    """Return margins (n,) with distances of 0."""
+    return np.stack([margins, np.zeros(len(margins))], axis=1)
+
+
 def test_a_map_is_linear_between_corners_and_constant_beyond():
-    calibration = Calibration(BEFORE, np.array([0.2, 0.4]), np.array([0.5, 0.9]), 0.0)
-    assert calibration.apply(np.array([0.0, 0.3, 1.0], dtype=np.float32)) == pytest.approx([0.5, 0.7, 0.9])
-    assert calibration.apply(np.zeros(1, dtype=np.float32)).dtype == np.float32
+    calibration = Calibration(BEFORE, np.array([0.2, 0.4]), np.array([0.5, 0.9]), reach=1.0, error=0.0)
+    assert calibration.apply(near([0.0, 0.3, 1.0])) == pytest.approx([0.5, 0.7, 0.9])
+    assert calibration.apply(near([0.0]).astype(np.float32)).dtype == np.float32
+
+
+def test_beyond_the_reach_confidence_falls_to_a_guess():
+    calibration = Calibration(BEFORE, np.array([0.0]), np.array([0.9]), reach=2.0, error=0.0)
+    places = np.array([[1.0, 0.0], [1.0, 2.0], [1.0, 4.0], [1.0, 1e30]])
+    assert calibration.apply(places) == pytest.approx([0.9, 0.9, 0.7, 0.5])
+
+
+def test_rows_unlike_all_that_were_fitted_are_a_guess(graph, model):
+    confidence = model.predict_with_confidence(1e6 * graph.features[:5])[1]
+    assert confidence == pytest.approx(1 / 3, abs=0.01)
+    assert (model.confidence_ > 0.5).mean() > 0.9
 
 
 @pytest.mark.parametrize("chunk_size", [None, 1, 2])
 def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(chunk_size):
     z = np.array([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0]])
     rows = FeatureRows(z, device=torch.device("cpu"), dtype=torch.float64)
-    found = BEFORE.margins(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size)
+    margins, distances = BEFORE.places(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size).numpy().T
     # With η = 1, q is inverse to 1 + d².
-    expected = [np.log(5 / 1), 0.0, np.log(2 / 6)]
-    assert found.numpy() == pytest.approx(expected, abs=1e-12)
+    assert margins == pytest.approx([np.log(5 / 1), 0.0, np.log(2 / 6)], abs=1e-12)
+    assert distances == pytest.approx([0.0, np.sqrt(1.25), np.sqrt(5)])
 
 
 def test_training_does_not_change_what_was_before(graph):
@@ -93,8 +110,8 @@ def test_confidence_becomes_the_agreement_of_half_fits_and_its_error_is_stated()
     labels = np.repeat([0, 1], 1000)
     margins = rng.uniform(-1.0, 3.0, size=2000)
     flips = np.where(margins < 1.0, 0.4, 0.1)
-    calibration = calibrated(margins, labels, half_fits(labels, flips), BEFORE)
-    confidence = calibration.apply(margins)
+    calibration = calibrated(near(margins), labels, half_fits(labels, flips), BEFORE)
+    confidence = calibration.apply(near(margins))
     assert confidence[margins < 0.6].mean() == pytest.approx(0.6, abs=0.04)
     assert confidence[margins > 1.4].mean() == pytest.approx(0.9, abs=0.04)
     assert confidence_facts(calibration)["confidence_error"] == calibration.error < 0.06
@@ -105,15 +122,15 @@ def test_one_row_does_not_decide_about_the_end_of_the_map():
     labels = np.repeat([0, 1], 100)
     margins, flips = np.linspace(0, 1, 200), np.zeros(200)
     flips[0] = 1
-    calibration = calibrated(margins, labels, half_fits(labels, flips), BEFORE)
-    assert calibration.apply(margins).min() >= 0.9
+    calibration = calibrated(near(margins), labels, half_fits(labels, flips), BEFORE)
+    assert calibration.apply(near(margins)).min() >= 0.9
 
 
 def test_no_confidence_is_below_a_guess():
     labels = np.repeat([0, 1], 100)
     margins = np.linspace(-1, 1, 200)
-    calibration = calibrated(margins, labels, half_fits(labels, np.full(200, 0.5)), BEFORE)
-    assert calibration.apply(margins).min() >= 0.5
+    calibration = calibrated(near(margins), labels, half_fits(labels, np.full(200, 0.5)), BEFORE)
+    assert calibration.apply(near(margins)).min() >= 0.5
 
 
 def test_halves_hold_every_row_once_per_split(graph):

@@ -319,16 +319,16 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
     def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
         """Return the cluster (n,) of each row and the confidence (n,) in it, as `confidence_` is that of fitted rows.
 
-        It is the share of fits of halves of the rows that can be expected to agree (see `docs/choosing.md`); the
-        largest probability where the fit has no such map.
+        It is the share of fits of halves of the rows that can be expected to agree (see `docs/choosing.md`), and falls
+        towards a guess for rows unlike all that were fitted; the largest probability where the fit has no such map.
         """
         rows = self._rows(X)
         largest, labels = self._assigned(rows)[1].max(dim=1)
         calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
         if calibration is None:
             return labels.cpu().numpy(), largest.cpu().numpy()
-        margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
-        return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
+        places = calibration.before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
+        return labels.cpu().numpy(), calibration.apply(places.cpu().numpy())
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""

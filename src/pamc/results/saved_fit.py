@@ -102,6 +102,7 @@ def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
     before = calibration.before
     return {
         **{_CALIBRATION + name: torch.from_numpy(getattr(calibration, name)) for name in ("scores", "values")},
+        _CALIBRATION + "reach": torch.tensor([calibration.reach], dtype=torch.float64),
         **{_BEFORE + _ENCODER + name: tensor for name, tensor in before.encoder.state_dict().items()},
         _BEFORE + "centers": before.centers,
     }
@@ -109,12 +110,18 @@ def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
 
 def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], precision: str) -> Calibration | None:
     """Return how confidence follows from a row; None in a file of a fit that has no such map."""
-    arrays = {name: tensor.numpy() for name, tensor in _under(_CALIBRATION, tensors).items()}
-    if not arrays:
+    kept = _under(_CALIBRATION, tensors)
+    if not kept:
         return None
     before = _under(_BEFORE, tensors)
     encoder = _restored(path, about["sizes"], None, _under(_ENCODER, before), precision)
-    return Calibration(BeforeTraining(encoder, before["centers"]), **arrays, error=about["facts"]["confidence_error"])
+    return Calibration(
+        BeforeTraining(encoder, before["centers"]),
+        kept["scores"].numpy(),
+        kept["values"].numpy(),
+        reach=float(kept["reach"]),
+        error=about["facts"]["confidence_error"],
+    )
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

@@ -50,6 +50,9 @@ _N_BINS = 10
 # The map is learnt from means over groups of neighboring margins, so that no single row decides about its end.
 _LEAST_IN_A_GROUP, _MOST_GROUPS = 20, 50
 
+# A row is like the others up to this many times the distance within which so many rows of the fit are.
+_TIMES_USUAL, _USUAL_SHARE = 3.0, 0.95
+
 # Rows that are looked at together where the settings name no number.
 _ROWS_AT_A_TIME = 16384
 
@@ -89,10 +92,11 @@ class BeforeTraining(NamedTuple):
         return cls(copy.deepcopy(model.encoder).eval().requires_grad_(False), model.centers.detach().clone())
 
     @torch.no_grad()
-    def margins(self, rows: FeatureRows, labels: Tensor, *, eta: float, chunk_size: int | None = None) -> Tensor:
-        """Return (n,) by how much log q (Eq 9) of a row's cluster exceeded that of any other; O(chunk) memory.
+    def places(self, rows: FeatureRows, labels: Tensor, *, eta: float, chunk_size: int | None = None) -> Tensor:
+        """Return (n, 2): the margin of each row, and its distance to the center of its cluster; O(chunk) memory.
 
-        Below 0 where training has moved a row to another cluster.
+        The margin is by how much log q (Eq 9) of a row's cluster exceeded that of any other; below 0 where training has
+        moved a row to another cluster.
 
         Parameters
         ----------
@@ -102,10 +106,11 @@ class BeforeTraining(NamedTuple):
         encoder, centers = self.encoder.to(rows.device), self.centers.to(rows.device)
         found = []
         for chunk, block in rows.chunks(chunk_size or _ROWS_AT_A_TIME):
-            log_q = log_soft_assignment(encode_chunk(encoder, chunk, block), centers, eta=eta)
-            own = labels[chunk, None].to(rows.device)
-            others = log_q.scatter(1, own, -torch.inf).amax(dim=1)
-            found.append(log_q.gather(1, own)[:, 0] - others)
+            z, own = encode_chunk(encoder, chunk, block), labels[chunk].to(rows.device)
+            log_q = log_soft_assignment(z, centers, eta=eta)
+            others = log_q.scatter(1, own[:, None], -torch.inf).amax(dim=1)
+            margins = log_q.gather(1, own[:, None])[:, 0] - others
+            found.append(torch.stack([margins, torch.linalg.vector_norm(z - centers[own], dim=1)], dim=1))
         return torch.cat(found)
 
 
@@ -119,6 +124,8 @@ class Calibration:
         What margins follow from.
     scores, values
         (m,) ascending: the map is linear between them and constant beyond.
+    reach
+        Distance from its center up to which a row is like those that the map was learnt from.
     error
         Expected calibration error on rows and half fits that the map was not learnt from.
     """
@@ -126,11 +133,19 @@ class Calibration:
     before: BeforeTraining
     scores: NDArray[np.float64]
     values: NDArray[np.float64]
+    reach: float
     error: float
 
-    def apply(self, margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the confidence (n,) of rows with these margins (n,)."""
-        return np.interp(margins.astype(np.float64), self.scores, self.values).astype(margins.dtype)
+    def apply(self, places: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return the confidence (n,) of rows with these margins and distances (n, 2).
+
+        Beyond the reach it falls towards a guess, inversely to the distance.
+        """
+        margins, distances = places.astype(np.float64).T
+        guess = 1 / len(self.before.centers)
+        alike = np.divide(self.reach, distances, out=np.ones(len(distances)), where=distances > self.reach)
+        confidence: NDArray[np.float64] = guess + alike * (np.interp(margins, self.scores, self.values) - guess)
+        return confidence.astype(places.dtype)
 
 
 def fit_halves(
@@ -179,19 +194,20 @@ def fit_halves(
 
 
 def calibrated(
-    margins: NDArray[np.floating[Any]],
+    places: NDArray[np.floating[Any]],
     labels: NDArray[np.int64],
     halves: HalfFits,
     before: BeforeTraining,
 ) -> Calibration:
-    """Return how confidence follows from the margins (N,) of rows with these labels (N,)."""
+    """Return how confidence follows from the margins and distances (N, 2) of rows with these labels (N,)."""
     n_clusters = len(before.centers)
     agrees = np.stack([_agreement(own, labels[halves.rows], n_clusters) for own in halves.labels])
     # Each split holds every row once, in one of its halves.
     by_split = np.nanmax(agrees.reshape(-1, 2, agrees.shape[1]), axis=1)
-    own = margins[halves.rows].astype(np.float64)
-    found = _isotonic(own, by_split.mean(axis=0), n_clusters)
-    return Calibration(before, *found, error=_held_out_error(own, by_split, n_clusters))
+    margins, distances = places[halves.rows].astype(np.float64).T
+    found = _isotonic(margins, by_split.mean(axis=0), n_clusters)
+    reach = _TIMES_USUAL * float(np.quantile(distances, _USUAL_SHARE))
+    return Calibration(before, *found, reach=reach, error=_held_out_error(margins, by_split, n_clusters))
 
 
 def confidence_facts(calibration: Calibration | None) -> dict[str, object]:

@@ -283,9 +283,9 @@ def fit_method(
         labels = final.cpu().numpy()
         confidence, calibration = largest.cpu().numpy(), None
         if halves is not None and before is not None:
-            margins = before.margins(all_rows, final, eta=config.eta, chunk_size=config.chunk_size).cpu().numpy()
-            calibration = calibrated(margins, labels, halves, before)
-            confidence = calibration.apply(margins)
+            places = before.places(all_rows, final, eta=config.eta, chunk_size=config.chunk_size).cpu().numpy()
+            calibration = calibrated(places, labels, halves, before)
+            confidence = calibration.apply(places)
         scores = {} if adjacency is None else {"modularity": modularity(adjacency, labels)}
         scores["silhouette"] = silhouette(z.cpu().numpy(), labels, sample_size=_SILHOUETTE_ROWS, random_state=seed)
         scores |= objective_score(history, config)

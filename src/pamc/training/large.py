@@ -311,11 +311,11 @@ def _gathered(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return z, labels and score of all rows; of several processes each brings its own.
 
-    The score is what confidence follows from: the margin before training, without that the largest q.
+    The score is what confidence follows from: margin and distance before training, without these the largest q.
     """
     z, labels, score = labeled(model, rows, config, when=when)
     if before is not None:
-        score = before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
+        score = before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
     if not isinstance(model, SharedModel):
         return z, labels, score
     n_nodes = model.pairs.n_nodes
