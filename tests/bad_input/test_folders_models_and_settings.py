@@ -113,7 +113,6 @@ NEW_ROWS = {
     "empty file": ("", "is empty"),
     "header only": ("a,b,c,d\n", "no rows"),
     "missing column": ("a,b,c\n1,2,3\n", "not those the model was fitted on; missing: d"),
-    "another order": ("a,b,d,c\n1,2,3,4\n", "in another order"),
     "empty cell": ("a,b,c,d\n1,2,,4\n", ["row 0 (line 2), column 'c'", "no --impute"]),
     "too far": ("a,b,c,d\n1,2,3,4\n1,3e30,3,4\n", ["row 1 is too far from the rows of the fit", "look at its units"]),
 }
@@ -124,6 +123,14 @@ def test_predict_refuses_rows_that_do_not_fit_the_model(run, refused, case):
     text, says = NEW_ROWS[case]
     write(new_csv=text)
     refused("predict", "run", "new.csv", "--out", "p.csv", code=3, says=says)
+
+
+def test_predict_finds_columns_by_name_in_any_order_and_among_others(run, pamc):
+    lines = [",".join(["note", *"dcba"]), *(",".join(["x", *map(str, row[::-1])]) for row in X)]
+    write(new_csv="\n".join(lines), plain_csv="\n".join(["a,b,c,d", *(",".join(map(str, row)) for row in X)]))
+    assert pamc("predict", "run", "new.csv", "--out", "p.csv").code == 0
+    assert pamc("predict", "run", "plain.csv", "--out", "q.csv").code == 0
+    assert Path("p.csv").read_text() == Path("q.csv").read_text()
 
 
 def test_predict_refuses_an_array_with_another_number_of_columns(run, pamc, refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def predict(
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": split_names(columns), "drop": split_names(drop)}
     given = {name: value for name, value in chosen.items() if value is not None}
-    graph = read_graph(features, **{**_options_of(run, features), **given})
+    graph = read_graph(features, **(_options_of(run, features, getattr(model, "feature_names_in_", None)) | given))
     model.check_feature_names(graph.feature_names)
     labels, confidence = model.predict_with_confidence(graph.features)
     _write_file(out, graph, labels, confidence)
@@ -62,21 +63,30 @@ def _loaded(run: Path, device: str) -> Any:
     return model_class.load(run, device=device)
 
 
-def _options_of(run: Path, features: Path) -> dict[str, Any]:
-    """Return how to read new rows as the run read its own; columns that are no features may be missing."""
+def _options_of(run: Path, features: Path, fitted: Sequence[str] | None) -> dict[str, Any]:
+    """Return how to read new rows as the run read its own.
+
+    The columns it was fitted on are found by name, in whatever order and among whatever others they are; columns that
+    are no features may be missing.
+    """
     path = run / RECORD_FILE
-    if not path.is_file() or kind_of(existing_file(features)) not in TABLE_KINDS:
+    if kind_of(existing_file(features)) not in TABLE_KINDS:
         return {}
+    table = open_table(features)
+    by_name = None if fitted is None or any(name not in table for name in fitted) else list(fitted)
+    if not path.is_file():
+        return {"columns": by_name}
     try:
         read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
         id_column, columns = read.get("id_column"), read.get("columns")
         unused = [*(read.get("drop") or ()), read.get("truth_column")]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
-    table = open_table(features)
     if id_column is not None and id_column not in table:
         note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
         id_column = None
+    if by_name is not None:
+        return {"id_column": id_column, "columns": by_name}
     return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
 
 
