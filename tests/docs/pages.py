@@ -109,7 +109,7 @@ def _matched(shown, got):
     if len(wanted) != len(found) or "..." in shown:
         return got
     near = iter(
-        a if abs(float(a) - float(b)) < 2.5 * 10 ** -len(a.partition(".")[2]) else b
+        a if abs(float(a) - float(b)) < 2.5 * 10 ** -max(len(number.partition(".")[2]) for number in (a, b)) else b
         for a, b in zip(wanted, found, strict=True)
     )
     return NUMBER.sub(lambda _: next(near), got)

@@ -50,6 +50,7 @@ def test_all_the_tutorials_are_there_and_none_is_empty():
         ("ACC 0.95\n", "ACC 0.95\n", True),
         ("ACC 0.95\n", "ACC 0.96\n", True),
         ("ACC 0.95\n", "ACC 0.91\n", False),
+        ("ACC 1.0\n", "ACC 0.95\n", False),
         ("95 rows\n", "96 rows\n", False),
         ("took ... s\n", "took 17 s\n", True),
         ("a\nb\n", "a\n", False),
