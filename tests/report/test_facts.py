@@ -129,6 +129,14 @@ def test_central_rows_are_near_and_border_rows_lean_to_the_other_cluster():
     assert lines(rows, cluster=1, role="border")["id"][0] == "f"
 
 
+def test_a_doubtful_row_at_the_center_is_not_central():
+    z = np.arange(8.0)[:, None]
+    model = fitted(np.zeros(8, dtype=int), z, centers=np.array([[0.0], [9.0]]))
+    model.confidence_ = np.where(z[:, 0] < 2, 0.2, 0.9)
+    rows = cluster_facts(model, AttributedGraph(z), n_rows=2).rows
+    assert lines(rows, cluster=0, role="central")["row"].tolist() == [2, 3]
+
+
 def test_no_row_is_both_central_and_on_the_border():
     rows = cluster_facts(fitted([0, 0, 0, 1, 1]), AttributedGraph(np.eye(5))).rows
     assert sorted(rows["row"].tolist()) == [0, 1, 2, 3, 4]

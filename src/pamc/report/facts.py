@@ -43,9 +43,9 @@ class ClusterFacts:
         values other than 0, none negative), they are the shares of rows that have the term, and `difference` is that of
         their log-odds in standard errors, with a prior that keeps rare terms from winning by chance.
     rows
-        Rows that show a cluster: `cluster`, `role` ("central": nearest to the center of the cluster; "border": nearly
-        as near to another), `rank` from 0, `row`, `id`, `confidence`, `leans_to` (the other cluster of a border row; −1
-        of a central one).
+        Rows that show a cluster: `cluster`, `role` ("central": of the surer half, nearest to the center of the cluster;
+        "border": of the other half, nearly as near to another), `rank` from 0, `row`, `id`, `confidence`, `leans_to`
+        (the other cluster of a border row; −1 of a central one).
     odd
         Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `value`. The
         reasons are "isolated" (no edge; the value is 0), "far from all centers" (the value is the distance to the
@@ -217,8 +217,11 @@ def _row_columns(
     for number, members in enumerate(rows_of):
         # A small cluster has its rows shared out: none is both central and on the border.
         n_central = min(n_rows, (len(members) + 1) // 2)
-        central = members[np.argsort(places.own[members], kind="stable")[:n_central]]
-        rest = np.setdiff1d(members, central)
+        # Training draws doubtful rows to the center too: those that are near it and sure show the cluster.
+        usual = np.median(confidence[members]) if len(members) else 0.0
+        sure = members[confidence[members] >= usual]
+        central = sure[np.argsort(places.own[sure], kind="stable")[:n_central]]
+        rest = np.setdiff1d(members[confidence[members] <= usual], central)
         rest = rest[places.leans_to[rest] >= 0]
         border = rest[np.argsort(places.other[rest] - places.own[rest], kind="stable")[:n_rows]]
         for name, found in (("central", central), ("border", border)):
