@@ -68,9 +68,9 @@ repeats, matches their clusters with its own, and learns by isotonic regression 
 given the row's margin: by how much log q of its cluster exceeded that of any other before training. The encoder of the
 start is kept for that, beside the trained one, so that new rows have a margin too. Rows unlike all others, more than
 three times as far from their center as 95 % of the rows are, get less, down to a guess. `confidence_`, `labels.csv` and
-`predict_with_confidence` have that share; `predict_proba`
-is still q, and labels, training and embedding are untouched. `run.json` says so (`facts.confidence`) and states the
-error (`facts.confidence_error`): the expected calibration error on rows and halves that the map was not learnt from.
+`predict_with_confidence` have that share; `predict_proba` is still q, and labels, training and embedding are untouched.
+`run.json` says so (`facts.confidence`) and states the error (`facts.confidence_error`): the expected calibration error
+on rows and halves that the map was not learnt from.
 Methods without such a start, fits with an encoder of your own and fits of fewer than eight rows per cluster keep the
 largest q, and `facts.confidence` says "largest q". Of a large store, the halves are those of the sample of its start.
 
@@ -151,8 +151,8 @@ def _costs() -> str:
 
 
 def _confidence(folder: Path) -> str:
-    # The newest of each data set, whatever the settings of older ones were.
-    newest = {row["parameters"]["data"]: row for row in latest("confidence") if row["provider"] == "pamcgc"}
+    # The newest of each data set; rows without AUC are of a confidence that followed from q.
+    newest = {row["parameters"]["data"]: row for row in latest("confidence") if "auc" in row["values"]}
     rows = list(newest.values())
     if not rows:
         return _NOT_YET
