@@ -128,9 +128,8 @@ def _not_beyond_chance(candidates: list[int], most: int | None) -> str:
 
 def _does_not_fall(last: int, most: int | None) -> str:
     if last == most:
-        return (
-            f"{last} clusters, the most that can be told apart in so few rows, are as stable as any: there may be more"
-        )
+        tried = f"{last} clusters, the most that can be tried on so few rows, are as stable as any"
+        return f"{tried}: there may be {last} or more"
     return f"{last} clusters, the last candidate, are as stable as any: try larger numbers too (candidates of choose_k)"
 
 
