@@ -24,6 +24,7 @@ __all__ = [
     "TrainingError",
     "UnknownNameError",
     "choices",
+    "counted",
 ]
 
 
@@ -108,3 +109,15 @@ def choices(name: object, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"allowed are {', '.join(names)}{hint}"
+
+
+def counted(count: int, what: str, *, grouped: bool = False) -> str:
+    """Return a number of things in words: of one in the singular, with commas between thousands where asked for.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2, "row"), counted(1200, "row", grouped=True)
+    ('1 row', '2 rows', '1,200 rows')
+    """
+    number = f"{count:,}" if grouped else f"{count}"
+    return f"{number} {what}" if count == 1 else f"{number} {what}s"

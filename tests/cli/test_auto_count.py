@@ -51,7 +51,22 @@ def test_where_the_data_do_not_say_the_command_says_so_and_how_to_go_on(pamc, ro
     assert "do not say" in shown.err
     assert "--n-clusters K" in shown.err
     assert "stability" in shown.out
+    assert "do not say" not in shown.out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_the_table_is_no_wider_than_the_terminal(pamc, rows, monkeypatch, width, options):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(3))
+    shown = pamc("fit", rows, "--n-clusters", "auto", *FAST, *options)
+    text = shown.err if options else shown.out
+    table = text[: text.index("margin")].splitlines()
+    assert max(map(len, table)) <= width
+    assert "stability" in table[0]
+    assert sum("<-" in line for line in table) == 1
+    assert ("no room for" in text) == (width < 70)
 
 
 def test_it_is_refused_for_large_stores_and_teams():

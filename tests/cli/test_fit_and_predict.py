@@ -37,6 +37,8 @@ def test_named_rows_and_named_edges_go_through_fit_and_predict(pamc, table):
     assert predicted.code == 0, predicted.err
     assert read_rows("again.csv") == labels
     assert not Path("again.csv.partial").exists()
+    Path("one.csv").write_text("".join(Path(rows).read_text(encoding="utf-8").splitlines(keepends=True)[:2]))
+    assert "1 row → one-labels.csv" in pamc("predict", "run", "one.csv", "--out", "one-labels.csv").out
 
 
 def test_predict_writes_parquet_and_refuses_an_existing_file(pamc, table):

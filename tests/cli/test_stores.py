@@ -49,7 +49,7 @@ def test_bad_rows_end_with_code_3_and_are_skipped_on_request(pamc, table):
     assert "row 150 (line 152), column 'f5': 'oops' is not a number" in result.err
     result = pamc(*arguments, "--skip-bad-rows")
     assert result.code == 0
-    assert "skipped: 1 bad rows and 0 bad edges, listed in s/bad-rows.csv" in result.out
+    assert "skipped: 1 bad row and 0 bad edges, listed in s/bad-rows.csv" in result.out
 
 
 def test_left_out_edges_are_counted(pamc, table):

@@ -180,6 +180,7 @@ def test_labels_ids_and_names_must_fit_the_table(refusal):
 def test_repeated_ids_are_counted_and_named(refusal):
     message = refusal(AttributedGraph, np.ones((5, 1)), ids=np.array(["a", "b", "a", "b", "c"]))
     assert "2 ids occur more than once; the first: 'a', 'b'" in message
+    assert "1 id occurs more than once" in refusal(AttributedGraph, np.ones((2, 1)), ids=np.array(["a", "a"]))
 
 
 def test_an_integer_id_and_its_text_are_the_same_id(refusal):

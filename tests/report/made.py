@@ -82,6 +82,10 @@ def made_record(model, *, method="pamcgc", command="pamc fit rows.csv -k 5", **o
             "choose_k": {
                 "n_clusters": 5,
                 "why": "5 clusters are the most stable.",
+                "margin": 0.4,
+                "margin_error": 0.02,
+                "rival": 4,
+                "also_stable": [2, 3],
                 "table": {
                     "n_clusters": [4, 5],
                     "stability": [0.5, 0.9],

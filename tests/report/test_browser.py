@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import pamc
 from pamc.report.comparison import comparison_data
 from pamc.report.content import Extras
 from pamc.report.page_file import write_page
@@ -180,6 +181,115 @@ def test_a_row_is_found_by_its_id(opened, report):
     assert "city" in page.locator(".row-facts").text_content()
     page.get_by_label("Find a row").fill("no such row")
     assert "No row" in page.locator("#found").text_content()
+    assert page.evaluate("pamc.page.map.lit") is None
+
+
+def test_a_row_that_was_searched_for_goes_with_the_search_and_one_that_was_clicked_stays(opened, report):
+    page = opened(report)
+    search = page.get_by_label("Find a row")
+    search.fill("row 123")
+    assert page.evaluate("pamc.page.map.lit") == 123
+    search.fill("")
+    assert page.evaluate("pamc.page.map.lit") is None
+    search.fill("row 123")
+    page.locator("#found button").click()
+    search.fill("")
+    assert page.evaluate("pamc.page.map.lit") is None
+    assert page.locator(".row-facts .id").count() == 0
+    page.locator(".card .members button").first.click()
+    kept = page.evaluate("pamc.page.map.lit")
+    search.fill("row 123")
+    assert page.evaluate("pamc.page.map.lit") == 123
+    search.fill("")
+    assert page.evaluate("pamc.page.map.lit") == kept
+    assert page.locator(".row-facts .id").count() == 1
+
+
+def odd_table(**columns):
+    """Return a table of odd rows of which only some columns matter."""
+    n_rows = len(columns["row"])
+    usual = {"cluster": [0] * n_rows, "confidence": [0.5] * n_rows, "feature": [""] * n_rows, "value": [2.0] * n_rows}
+    return {**usual, "id": [f"row {row}" for row in columns["row"]], **columns}
+
+
+def test_where_no_row_is_odd_the_page_praises_nothing(opened, folder):
+    data = made_page()
+    data["odd"] = odd_table(row=[], reason=[])
+    page = opened(written(folder / "none_odd.html", data))
+    assert "no row stands out from the others" in page.locator("#odd").text_content()
+    assert "low" not in page.locator("#odd p.quiet").first.text_content()
+    data["clusters"]["confidence"] = [0.64] * 5
+    data["record"]["facts"] |= {"confidence": "agreement of half fits", "confidence_error": 0.02}
+    page = opened(written(folder / "unsure.html", data))
+    assert "mean confidence is low (0.64)" in page.locator("#odd").text_content()
+
+
+def test_an_extreme_value_is_named_with_its_feature_and_a_filter_says_where_none_is_odd(opened, folder):
+    data = made_page()
+    reasons = ["extreme value", "isolated"]
+    data["odd"] = odd_table(row=[7, 8], reason=reasons, feature=[HOSTILE[0], ""], cluster=[1, 1], value=[8e10, 0.0])
+    page = opened(written(folder / "odd.html", data))
+    cells = page.locator("#odd tbody tr").first.locator("td").all_text_contents()
+    assert cells[3] == f"extreme value of {HOSTILE[0]}"
+    assert "times as far from the median" in cells[4]
+    assert page.evaluate("window.broken") is None
+    page.locator(".chip[data-filter='2']").click()
+    assert not page.locator("#odd table").is_visible()
+    assert page.locator("#odd p:visible").last.text_content() == "None of them is in cluster 2."
+    page.locator(".chip[data-filter='3']").click(modifiers=["Shift"])
+    assert page.locator("#odd p:visible").last.text_content() == "None of them is in the chosen clusters."
+    page.locator(".chip[data-filter='1']").click()
+    assert page.locator("#odd tbody tr:visible").count() == 2
+    assert "None of them" not in page.locator("#odd").text_content()
+
+
+@pytest.mark.parametrize("n_clusters", [5, 45], ids=["table", "pairs"])
+def test_a_filter_dims_the_lines_of_other_clusters(opened, folder, n_clusters):
+    page = opened(written(folder / f"clusters_{n_clusters}.html", made_page(n_nodes=900, n_clusters=n_clusters)))
+    lines = page.locator("#relations tbody tr")
+    chosen = lines.first.locator(".dot").first.text_content()
+    page.locator(f".chip[data-filter='{chosen}']").click()
+    for line in lines.all():
+        of = line.locator("th .dot, td .dot").all_text_contents()
+        assert ("off" in (line.get_attribute("class") or "")) == (chosen not in of)
+
+
+def test_curves_are_explained_as_what_they_are(opened, folder):
+    data = made_page()
+    data["history"]["center_distance"] = [0.1, 0.2, 0.3, 0.4]
+    page = opened(written(folder / "curves.html", data))
+    curves = {panel.locator("h3").text_content(): panel for panel in page.locator(".curve").all()}
+    assert "from the mean of its cluster's rows" in curves["center distance"].text_content()
+    # Before the first epoch there is nothing to compare with.
+    said = curves["changed"].locator("svg").get_attribute("aria-label")
+    assert said == "changed: from 0.1 to 0 in epochs 2 to 4, between 0 and 0.1"
+    assert "epoch 2" in curves["changed"].text_content()
+    assert "in epochs 1 to 4" in curves["loss"].locator("svg").get_attribute("aria-label")
+
+
+def test_repeats_have_their_error_beside_them(opened, folder):
+    data = made_page()
+    repeat = {"what": "Fits of half of the rows", "value": 0.9, "error": 0.02, "meaning": "share"}
+    data["stability"] = [repeat]
+    page = opened(written(folder / "repeats.html", data))
+    assert page.locator("#stability tbody td").all_text_contents() == [
+        "Fits of half of the rows",
+        "0.9 ± 0.02",
+        "share",
+    ]
+
+
+def test_one_thing_is_said_in_the_singular(opened, folder):
+    data = made_page()
+    data["record"]["data"]["n_features"] = 1
+    page = opened(written(folder / "one.html", data))
+    assert "1 feature" in page.locator(".lede").text_content()
+    assert "1 features" not in page.locator(".lede").text_content()
+
+
+def test_pages_name_the_version_that_wrote_them(opened, report, comparison):
+    for path in (report, comparison):
+        assert f"Written by pamc {pamc.__version__} on" in opened(path).locator("#bottom").text_content()
 
 
 def test_colors_switch_between_cluster_confidence_and_columns(opened, report):
@@ -289,6 +399,8 @@ def test_the_choice_of_the_number_of_clusters_is_shown(opened, report):
     page = opened(report)
     assert "5 clusters are the most stable." in page.locator("#count").text_content()
     assert page.locator("#count tr.differs td").first.text_content() == "5"
+    assert "more stable than k = 4, is 0.40 ± 0.02." in page.locator("#count").text_content()
+    assert "As stable, but coarser: k = 2, k = 3." in page.locator("#count").text_content()
 
 
 def test_print_shows_everything_without_controls(opened, report):

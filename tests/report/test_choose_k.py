@@ -13,7 +13,7 @@ import pamc
 from pamc import AttributedGraph
 from pamc.data.synthetic import blobs, block_model
 from pamc.errors import BackendError, ConfigError, DataError
-from pamc.report.choose_k import choose_k
+from pamc.report.choose_k import ChosenK, choose_k
 from pamc.report.decision import decide
 from pamc.training import halves
 from pamc.training.consensus import Evidence, knn_adjacency
@@ -82,6 +82,27 @@ def test_the_way_that_beats_chance_counts():
 def test_one_candidate_can_be_recommended_without_a_rival():
     found = decide([4], curves([0.95]), curves([0.3], [0.1], noise=0.05, n=6))
     assert (found.chosen, found.rival, found.margin) == (0, None, 0.0)
+    assert "most stable" not in found.why
+    assert "no other number was compared" in found.why
+
+
+def test_the_words_say_what_was_tried_where_that_was_little():
+    stable, chance = curves([0.5, 0.95]), CHANCE[:, :, :2]
+    assert "larger numbers" in decide([2, 3], stable, chance).why
+    found = decide([2, 3], stable, chance, most=3)
+    assert found.chosen is None
+    assert "larger numbers" not in found.why
+    assert "3 clusters, the most" in found.why
+    assert "so few rows" in found.why
+    alone = decide([2], curves([0.3]), CHANCE[:, :, :1], most=2).why
+    assert alone.startswith("2 clusters are no more stable")
+    assert "no other number was tried: the rows are too few" in alone
+    assert "too few" not in decide([2, 3], curves([0.3, 0.3]), chance).why
+
+
+def test_the_summary_names_coarser_numbers_as_numbers():
+    found = ChosenK(5, "5 clusters", 0.14, 0.01, 6, (2, 3), {}, "features")
+    assert found.summary == "5 clusters; margin 0.14 ± 0.01 to k = 6; as stable, but coarser: k = 2, k = 3"
 
 
 def _evidence(graph):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from pamc import AttributedGraph, PamCGC
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError
+from pamc.report.extreme_values import extreme_rows
 from pamc.report.facts import cluster_facts
 
 
@@ -156,11 +157,68 @@ def test_odd_rows_are_isolated_far_or_unsure_and_each_is_named_once():
         200: "isolated",
         5: "low confidence",
     }
-    far = cluster_facts(model, AttributedGraph(z)).odd
+    far = cluster_facts(model, AttributedGraph(rng.normal(size=(201, 4)))).odd
     assert dict(zip(far["row"].tolist(), far["reason"].tolist(), strict=True)) == {
         200: "far from all centers",
         5: "low confidence",
     }
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_a_value_far_beyond_the_others_of_its_column_makes_a_row_odd(kind):
+    x = np.random.default_rng(0).uniform(-12, 12, size=(60, 3))
+    x[17, 1] = 1e12
+    odd = cluster_facts(fitted(np.arange(60) % 3), AttributedGraph(kind(x), feature_names=("a", "b", "c"))).odd
+    assert (odd["row"].tolist(), odd["reason"].tolist(), odd["feature"].tolist()) == ([17], ["extreme value"], ["b"])
+    assert odd["value"][0] == pytest.approx(1e12 / 12, rel=0.2)
+    assert cluster_facts(fitted(np.arange(60) % 3), AttributedGraph(kind(x))).odd["feature"].tolist() == ["feature 1"]
+
+
+def _draw(seed=0):
+    return np.random.default_rng(seed)
+
+
+# fmt: off
+ORDINARY = {
+    "Gaussian": lambda: _draw().normal(size=(2000, 50)),
+    "few rows": lambda: _draw().normal(size=(8, 50)),
+    "one row": lambda: np.ones((1, 3)),
+    "rare words": lambda: (_draw().random((2000, 100)) < 0.002).astype(float),
+    "one-hot": lambda: np.eye(40)[_draw().integers(40, size=500)],
+    "counts": lambda: _draw().poisson([0.01, 0.1, 1.0, 10.0], size=(2000, 4)).astype(float),
+    "bursts of words": lambda: _draw().negative_binomial(0.05, 0.2, size=(2000, 100)).astype(float),
+    "constant": lambda: np.column_stack([np.full(50, 0.1), np.zeros(50)]),
+    "rounded": lambda: (1e6 + 0.01 * _draw().normal(size=(500, 3))).astype(np.float32),
+    "groups": lambda: 1000.0 * np.repeat(np.eye(4), 25, axis=0) + _draw().normal(size=(100, 4)),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_columns_have_no_extreme_value(name, kind):
+    assert extreme_rows(kind(ORDINARY[name]())).rows.tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tails", ["lognormal", "standard_exponential", "standard_cauchy"])
+def test_of_columns_with_long_tails_few_rows_are_extreme(tails, seed):
+    x = getattr(_draw(seed), tails)(size=(5000, 20))
+    assert len(extreme_rows(x).rows) <= 0.005 * len(x)
+
+
+def test_values_that_differ_from_a_column_of_one_value_are_compared_with_each_other():
+    x = np.zeros((3000, 1))
+    x[:20, 0] = np.arange(1, 21)
+    assert extreme_rows(x).rows.tolist() == []
+    x[5] = 1e4
+    for features in (x, sp.csr_matrix(x)):
+        assert extreme_rows(features).rows.tolist() == [5]
+    # Two numbers whose difference is too large for one.
+    x = _draw().normal(size=(100, 2))
+    x[3, 0], x[4, 0] = 1.7e308, -1.7e308
+    assert sorted(extreme_rows(x).rows.tolist()) == [3, 4]
+    assert np.isfinite(extreme_rows(x).times).all()
 
 
 def test_odd_rows_are_never_more_than_asked_for_and_every_reason_has_its_share():

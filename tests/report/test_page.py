@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import pamc
 from pamc.errors import BackendError, DataError, UnknownNameError
 from pamc.report import projection as projection_module
+from pamc.report.comparison import comparison_data
 from pamc.report.content import FORMAT, Extras
 from pamc.report.packing import cut_names, island, pack, pack_ids, quantized, unpack, unpack_ids
 from pamc.report.page_file import page_html, read_page, write_page
@@ -246,18 +248,40 @@ def test_the_story_says_what_was_decided():
     sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
     assert "2.0 percentage points" in story({"facts": sure})[-1]["text"]
     assert "largest soft assignment" in story({"facts": {"confidence": "largest q"}})[-1]["text"]
-    assert [line["value"] for line in stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)] == [
-        0.9,
-        0.7,
-        0.02,
-        0.8,
-    ]
+    assert "as clear as it" in story({"facts": sure})[-1]["text"]
+    repeats = stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)
+    assert [(line["value"], line.get("error")) for line in repeats] == [(0.9, None), (0.7, 0.02), (0.8, None)]
     asked = story({"config": {"start": "spectral"}, "facts": {"graph": "not used"}})
     assert [part["title"] for part in asked] == ["Graph", "Start"]
     lost = story({"n_epochs_run": 1, "facts": {"remedy": "the clusters of the start"}})
     assert "those of the start" in lost[0]["text"]
     alone = story({"facts": {"graph": "given", "evidence": "graph"}})
     assert "left out" in alone[1]["text"]
+
+
+def test_of_one_thing_the_story_speaks_in_the_singular():
+    facts = {"graph": "knn", "n_edges": 1, "n_positive_pairs": 1}
+    record = {"n_epochs_run": 1, "config": {"n_neighbors": 10, "n_hops": 2}, "data": {"n_nodes": 2}, "facts": facts}
+    text = " ".join(part["text"] for part in story(record))
+    assert "each row was joined to its nearest one: 1 edge." in text
+    assert "1 pair." in text
+    assert "1 epoch over" in text
+    record["data"]["n_nodes"] = 5
+    assert "to its 4 nearest: 1 edge." in story(record)[0]["text"]
+
+
+def test_a_feature_is_not_offered_beside_a_column_of_its_name():
+    names = tuple("abcdefghijkl")
+    data = made_page(names=names, extras=Extras(map_by="pca", columns={"c": np.arange(300.0)}))
+    offered = [column["name"] for column in data["columns"]]
+    assert sorted(offered) == sorted(["true class", *names])
+    assert next(column for column in data["columns"] if column["name"] == "c")["max"] == 299
+
+
+def test_a_page_says_which_version_wrote_it():
+    page = made_page()
+    assert page["pamc"] == pamc.__version__
+    assert comparison_data([page, page], ["a", "b"])["pamc"] == pamc.__version__
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import ConfigError, DataError
 from pamc.report.choose_k import ChosenK, choose_k
-from pamc.training.progress import Progress
+from pamc.report.choose_k_picture import as_text
+from pamc.training.progress import Progress, terminal
 
 __all__ = ["AUTO", "chosen_count", "refuse_auto"]
 
@@ -26,7 +27,10 @@ def chosen_count(
     own = config if isinstance(config, FitConfig) else None
     chosen = choose_k(graph, random_state=seed, device=device, config=own, progress=progress)
     show = note if as_json else print_text
-    for line in chosen.text().splitlines():
+    # A note begins with the name of the command.
+    width = terminal(stderr=as_json).width - (len("pamc: ") if as_json else 0)
+    # Where there is no number the error says why.
+    for line in as_text(chosen, width=width, summary=chosen.n_clusters is not None).splitlines():
         show(line)
     if chosen.n_clusters is None:
         raise DataError(f"{chosen.why}. Name a number yourself to go on: --n-clusters K")

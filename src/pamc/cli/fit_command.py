@@ -23,7 +23,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.readers import read_graph
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
+from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError, counted
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
 from pamc.report.writing import REPORT_FILE
@@ -344,7 +344,9 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
         inside = model.confidence_[model.labels_ == cluster]
         rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", f"{inside.mean():.2f}" if size else "–"])
     print_table(
-        f"{total} rows in {sum(size > 0 for size in sizes)} clusters", ["cluster", "rows", "share", "confidence"], rows
+        f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}",
+        ["cluster", "rows", "share", "confidence"],
+        rows,
     )
     print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
     if record.metrics is not None:

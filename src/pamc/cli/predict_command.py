@@ -15,7 +15,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.tables import TABLE_KINDS, open_table
-from pamc.errors import ConfigError, ModelFileError, OutputError
+from pamc.errors import ConfigError, ModelFileError, OutputError, counted
 from pamc.estimator import estimator_class
 from pamc.results.model_file import read_model
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
@@ -48,7 +48,7 @@ def predict(
     if as_json:
         print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
     else:
-        print_text(f"{graph.n_nodes} rows → {out}")
+        print_text(f"{counted(graph.n_nodes, 'row')} → {out}")
 
 
 def _loaded(run: Path, device: str) -> Any:

@@ -14,6 +14,7 @@ from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
 from pamc.data.store import Store
 from pamc.data.streamed import BlockModel, write_block_model
 from pamc.data.whole_folder import partial_of
+from pamc.errors import counted
 from pamc.training.progress import RichProgress, SilentProgress
 
 __all__ = ["ingest", "synthesize"]
@@ -110,15 +111,17 @@ def _show(store: Store, *, as_json: bool) -> None:
         sizes = {"n_nodes": store.n_nodes, "n_features": store.n_features, "n_stored": store.n_stored}
         print_json({"store": str(store.folder), **sizes, "ids": store.id_kind, "bytes": store.n_bytes, **facts})
         return
-    pairs = f", {store.n_stored // 2} pairs of neighbors" if store.has_edges else ", no graph"
-    print_text(f"{store.n_nodes} rows of {store.n_features} features{pairs}, {shown_bytes(store.n_bytes)}")
+    pairs = f", {counted(store.n_stored // 2, 'pair')} of neighbors" if store.has_edges else ", no graph"
+    size = f"{counted(store.n_nodes, 'row')} of {counted(store.n_features, 'feature')}"
+    print_text(f"{size}{pairs}, {shown_bytes(store.n_bytes)}")
     told = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
     left_out = [f"{facts[name]} {words}" for name, words in told.items() if facts.get(name)]
     if left_out:
         print_text(f"left out: {', '.join(left_out)}")
     if (store.folder / BAD_ROWS_FILE).exists():
         n_rows, n_edges = facts.get("n_bad_rows", 0), facts.get("n_bad_edges", 0)
-        print_text(f"skipped: {n_rows} bad rows and {n_edges} bad edges, listed in {store.folder / BAD_ROWS_FILE}")
+        bad = f"{counted(n_rows, 'bad row')} and {counted(n_edges, 'bad edge')}"
+        print_text(f"skipped: {bad}, listed in {store.folder / BAD_ROWS_FILE}")
     print_text(f"store: {store.folder}")
     shown = f"./{store.folder}" if str(store.folder).startswith("-") else str(store.folder)
     note(f"next: pamc fit {shlex.quote(shown)} --n-clusters K")

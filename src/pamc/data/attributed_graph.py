@@ -225,5 +225,6 @@ def _check_ids(ids: Any, n_nodes: int) -> NDArray[Any]:
     repeated = values[counts > 1]
     if len(repeated):
         first = ", ".join(repr(str(value)) for value in repeated[:3])
-        raise DataError(f"{len(repeated)} ids occur more than once; the first: {first}. Ids must name one row each")
+        ids_occur = "1 id occurs" if len(repeated) == 1 else f"{len(repeated)} ids occur"
+        raise DataError(f"{ids_occur} more than once; the first: {first}. Ids must name one row each")
     return array

@@ -213,8 +213,9 @@ def read_label_pairs(
     strange = asked[~np.isin(asked, ids)]
     if len(strange):
         first = ", ".join(repr(str(name)) for name in strange[:3])
+        ids_are = "1 id is" if len(strange) == 1 else f"{len(strange)} ids are"
         raise DataError(
-            f"{predicted}: {len(strange)} ids are not in {truth}; the first: {first}. "
+            f"{predicted}: {ids_are} not in {truth}; the first: {first}. "
             f"Ids there look like {str(ids[0])!r}: both files must name the same rows alike"
         )
     order = np.argsort(ids)

@@ -86,9 +86,11 @@ class ChosenK:
         """The recommendation with its margin, or why there is none."""
         if self.n_clusters is None:
             return self.why
-        margin = "" if self.rival is None else f"; margin {self.margin:.2f} ± {self.margin_error:.2f} to {self.rival}"
-        coarser = ", ".join(map(str, self.also_stable))
-        return f"{self.why}{margin}" + (f"; {coarser} coarser clusters are as stable" if coarser else "")
+        margin = (
+            "" if self.rival is None else f"; margin {self.margin:.2f} ± {self.margin_error:.2f} to k = {self.rival}"
+        )
+        coarser = ", ".join(f"k = {k}" for k in self.also_stable)
+        return f"{self.why}{margin}" + (f"; as stable, but coarser: {coarser}" if coarser else "")
 
     def frame(self) -> Any:
         """Return the table as a pandas DataFrame."""
@@ -201,7 +203,7 @@ def choose_k(
             found = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
             nulls.append(found.mean(axis=1))
             phase.advance()
-    decision = decide(numbers, agreement, np.stack(nulls, axis=1))
+    decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=_most_clusters(graph.n_nodes))
     seconds["halves"] = time.perf_counter() - began
     began = time.perf_counter()
     with steps.phase("scores"), threadpool_limits(limits=1):
@@ -216,8 +218,12 @@ def _plain(column: NDArray[Any]) -> list[Any]:
     return [value if there else None for value, there in zip(column.tolist(), finite.tolist(), strict=True)]
 
 
+def _most_clusters(n_nodes: int) -> int:
+    return n_nodes // (2 * _LEAST_ROWS_PER_CLUSTER)
+
+
 def _checked_candidates(candidates: Iterable[int] | None, n_nodes: int) -> list[int]:
-    most = n_nodes // (2 * _LEAST_ROWS_PER_CLUSTER)
+    most = _most_clusters(n_nodes)
     if most < 2:
         raise DataError(
             f"{n_nodes} rows are too few to say how many clusters they have: at least {4 * _LEAST_ROWS_PER_CLUSTER}"

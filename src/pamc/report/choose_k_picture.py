@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,44 @@ __all__ = ["as_svg", "as_text", "draw"]
 _COLUMNS = ("stability", "error", "chance", "modularity", "silhouette", "objective")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 260, 44, 40, 14, 12
 _BAR = 20
+_NARROWEST = 20
+_MARKS = (" <- recommended", " <-")
 
 
-def as_text(chosen: Any) -> str:
-    """Return a line per candidate with a bar of its stability, and the recommendation below."""
+def as_text(chosen: Any, *, width: int | None = None, summary: bool = True) -> str:
+    """Return a line per candidate with a bar of its stability, and the recommendation below.
+
+    Where lines of `width` characters do not hold it all, the bars are left out, then columns from the right, which are
+    named below.
+    """
     table = chosen.table
-    lines = [f"{'k':>4}  " + "  ".join(f"{name:>10}" for name in _COLUMNS)]
+    names, bar, mark = _fitting(width)
+    sizes = {name: max(len(name), 10 if bar else 6) for name in names}
+    lines = ["  ".join([f"{'k':>4}", *(f"{name:>{size}}" for name, size in sizes.items())])]
     for place, k in enumerate(table["n_clusters"]):
-        numbers = "  ".join(f"{table[name][place]:10.3f}" for name in _COLUMNS)
-        bar = "#" * round(_BAR * max(0.0, float(table["stability"][place])))
-        mark = " <- recommended" if k == chosen.n_clusters else ""
-        lines.append(f"{k:>4}  {numbers}  {bar:<{_BAR}}{mark}".rstrip())
-    return "\n".join([*lines, chosen.summary])
+        numbers = "  ".join([f"{k:>4}", *(f"{table[name][place]:{size}.3f}" for name, size in sizes.items())])
+        drawn = "#" * round(bar * max(0.0, float(table["stability"][place])))
+        lines.append(
+            (numbers + (f"  {drawn:<{bar}}" if bar else "") + (mark if k == chosen.n_clusters else "")).rstrip()
+        )
+    below = [chosen.summary] if summary else []
+    if len(names) < len(_COLUMNS):
+        below.insert(0, f"(no room for {', '.join(_COLUMNS[len(names) :])})")
+    for text in below:
+        lines += [text] if width is None else textwrap.wrap(text, max(width, _NARROWEST)) or [""]
+    return "\n".join(lines)
+
+
+def _fitting(width: int | None) -> tuple[tuple[str, ...], int, str]:
+    """Return the columns, the length of a bar and the mark of the recommended number that fit in a line."""
+    if width is None or width >= 4 + 12 * len(_COLUMNS) + 2 + _BAR + len(_MARKS[0]):
+        return _COLUMNS, _BAR, _MARKS[0]
+    for n_columns in range(len(_COLUMNS), 1, -1):
+        used = 4 + sum(2 + max(len(name), 6) for name in _COLUMNS[:n_columns])
+        for mark in _MARKS:
+            if used + len(mark) <= width:
+                return _COLUMNS[:n_columns], 0, mark
+    return _COLUMNS[:1], 0, _MARKS[1]
 
 
 def as_svg(chosen: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from pamc import __version__
 from pamc.errors import ConfigError, DataError
 from pamc.report.packing import pack, pack_ids, plain, smallest, unpack, unpack_ids
 from pamc.results.metrics import ari, nmi
@@ -49,6 +50,7 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
         "format": COMPARISON,
         "version": 1,
         "title": " · ".join(dict.fromkeys(str(run["title"]) for run in runs)),
+        "pamc": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "n_rows": len(ids),
         "ids": pack_ids(np.array(ids, dtype=object)),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc import __version__
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.report.facts import ClusterFacts, cluster_facts
 from pamc.report.packing import plain
@@ -84,7 +85,7 @@ def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Ext
     columns = columns_of(extras.columns, rows, graph.n_nodes)
     if graph.labels is not None:
         columns.insert(0, truth_column(graph.labels, rows, extras.class_names))
-    columns += feature_columns(facts, graph.features[chosen])
+    columns += feature_columns(facts, graph.features[chosen], taken=[each["name"] for each in columns])
     truth = None
     if graph.labels is not None:
         truth = truth_data(graph.labels, model.labels_, model.confidence_, names=extras.class_names)
@@ -157,6 +158,7 @@ def put_together(
         "format": FORMAT,
         "version": VERSION,
         "title": str(record.data.get("name") or "clusters"),
+        "pamc": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "n_rows": n_nodes,
         "n_clusters": n_clusters,
@@ -206,12 +208,16 @@ def truth_column(
     return column(_TRUE_CLASS, called[codes], rows, len(classes))
 
 
-def feature_columns(facts: ClusterFacts, features: Features) -> list[dict[str, Any]]:
-    """Return the features that tell clusters apart most as columns of the map; `features` are those of its rows."""
+def feature_columns(facts: ClusterFacts, features: Features, *, taken: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the features that tell clusters apart most as columns of the map; `features` are those of its rows.
+
+    A feature that is called like a column that the map has already, one of `taken`, is left out.
+    """
     order = np.argsort(-np.abs(facts.features["difference"]), kind="stable")
     names = dict(zip(facts.features["feature"][order].tolist(), facts.features["name"][order].tolist(), strict=True))
     n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // features.shape[0]))
-    return [feature_column(name, features, number) for number, name in list(names.items())[:n_columns]]
+    free = [(number, name) for number, name in names.items() if name not in taken]
+    return [feature_column(name, features, number) for number, name in free[:n_columns]]
 
 
 def clusters_without_rows(

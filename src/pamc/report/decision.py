@@ -20,6 +20,9 @@ _LEAST_GAIN, _LEAST_DEVIATIONS, _LEAST_SPREAD = 0.6, 3.5, 0.1
 # behind by no more than a quarter of that, or than one standard error, is equally stable; so many may be.
 _EQUAL_TIMES_K, _MOST_EQUAL = 0.1, 3
 
+# So many candidates are soon named, and say little of all numbers.
+_FEW = 3
+
 
 class Decision(NamedTuple):
     """What the agreement of halves says.
@@ -55,12 +58,15 @@ class Decision(NamedTuple):
     equal: tuple[int, ...] = ()
 
 
-def decide(candidates: list[int], agreement: NDArray[np.float64], by_chance: NDArray[np.float64]) -> Decision:
+def decide(
+    candidates: list[int], agreement: NDArray[np.float64], by_chance: NDArray[np.float64], *, most: int | None = None
+) -> Decision:
     """Return the decision from the agreement (2, splits, K) of the data and (2, draws, K) of data without clusters.
 
     The most stable number is taken of those that beat chance. Where a larger one is as stable it is taken: its clusters
     are parts of those of the smaller one, and say more. Nothing is recommended where no number beats chance, where many
-    are equally stable, or where stability does not fall before the candidates end.
+    are equally stable, or where stability does not fall before the candidates end. The largest number that the rows
+    allow, `most`, decides nothing but the words: no larger one can be tried.
     """
     stability, chance = agreement.mean(axis=1), by_chance.mean(axis=1)
     null = _gain(by_chance)
@@ -74,12 +80,7 @@ def decide(candidates: list[int], agreement: NDArray[np.float64], by_chance: NDA
     stability = splits.mean(axis=0)
     said = (stability, _error(splits), chance, way, beats)
     if not beats.any():
-        return Decision(
-            None,
-            "no number of clusters is more stable than on data without clusters: the data do not say how many there "
-            "are, or have none",
-            *said,
-        )
+        return Decision(None, _not_beyond_chance(candidates, most), *said)
     best = int(np.where(beats, stability, -np.inf).argmax())
     behind = splits[:, [best]] - splits
     equal = beats & (behind.mean(axis=0) <= np.maximum(_EQUAL_TIMES_K / np.array(candidates), _error(behind)))
@@ -89,13 +90,16 @@ def decide(candidates: list[int], agreement: NDArray[np.float64], by_chance: NDA
         return Decision(None, f"{among} clusters are equally stable: the data do not say which", *said, equal=tied)
     chosen = int(np.flatnonzero(equal).max())
     if chosen == len(candidates) - 1 and len(candidates) > 1:
-        why = f"{candidates[chosen]} clusters, the last candidate, are as stable as any: try larger numbers too"
-        return Decision(None, why, *said, equal=(chosen,))
+        return Decision(None, _does_not_fall(candidates[chosen], most), *said, equal=(chosen,))
     # A number that does not beat chance counts with what it has above it.
     credited = np.where(beats, splits, splits - chance)
     others = np.flatnonzero(~equal)
     if len(others) == 0:
-        return Decision(chosen, f"{candidates[chosen]} clusters are the most stable", *said)
+        why = (
+            f"{candidates[chosen]} clusters are found again in other halves of the rows ({stability[chosen]:.2f}, by "
+            f"chance {chance[chosen]:.2f}); no other number was compared with them"
+        )
+        return Decision(chosen, why, *said)
     lead = credited[:, [chosen]] - credited[:, others]
     nearest = int(lead.mean(axis=0).argmin())
     margin, rival = float(lead[:, nearest].mean()), int(others[nearest])
@@ -109,6 +113,24 @@ def decide(candidates: list[int], agreement: NDArray[np.float64], by_chance: NDA
         rival=rival,
         equal=tuple(int(i) for i in np.flatnonzero(equal) if i != chosen),
     )
+
+
+def _not_beyond_chance(candidates: list[int], most: int | None) -> str:
+    if len(candidates) > _FEW:
+        return (
+            "no number of clusters is more stable than on data without clusters: the data do not say how many there "
+            "are, or have none"
+        )
+    tried = " or ".join(map(str, candidates))
+    limit = ": the rows are too few to say" if candidates[-1] == most else ""
+    return f"{tried} clusters are no more stable than on data without clusters, and no other number was tried{limit}"
+
+
+def _does_not_fall(last: int, most: int | None) -> str:
+    if last == most:
+        tried = f"{last} clusters, the most that can be tried on so few rows, are as stable as any"
+        return f"{tried}: there may be {last} or more"
+    return f"{last} clusters, the last candidate, are as stable as any: try larger numbers too (candidates of choose_k)"
 
 
 def _gain(stability: NDArray[np.float64]) -> NDArray[np.float64]:

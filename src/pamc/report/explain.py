@@ -34,7 +34,7 @@ class Explanation:
     rows
         Rows that show a cluster: `cluster`, `role`, `rank`, `row`, `id`, `confidence`, `leans_to`.
     odd
-        Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `value`.
+        Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`, `value`.
     flows
         Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`).
     similarity

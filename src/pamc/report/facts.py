@@ -47,8 +47,10 @@ class ClusterFacts:
         "border": of the other half, nearly as near to another), `rank` from 0, `row`, `id`, `confidence`, `leans_to`
         (the other cluster of a border row; −1 of a central one).
     odd
-        Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `value`. The
-        reasons are "isolated" (no edge; the value is 0), "far from all centers" (the value is the distance to the
+        Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`,
+        `value`. The reasons are "isolated" (no edge; the value is 0), "extreme value" (of the column named in
+        `feature`; the value is its distance from the column's median over that of the farthest of the others, see
+        :func:`~pamc.report.extreme_values.extreme_rows`), "far from all centers" (the value is the distance to the
         nearest one over the usual one) and "low confidence" (the value is the confidence over the usual one).
     flows
         (C, C) symmetric weight of the edges between clusters. Each edge counts at both of its ends, so that a row sums
@@ -129,7 +131,7 @@ def cluster_facts(
         clusters=_cluster_columns(labels, confidence, flows, n_clusters),
         features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
         rows=_row_columns(rows_in_clusters(labels, n_clusters), places, confidence, ids, n_rows),
-        odd=odd_columns(labels, confidence, places.nearest, degree, ids, n_odd),
+        odd=odd_columns(labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd),
         flows=flows,
         similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
     )

@@ -1,4 +1,4 @@
-"""Rows to look at: those that hang on nothing, lie far from everything, or belong nowhere clearly."""
+"""Rows to look at: those that hang on nothing, have a value like no other, lie far away, or belong nowhere clearly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FAR", "ISOLATED", "UNSURE", "odd_columns"]
+from pamc.data.attributed_graph import Features
+from pamc.report.extreme_values import extreme_rows
 
-ISOLATED, FAR, UNSURE = "isolated", "far from all centers", "low confidence"
+__all__ = ["EXTREME", "FAR", "ISOLATED", "UNSURE", "odd_columns"]
+
+ISOLATED, EXTREME, FAR, UNSURE = "isolated", "extreme value", "far from all centers", "low confidence"
 
 # Unsure is less than half as sure as the median row.
 _SHARE_OF_USUAL = 0.5
@@ -27,6 +30,8 @@ def odd_columns(
     confidence: NDArray[np.float64],
     nearest: NDArray[np.float64],
     degree: NDArray[np.integer[Any]] | None,
+    features: Features,
+    names: tuple[str, ...] | None,
     ids: NDArray[Any],
     n_odd: int,
 ) -> dict[str, NDArray[Any]]:
@@ -41,8 +46,17 @@ def odd_columns(
         (N,) distance to the nearest center.
     degree
         (N,) number of edges; None without a graph.
+    features, names
+        (N, d) values, and what the columns are called.
     """
-    found = {ISOLATED: _isolated(degree, len(labels)), FAR: _far(nearest), UNSURE: _unsure(confidence)}
+    extremes = extreme_rows(features)
+    found = {
+        ISOLATED: _isolated(degree, len(labels)),
+        EXTREME: (extremes.rows, extremes.times),
+        FAR: _far(nearest),
+        UNSURE: _unsure(confidence),
+    }
+    column_of = dict(zip(extremes.rows.tolist(), extremes.columns.tolist(), strict=True))
     seen = np.zeros(len(labels), dtype=bool)
     queues: list[list[tuple[int, str, float]]] = []
     for reason, (rows, values) in found.items():
@@ -52,14 +66,20 @@ def odd_columns(
     kept = _shares([len(queue) for queue in queues], n_odd)
     lines = [line for queue, n_kept in zip(queues, kept, strict=True) for line in queue[:n_kept]]
     row = np.array([line[0] for line in lines], dtype=np.int64)
+    feature = [_named(column_of[line[0]], names) if line[1] == EXTREME else "" for line in lines]
     return {
         "row": row,
         "id": ids[row],
         "cluster": labels[row],
         "confidence": confidence[row],
         "reason": np.array([line[1] for line in lines], dtype=str),
+        "feature": np.array(feature, dtype=object).astype(str),
         "value": np.array([line[2] for line in lines], dtype=np.float64),
     }
+
+
+def _named(column: int, names: tuple[str, ...] | None) -> str:
+    return f"feature {column}" if names is None else names[column]
 
 
 def _isolated(degree: NDArray[np.integer[Any]] | None, n_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -72,7 +72,7 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
     if classes is not None:
         columns.insert(0, truth_column(classes, rows, extras.class_names))
         truth = truth_data(classes, labels, confidence, names=extras.class_names)
-    columns += _feature_columns(facts, store, everything)
+    columns += _feature_columns(facts, store, everything, taken=[each["name"] for each in columns])
     notes = list(extras.notes)
     if len(sample) < store.n_nodes:
         notes.append(
@@ -131,7 +131,9 @@ def _ids_of(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def _feature_columns(facts: ClusterFacts, store: Store, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _feature_columns(
+    facts: ClusterFacts, store: Store, rows: NDArray[np.int64], *, taken: list[str]
+) -> list[dict[str, Any]]:
     """Return the features that tell clusters apart most, read for the rows of the page."""
     wanted = np.unique(facts.features["feature"])
     if not len(wanted):
@@ -141,7 +143,7 @@ def _feature_columns(facts: ClusterFacts, store: Store, rows: NDArray[np.int64])
         block = slice(start, start + _ROWS_PER_BLOCK)
         values[block] = store.features[rows[block]][:, wanted]
     renumbered = {**facts.features, "feature": np.searchsorted(wanted, facts.features["feature"])}
-    return feature_columns(dataclasses.replace(facts, features=renumbered), values)
+    return feature_columns(dataclasses.replace(facts, features=renumbered), values, taken=taken)
 
 
 def _flows(store: Store, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:

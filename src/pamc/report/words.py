@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pamc.data.store import has_manifest
-from pamc.errors import UnknownNameError
+from pamc.errors import UnknownNameError, counted
 from pamc.models.method import METHODS
 from pamc.training.fit import with_dims
 
@@ -51,7 +51,7 @@ def story(record: Mapping[str, Any]) -> list[dict[str, str]]:
     facts, config = record.get("facts") or {}, record.get("config") or {}
     told = [
         ("Features", _features(facts)),
-        ("Graph", _graph(facts, config)),
+        ("Graph", _graph(facts, config, (record.get("data") or {}).get("n_nodes"))),
         ("Evidence", _EVIDENCE.get(str(facts.get("evidence")), "") if facts.get("graph") == "given" else ""),
         ("Start", _start(facts, config)),
         ("Training", _training(record, facts)),
@@ -65,12 +65,16 @@ def _features(facts: Mapping[str, Any]) -> str:
     return "" if kind is None else f"They were {_PREPARED.get(str(kind), f'prepared by {kind}')}."
 
 
-def _graph(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    n_edges = f"{facts.get('n_edges', 0):,}"
+def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | None) -> str:
+    n_edges = facts.get("n_edges", 0)
     if facts.get("graph") == "given":
-        text = f"The edges that were given: {n_edges} between different rows."
+        text = f"The edges that were given: {n_edges:,} between different rows."
     elif facts.get("graph") == "knn":
-        text = f"None was given, so each row was joined to its {config.get('n_neighbors')} nearest: {n_edges} edges."
+        wanted = config.get("n_neighbors")
+        # A row has no more neighbors than there are others.
+        n_neighbors = wanted if wanted is None or n_nodes is None else min(wanted, n_nodes - 1)
+        nearest = "nearest one" if n_neighbors == 1 else f"{n_neighbors} nearest"
+        text = f"None was given, so each row was joined to its {nearest}: {counted(n_edges, 'edge', grouped=True)}."
         recall = facts.get("neighbors_recall")
         if recall is not None and facts.get("neighbors_by") != "exact":
             text += f" They were sought in an index, which found {100 * recall:.1f} % of the nearest rows."
@@ -79,7 +83,7 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     n_pairs, n_hops = facts.get("n_positive_pairs"), config.get("n_hops")
     if n_pairs and n_hops:
         steps = "one step" if n_hops == 1 else f"up to {n_hops} steps"
-        text += f" Rows {steps} apart on it are positives: {n_pairs:,} pairs."
+        text += f" Rows {steps} apart on it are positives: {counted(n_pairs, 'pair', grouped=True)}."
     return text
 
 
@@ -89,7 +93,7 @@ def _start(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         return "" if name is None else f"The start named {name!r} was asked for by the settings."
     who = "The rows"
     if "clustered_rows" in facts:
-        who = f"{facts['clustered_rows']:,} rows of a sample of {facts['sampled_rows']:,}"
+        who = f"{counted(facts['clustered_rows'], 'row', grouped=True)} of a sample of {facts['sampled_rows']:,}"
     text = f"{who} were clustered many times, {_MADE_BY.get(str(facts['clusters_by']), str(facts['clusters_by']))} "
     return text + (
         f"The start is what these clusterings agree on; on average two of them share {100 * facts['agreement']:.0f} % "
@@ -101,7 +105,7 @@ def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     n_epochs = record.get("n_epochs_run")
     if not n_epochs:
         return ""
-    text = f"{n_epochs:,} epochs over all rows; {record.get('stopped', '')}."
+    text = f"{counted(n_epochs, 'epoch', grouped=True)} over all rows; {record.get('stopped', '')}."
     if facts.get("remedy") == "the clusters of the start":
         text += " Training lost a cluster, at a tenth of the learning rate too: the clusters are those of the start."
     elif facts.get("remedy"):
@@ -115,8 +119,9 @@ def _confidence(facts: Mapping[str, Any]) -> str:
     kind = facts.get("confidence")
     if kind == "agreement of half fits":
         return (
-            "Random halves of the rows were clustered by themselves. The confidence of a row is how often such a half "
-            f"gives it the same cluster; on rows held out for it this is off by {100 * facts['confidence_error']:.1f} "
+            "Random halves of the rows were clustered by themselves. The confidence of a row is how often such halves "
+            "give the same cluster to rows that are as clear as it: as much nearer to their own cluster than to the "
+            f"next one before training. On rows held out for it this is off by {100 * facts['confidence_error']:.1f} "
             "percentage points on average. No label was read."
         )
     if kind == "largest q":
@@ -125,7 +130,7 @@ def _confidence(facts: Mapping[str, Any]) -> str:
 
 
 def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[str, Any]]:
-    """Return how well repeats agreed, where there were any: what was repeated, a number, what it means.
+    """Return how well repeats agreed, where there were any: what was repeated, a number, its error, what it means.
 
     Examples
     --------
@@ -133,18 +138,21 @@ def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[st
     0.9
     """
     facts = record.get("facts") or {}
-    told = []
+    told: list[dict[str, Any]] = []
     if isinstance(facts.get("agreement"), float):
-        told.append(
-            ("Quick clusterings of the start", facts["agreement"], "mean NMI between two of them; 1 is the same")
-        )
+        meaning = "mean NMI between two of them; 1 is the same"
+        told.append({"what": "Quick clusterings of the start", "value": facts["agreement"], "meaning": meaning})
     if facts.get("confidence") == "agreement of half fits":
-        meaning = "share of rows that keep their cluster when half of the rows are clustered alone: the mean confidence"
-        told.append(("Fits of half of the rows", mean_confidence, meaning))
-        told.append(("Error of that", facts["confidence_error"], "expected calibration error on rows held out"))
+        meaning = (
+            "share of rows that keep their cluster when half of the rows are clustered alone: the mean confidence, "
+            "± its expected calibration error on rows held out"
+        )
+        error = facts["confidence_error"]
+        told.append({"what": "Fits of half of the rows", "value": mean_confidence, "error": error, "meaning": meaning})
     if isinstance((record.get("scores") or {}).get("stability"), float):
-        told.append(("Whole fits", record["scores"]["stability"], "mean ARI between re-runs; 1 is the same"))
-    return [{"what": what, "value": value, "meaning": meaning} for what, value, meaning in told]
+        meaning = "mean ARI between re-runs; 1 is the same"
+        told.append({"what": "Whole fits", "value": record["scores"]["stability"], "meaning": meaning})
+    return told
 
 
 def python_lines(record: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ pamc.name = (text, most = 48) => {
 
 const whole = new Intl.NumberFormat("en-US");
 pamc.count = (value) => whole.format(value);
+pamc.counted = (value, what) => `${pamc.count(value)} ${value === 1 ? what : `${what}s`}`;
 pamc.number = (value, digits = 3) => {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Number.isInteger(value)) return pamc.count(value).replace("-", "−");

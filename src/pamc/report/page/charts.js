@@ -8,24 +8,28 @@ pamc.terms = {
   reconstruction: "How well features are rebuilt.",
   alignment: "Mean squared distance between neighbors.",
   uniformity: "How evenly the rows are spread; lower is more even.",
-  center_distance: "Mean distance between centers.",
+  center_distance: "Mean distance of a center from the mean of its cluster's rows.",
   n_nonempty: "Clusters that have rows.",
-  changed: "Share of rows that changed cluster in the epoch.",
+  changed: "Share of rows that changed cluster since the epoch before.",
 };
 
-pamc.curve = (name, values) => {
+// What compares an epoch with the one before says nothing of the first.
+pamc.firstEpoch = (name) => (name === "changed" ? 2 : 1);
+
+pamc.curve = (name, all) => {
+  const first = pamc.firstEpoch(name), values = all.slice(first - 1);
   const there = values.filter((v) => v !== null), low = Math.min(...there), high = Math.max(...there), last = values[values.length - 1];
   const width = 240, height = 84, x = (i) => (values.length > 1 ? (i / (values.length - 1)) * width : width / 2);
   const y = (v) => (high > low ? height - ((v - low) / (high - low)) * height : height / 2);
   let path = "";
   values.forEach((v, i) => { if (v !== null) path += `${path ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; });
-  const said = `${name}: from ${pamc.number(values[0])} to ${pamc.number(last)} in ${values.length} epochs, between ${pamc.number(low)} and ${pamc.number(high)}`;
+  const said = `${name}: from ${pamc.number(values[0])} to ${pamc.number(last)} in epochs ${first} to ${all.length}, between ${pamc.number(low)} and ${pamc.number(high)}`;
   const drawing = pamc.svg("svg", { viewBox: `-2 -6 ${width + 50} ${height + 26}`, role: "img", "aria-label": said });
   drawing.append(pamc.svg("line", { x1: 0, x2: width, y1: height, y2: height, class: "axis" }), pamc.svg("line", { x1: 0, x2: width, y1: 0, y2: 0, class: "axis" }),
     pamc.svg("path", { d: path, class: "line" }));
   const text = (at, to, anchor, what) => { const node = pamc.svg("text", { x: at, y: to, "text-anchor": anchor }); node.textContent = what; drawing.append(node); };
-  text(0, height + 15, "start", "epoch 1");
-  text(width, height + 15, "end", String(values.length));
+  text(0, height + 15, "start", `epoch ${first}`);
+  text(width, height + 15, "end", String(all.length));
   text(width + 6, 4, "start", pamc.number(high, 2));
   if (high > low) text(width + 6, height + 4, "start", pamc.number(low, 2));
   return pamc.el("div", { class: "panel curve" }, pamc.el("span", { class: "now", text: pamc.number(last) }), pamc.el("h3", { text: name.replaceAll("_", " ") }), drawing,
@@ -56,14 +60,14 @@ pamc.reliability = (curve) => {
   return pamc.el("div", { class: "chart" }, drawing);
 };
 
-// rows and columns: {node(), text}; shade: 0 to 1; number: what stands in a cell.
+// rows and columns: {node(), text, cluster}; shade: 0 to 1; number: what stands in a cell.
 pamc.heat = (caption, rows, columns, { shade, number, about, corner = "" }) => {
   const dense = columns.length > 16;
   const table = pamc.el("table", { class: dense ? "heat dense" : "heat" }, pamc.el("caption", { class: "visually-hidden", text: caption }));
   table.append(pamc.el("thead", {}, pamc.el("tr", {}, pamc.el("td", { text: corner, style: { background: "none" } }), columns.map((c) => pamc.el("th", { scope: "col" }, c.node())))));
   const body = pamc.el("tbody");
   rows.forEach((row, i) => {
-    const line = pamc.el("tr", {}, pamc.el("th", { scope: "row" }, row.node()));
+    const line = pamc.el("tr", { "data-of": row.cluster }, pamc.el("th", { scope: "row" }, row.node()));
     columns.forEach((column, j) => {
       const said = about(i, j);
       const cell = pamc.el("td", { title: said, style: { "--v": Math.min(1, Math.max(0, shade(i, j) || 0)).toFixed(3) } });
@@ -77,11 +81,11 @@ pamc.heat = (caption, rows, columns, { shade, number, about, corner = "" }) => {
   return pamc.el("div", {}, pamc.el("p", { class: "said", "aria-hidden": "true", text: caption }), pamc.scroll(caption, table));
 };
 
-// A table of lines: heads are {text, number}; cells are text or nodes.
+// A table of lines: heads are {text, number}; cells are text or nodes. A filter hides lines of another cluster, and dims those of other ones.
 pamc.lines = (caption, heads, lines, { hidden = false } = {}) => pamc.scroll(caption, pamc.el("table", { class: "lines" },
   pamc.el("caption", { text: caption, class: hidden ? "visually-hidden" : null }),
   pamc.el("thead", {}, pamc.el("tr", {}, heads.map((head) => pamc.el("th", { scope: "col", text: head.text, class: head.number ? "n" : null })))),
-  pamc.el("tbody", {}, lines.map((line) => pamc.el("tr", { class: line.class, "data-cluster": line.cluster }, (line.cells || line).map((cell, i) =>
+  pamc.el("tbody", {}, lines.map((line) => pamc.el("tr", { class: line.class, "data-cluster": line.cluster, "data-of": line.of?.join(" ") }, (line.cells || line).map((cell, i) =>
     pamc.el("td", { class: heads[i].number ? "n" : null }, cell instanceof Node ? cell : String(cell))))))));
 
 pamc.pairs = (object) => {

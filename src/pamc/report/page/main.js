@@ -8,7 +8,7 @@ pamc.heading = (data, headline, tiles) => {
     pamc.el("nav", { class: "nav", id: "contents", "aria-label": "Sections" }),
     tiles.length ? pamc.el("dl", { class: "tiles" }, tiles.map(([term, value, why]) => pamc.el("div", { class: "tile" }, pamc.el("dt", { text: term }), pamc.el("dd", {}, value, pamc.el("span", { class: "why", text: why }))))) : "",
     notes(data.notes, "notes", "Notes"), notes(data.record?.warnings, "notes warnings", "Warnings"));
-  document.getElementById("bottom").append(`Written by pamc ${data.record?.environment?.pamc || ""} on ${data.written}. This page holds all its data and loads nothing.`);
+  document.getElementById("bottom").append(`Written by pamc ${data.pamc || data.record?.environment?.pamc || ""} on ${data.written}. This page holds all its data and loads nothing.`);
 };
 const notes = (said, kind, label) => (said?.length ? pamc.el("ul", { class: kind, "aria-label": label }, said.map((text) => pamc.el("li", { text }))) : "");
 pamc.contents = (sections) => {

@@ -33,7 +33,7 @@ class Report {
       pamc.section("clusters", "Clusters", "What each cluster is made of. A cluster's number filters the page to it; with Shift, to several.", pamc.cards(this)),
       pamc.section("relations", "How clusters relate", data.flows ? "Edges that leave a cluster say whom it borders on; meta-nodes stand for all rows of a cluster in the loss." : "Meta-nodes stand for all rows of a cluster in the loss.", pamc.relations(this)),
       pamc.section("truth", "Against the true classes", "The classes were used here and nowhere else: training, settings and confidence did not see them.", pamc.truth(this)),
-      pamc.section("odd", "Odd rows", "Rows to look at: hardly belonging to their cluster, far from every center, or without an edge.", pamc.odd(this)),
+      pamc.section("odd", "Odd rows", "Rows to look at: hardly belonging to their cluster, far from every center, with a value far beyond the others, or without an edge.", pamc.odd(this)),
       pamc.section("count", "How many clusters", "For each number, clusters were sought in two halves of the rows apart; stability is how far both agree, beside what rows without clusters would give.", pamc.chosenCount(data)),
       pamc.section("start", "What was decided, and why", null, this.stories()),
       pamc.section("training", "Training", "Every epoch, term by term.", this.curves()),
@@ -50,13 +50,14 @@ class Report {
 
   headline() {
     const { record, n_rows: n, n_clusters: c } = this.data, filled = this.clusters.filter((k) => k.n_rows).length;
-    return [`${pamc.count(n)} rows`, record.data.n_features ? `${pamc.count(record.data.n_features)} features` : null,
-      filled === c ? `${c} clusters` : `${filled} of ${c} clusters filled`, record.method, `seed ${record.seed}`, this.data.written];
+    return [pamc.counted(n, "row"), record.data.n_features ? pamc.counted(record.data.n_features, "feature") : null,
+      filled === c ? pamc.counted(c, "cluster") : `${filled} of ${c} clusters filled`, record.method, `seed ${record.seed}`, this.data.written];
   }
 
+  meanConfidence() { return this.clusters.reduce((sum, c) => sum + (c.confidence || 0) * c.n_rows, 0) / this.data.n_rows; }
+
   tiles() {
-    const { record } = this.data, { scores, facts, metrics } = record;
-    const mean = this.clusters.reduce((sum, c) => sum + (c.confidence || 0) * c.n_rows, 0) / this.data.n_rows;
+    const { record } = this.data, { scores, facts, metrics } = record, mean = this.meanConfidence();
     const worth = facts.confidence_error === undefined ? `chance would be ${pamc.number(1 / this.data.n_clusters, 2)}` : `agreement of half fits, ± ${pamc.number(facts.confidence_error, 2)}`;
     const tiles = [["Mean confidence", pamc.number(mean), worth]];
     if (scores.modularity !== undefined) tiles.push(["Modularity", pamc.number(scores.modularity), "edges stay inside; −½ to 1"]);
@@ -74,10 +75,10 @@ class Report {
     this.tip = pamc.el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     this.map = new pamc.MapView({
       places: pamc.unpack(points.xy), density,
-      label: `Map of ${pamc.count(data.n_rows)} rows in ${data.n_clusters} clusters by ${data.map.method}. Arrow keys move it, plus and minus zoom, 0 shows all. The clusters' places are in the table below the map.`,
+      label: `Map of ${pamc.counted(data.n_rows, "row")} in ${pamc.counted(data.n_clusters, "cluster")} by ${data.map.method}. Arrow keys move it, plus and minus zoom, 0 shows all. The clusters' places are in the table below the map.`,
       marks: (context, view) => pamc.drawMarks(context, view, { centers: data.map.centers, metaNodes: data.map.meta_nodes, colors: this.palette, order, shown: this.shown, selected: this.selected }),
       onHover: (i, x, y) => this.hover(i, x, y),
-      onPick: (i) => (i < 0 ? this.select(null) : (this.select(this.cluster[i], false, true), this.find(i, false))),
+      onPick: (i) => (i < 0 ? this.select(null) : (this.select(this.cluster[i], false, true), this.find(i, { scroll: false }))),
     });
     const host = pamc.el("div", { class: "map-host" }, this.map.box, this.map.buttons(), this.tip);
     return [pamc.el("div", { class: "panel map-area" }, host, this.side()), pamc.el("p", { class: "map-note", text: `${data.map.note} + marks a center, ◇ a meta-node.` }), this.mapTable()];
@@ -100,7 +101,8 @@ class Report {
       return pamc.el("label", {}, box, text);
     };
     side.append(pamc.el("div", { class: "marks" }, mark("centers", "+ centers"), mark("metaNodes", "◇ meta-nodes")));
-    this.facts = pamc.el("div", { class: "row-facts", "aria-live": "polite" }, pamc.el("p", { class: "quiet", text: "Point at a row to see its name, click it to keep it here." }));
+    this.facts = pamc.el("div", { class: "row-facts", "aria-live": "polite" });
+    this.forget();
     side.append(this.facts);
     this.legend();
     return side;
@@ -171,7 +173,13 @@ class Report {
       button.setAttribute("aria-pressed", String(filter === "all" ? !selected.size : selected.has(Number(filter))));
     });
     document.querySelectorAll("[data-cluster]").forEach((part) => { part.hidden = !on(Number(part.dataset.cluster)); });
-    document.querySelectorAll("#relations tbody tr").forEach((line, i) => line.classList.toggle("off", !on(i % this.data.n_clusters)));
+    document.querySelectorAll("#relations [data-of]").forEach((line) => line.classList.toggle("off", !line.dataset.of.split(" ").some((cluster) => on(Number(cluster)))));
+    if (this.oddTable) {
+      const none = !this.data.odd.cluster.some(on);
+      this.oddTable.hidden = none;
+      this.noneOdd.hidden = !none;
+      this.noneOdd.textContent = none ? `None of them is in ${selected.size > 1 ? "the chosen clusters" : `cluster ${[...selected][0]}`}.` : "";
+    }
     if (this.found && this.searched) this.search(this.searched);
   }
 
@@ -190,8 +198,16 @@ class Report {
     this.tip.style.transform = `translate(${Math.round(x > clientWidth / 2 ? x - this.tip.offsetWidth - 14 : x + 14)}px, ${Math.round(Math.max(4, y - this.tip.offsetHeight - 10))}px)`;
   }
 
-  // Show a row on the map and beside it.
-  find(i, scroll = true) {
+  // No row is shown on the map or beside it.
+  forget() {
+    this.kept = null;
+    this.map.light(null);
+    this.facts.replaceChildren(pamc.el("p", { class: "quiet", text: "Point at a row to see its name, click it to keep it here." }));
+  }
+
+  // Show a row on the map and beside it. One that was searched for goes with the search, others are kept.
+  find(i, { scroll = true, searched = false } = {}) {
+    this.kept = searched ? null : i;
     const parts = [["cluster", pamc.dot(this.cluster[i], this.palette[this.cluster[i]])], ["confidence", pamc.number(this.confidence.at(i))]];
     if (this.rows || this.id(i) !== String(i)) parts.push(["row", pamc.count(this.rows ? this.rows[i] : i)]);
     for (const column of this.columns) parts.push([pamc.name(column.name, 40), pamc.name(this.value(column, i), 60)]);
@@ -204,10 +220,15 @@ class Report {
   }
 
   search(text) {
-    const most = 30, wanted = text.trim().toLocaleLowerCase(), hits = [];
+    const most = 30, wanted = text.trim().toLocaleLowerCase(), hits = [], typed = text !== this.searched;
     this.searched = text;
     let count = 0;
-    if (!wanted) { this.found.replaceChildren(); return; }
+    if (!wanted) {
+      this.found.replaceChildren();
+      if (this.kept === null) this.forget();
+      else this.map.light(this.kept);
+      return;
+    }
     const exact = [];
     for (let i = 0; i < this.n; i++) {
       if (this.selected.size && !this.selected.has(this.cluster[i])) continue;
@@ -219,9 +240,10 @@ class Report {
     }
     const shown = [...exact, ...hits].slice(0, most);
     const within = this.selected.size ? " in the chosen clusters" : "";
-    this.found.replaceChildren(pamc.el("p", { class: "quiet", text: count ? `${pamc.count(count)} ${count === 1 ? "row" : "rows"}${within}${count > most ? `, the first ${most}` : ""}` : `No row${within}${this.density ? " among those of this page" : ""}` }),
-      pamc.el("ul", {}, shown.map((i) => pamc.el("li", {}, pamc.dot(this.cluster[i], this.palette[this.cluster[i]]), pamc.el("button", { type: "button", class: "link", onclick: () => this.find(i) }, pamc.name(this.id(i), 60))))));
+    this.found.replaceChildren(pamc.el("p", { class: "quiet", text: count ? `${pamc.counted(count, "row")}${within}${count > most ? `, the first ${most}` : ""}` : `No row${within}${this.density ? " among those of this page" : ""}` }),
+      pamc.el("ul", {}, shown.map((i) => pamc.el("li", {}, pamc.dot(this.cluster[i], this.palette[this.cluster[i]]), pamc.el("button", { type: "button", class: "link", onclick: () => this.find(i, { searched: true }) }, pamc.name(this.id(i), 60))))));
     if (exact.length === 1) this.map.light(exact[0]);
+    else if (typed) this.map.light(this.kept);
   }
 
   stories() {
@@ -229,13 +251,13 @@ class Report {
     return story.length ? pamc.el("div", { class: "panel story" }, story.map(({ title, text }) => pamc.el("div", {}, pamc.el("h3", { text: title }), pamc.el("p", { text })))) : null;
   }
   curves() {
-    const terms = Object.entries(this.data.history).filter(([, values]) => values.length > 1);
+    const terms = Object.entries(this.data.history).filter(([name, values]) => values.length > pamc.firstEpoch(name));
     return terms.length ? pamc.el("div", { class: "curves" }, terms.map(([name, values]) => pamc.curve(name, values))) : null;
   }
   stability() {
     const { stability } = this.data, heads = [{ text: "what was repeated" }, { text: "agreement", number: true }, { text: "what it means" }];
     if (!stability?.length) return null;
-    return pamc.el("div", { class: "panel padded" }, pamc.lines("How well repeats agree", heads, stability.map(({ what, value, meaning }) => [what, pamc.number(value), meaning]), { hidden: true }));
+    return pamc.el("div", { class: "panel padded" }, pamc.lines("How well repeats agree", heads, stability.map(({ what, value, error, meaning }) => [what, typeof error === "number" ? `${pamc.number(value)} ± ${pamc.number(error, 2)}` : pamc.number(value), meaning]), { hidden: true }));
   }
 }
 pamc.Report = Report;

@@ -76,7 +76,7 @@ const MOST_IN_TABLE = 40;
 pamc.relations = (page) => {
   const { flows, similarity } = page.data, clusters = page.clusters.map((c) => c.cluster);
   if (!similarity) return null;
-  const heads = clusters.map((cluster) => ({ node: () => pamc.dot(cluster, page.palette[cluster]) }));
+  const heads = clusters.map((cluster) => ({ cluster, node: () => pamc.dot(cluster, page.palette[cluster]) }));
   const sums = flows?.map((row) => row.reduce((a, b) => a + b, 0));
   if (clusters.length > MOST_IN_TABLE) return pamc.el("div", { class: "panel padded" }, closest(page, flows, similarity, sums));
   const tables = [];
@@ -102,7 +102,7 @@ const closest = (page, flows, similarity, sums) => {
   if (flows) heads.push({ text: "edges between, of the smaller's ends", number: true });
   return pamc.lines(`The 40 closest pairs of ${similarity.length} clusters`, heads, pairs.slice(0, 40).map(([i, j]) => {
     const cells = [pamc.dot(i, page.palette[i]), pamc.dot(j, page.palette[j]), similarity[i][j].toFixed(3)];
-    return flows ? [...cells, pamc.percent(size([i, j]))] : cells;
+    return { of: [i, j], cells: flows ? [...cells, pamc.percent(size([i, j]))] : cells };
   }));
 };
 
@@ -115,7 +115,7 @@ pamc.truth = (page) => {
     corner: "class",
     shade: (i, j) => (sums[i] ? truth.table[i][j] / sums[i] : 0),
     number: (i, j) => (truth.table[i][j] ? pamc.count(truth.table[i][j]) : "·"),
-    about: (i, j) => `${pamc.count(truth.table[i][j])} rows of class ${pamc.cut(truth.names[i], 60)} in cluster ${truth.clusters[j]}`,
+    about: (i, j) => `${pamc.counted(truth.table[i][j], "row")} of class ${pamc.cut(truth.names[i], 60)} in cluster ${truth.clusters[j]}`,
   });
   const { curve } = truth;
   const groups = pamc.el("details", {}, pamc.el("summary", { text: "The numbers" }), pamc.lines("Groups of equally many rows, the least confident first",
@@ -133,17 +133,32 @@ pamc.truth = (page) => {
 const why = {
   "low confidence": (v) => `${pamc.percent(v, 0)} of the usual confidence`,
   "far from all centers": (v) => `${pamc.number(v, 2)} times the usual distance to the nearest center`,
+  "extreme value": (v) => `${pamc.number(v, 2)} times as far from the median of the column as the others`,
   isolated: () => "no edge leads to it",
 };
+const reason = (row) => (row.feature ? pamc.el("span", {}, `${row.reason} of `, pamc.name(row.feature, 60)) : row.reason);
+
+// Confidence that halves of the rows gave says by itself whether it is low; the largest q does not.
+const LOW_CONFIDENCE = 0.7;
 pamc.odd = (page) => {
   const odd = pamc.records(page.data.odd);
   if (!page.data.odd) return null;
-  if (!odd.length) return pamc.el("p", { class: "quiet", text: "None: every row has a cluster that suits it." });
-  const lines = odd.map((row) => ({ cluster: row.cluster, cells: [pamc.rowButton(page, row.id, row.row, 60), pamc.dot(row.cluster, page.palette[row.cluster]), pamc.number(row.confidence), row.reason, why[row.reason] ? why[row.reason](row.value) : pamc.number(row.value)] }));
-  return pamc.el("div", { class: "panel padded" }, pamc.lines("Rows to look at", [{ text: "row" }, { text: "cluster" }, { text: "confidence", number: true }, { text: "reason" }, { text: "how odd" }], lines, { hidden: true }));
+  const mean = page.meanConfidence(), low = page.data.record.facts.confidence === "agreement of half fits" && mean < LOW_CONFIDENCE;
+  const overall = low ? pamc.el("p", { class: "quiet apart", text: `The mean confidence is low (${pamc.number(mean, 2)}): clustered by themselves, halves of the rows put many of them elsewhere. Low confidence is usual here, so rows are not listed for it unless theirs is far lower still.` }) : null;
+  if (!odd.length) return [pamc.el("p", { class: "quiet", text: "None: no row stands out from the others." }), overall];
+  const lines = odd.map((row) => ({ cluster: row.cluster, cells: [pamc.rowButton(page, row.id, row.row, 60), pamc.dot(row.cluster, page.palette[row.cluster]), pamc.number(row.confidence), reason(row), why[row.reason] ? why[row.reason](row.value) : pamc.number(row.value)] }));
+  page.noneOdd = pamc.el("p", { class: "quiet", hidden: true, "aria-live": "polite" });
+  page.oddTable = pamc.el("div", { class: "panel padded" }, pamc.lines("Rows to look at", [{ text: "row" }, { text: "cluster" }, { text: "confidence", number: true }, { text: "reason" }, { text: "how odd" }], lines, { hidden: true }));
+  return [page.oddTable, page.noneOdd, overall];
 };
 
 // How many clusters, where that was asked: the answer and what was compared.
+const sureness = ({ n_clusters: k, margin, margin_error: error, rival, also_stable: also }) => {
+  const said = [];
+  if (typeof rival === "number") said.push(`The margin, by which k = ${k} is more stable than k = ${rival}, is ${margin.toFixed(2)} ± ${error.toFixed(2)}.`);
+  if (also?.length) said.push(`As stable, but coarser: ${also.map((other) => `k = ${other}`).join(", ")}.`);
+  return said.length ? pamc.el("p", { text: said.join(" "), style: { "margin-bottom": "0.7rem" } }) : null;
+};
 pamc.chosenCount = (data) => {
   const chosen = data.record.facts.choose_k;
   if (!chosen?.table) return null;
@@ -151,7 +166,7 @@ pamc.chosenCount = (data) => {
   const most = Math.max(...lines.map((line) => line.stability || 0), 1e-9);
   const cells = (line) => [line.n_clusters, pamc.number(line.stability), pamc.number(line.error, 2), pamc.number(line.chance), pamc.number(line.modularity), pamc.number(line.silhouette),
     pamc.el("span", { class: "bar one wide", "aria-hidden": "true" }, pamc.el("i", { style: { width: `${(100 * Math.max(0, line.stability || 0)) / most}%` } }))];
-  return pamc.el("div", { class: "panel padded" }, pamc.el("p", { text: chosen.why, style: { "margin-bottom": "0.7rem" } }),
+  return pamc.el("div", { class: "panel padded" }, pamc.el("p", { text: chosen.why, style: { "margin-bottom": "0.7rem" } }), sureness(chosen),
     pamc.lines("Candidates", [...heads, { text: "" }], lines.map((line) => ({ class: line.n_clusters === chosen.n_clusters ? "differs" : null, cells: cells(line) })), { hidden: true }));
 };
 
