@@ -54,7 +54,28 @@ def test_names_and_ids_can_be_given_beside_an_array_or_a_sparse_matrix(model, gr
     assert set(found.features["name"]) <= set("uvwxyz")
     assert found.rows["id"].isin(ids).all()
     assert len(found.rows) == 6
-    assert found.flows["share"].isna().all()
+    # The graph that was fitted is still there.
+    assert found.flows["weight"].sum() == pytest.approx(2 * model.record().facts["n_edges"])
+
+
+def test_edges_are_those_that_the_fit_made_and_unknown_where_they_are_gone(graph, tmp_path):
+    fitted = PamCGC(3, **SETTINGS).fit(graph.features)
+    found = pamc.explain(fitted, graph.features)
+    assert found.flows["weight"].sum() == pytest.approx(2 * fitted.record().facts["n_edges"])
+    assert found.clusters["edges_inside"].notna().all()
+    fitted.save(tmp_path / "run")
+    loaded = pamc.explain(PamCGC.load(tmp_path / "run", device="cpu"), graph.features)
+    assert loaded.flows[["weight", "share"]].isna().all(axis=None)
+    assert loaded.clusters["edges_inside"].isna().all()
+
+
+def test_rows_or_columns_in_another_order_are_refused(model, graph):
+    frame = pd.DataFrame(graph.features)
+    for other in (frame.sample(frac=1, random_state=0), frame.iloc[:, ::-1], frame * 1e30):
+        with pytest.raises(DataError, match="not the rows of the fit"):
+            pamc.explain(model, other)
+    # In single precision they are the same.
+    assert pamc.explain(model, frame.astype(np.float32)).clusters["n_rows"].sum() == 120
 
 
 def test_edges_in_both_places_are_refused(model, graph):
