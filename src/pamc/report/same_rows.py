@@ -14,15 +14,16 @@ __all__ = ["are_rows_of_fit", "check_rows_of_fit"]
 # Rows that are encoded again, evenly spread over all.
 _ENCODED_ROWS = 4096
 
-# How far z may lie from where it was, as a share of the spread of all z, and which share of the rows has to be as near.
-# Rounding, in half precision too, stays far below the first; rows in another order are far beyond the second.
-_NEAR, _MOST = 0.05, 0.98
+# How far z may lie from where it was, as shares of its usual distance from the middle and of its own length, and which
+# share of the rows has to be as near. Rounding, in half precision too, stays below; rows in another order do not.
+_NEAR, _ROUNDED, _MOST = 0.05, 0.01, 0.98
 
 
 def are_rows_of_fit(model: Any, features: Any) -> bool:
     """Return whether the encoder of a fitted model places rows where the fit had them.
 
-    True where it cannot be told: of a method without a row-wise encoder. O(d + n_dims) for each of at most 4,096 rows.
+    True where it cannot be told: of a method without a row-wise encoder, and of an encoder of the user's, which may
+    place a row otherwise once it is trained, as batch normalization does. O(d + n_dims) for each of at most 4,096 rows.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
     >>> are_rows_of_fit(model, X), are_rows_of_fit(model, X[::-1])
     (True, False)
     """
-    if not hasattr(model, "transform"):
+    if not hasattr(model, "transform") or getattr(model, "encoder", None) is not None:
         return True
     before = np.asarray(model.embedding_)
     some = np.unique(np.linspace(0, len(before) - 1, min(_ENCODED_ROWS, len(before))).astype(np.int64))
@@ -53,9 +54,10 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
         except DataError:
             # Too far from the rows of the fit to be encoded.
             return False
-    spread = np.sqrt(np.square(before - before.mean(axis=0)).sum(axis=1).mean())
-    near = np.sqrt(np.square(now - before).sum(axis=1)) <= _NEAR * spread + np.finfo(np.float32).eps
-    return bool(near.mean() >= _MOST)
+    # Medians, so that no single row far away makes all others look alike.
+    usual = np.median(np.linalg.norm(before - np.median(before, axis=0), axis=1))
+    allowed = _NEAR * usual + _ROUNDED * np.linalg.norm(before, axis=1)
+    return bool((np.linalg.norm(now - before, axis=1) <= allowed).mean() >= _MOST)
 
 
 def check_rows_of_fit(model: Any, features: Any) -> None:
