@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from pamc import PamCGC
+from pamc import PamCGC, choose_k, explain, write_report
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import CollapseWarning, DataWarning, PamcError, TrainingError
 from tests.bad_input.conftest import PATH, X
@@ -191,6 +191,36 @@ def test_a_start_that_found_clusters_keeps_them_at_any_rate():
 @pytest.fixture(scope="module")
 def fitted():
     return model().fit(X)
+
+
+ROWS = np.random.default_rng(0).normal(size=(100, 3))
+
+
+@pytest.mark.parametrize("candidates", [5, ["a"], [None], [2.7, 3.9], "23", [], [float("nan")], [True], [1, 2]])
+def test_candidates_that_are_no_numbers_of_clusters_are_refused(candidates):
+    says = "candidates must be a list or range of whole numbers from 2 to 6"
+    assert_refused(lambda: choose_k(ROWS, candidates=candidates), says)
+
+
+def test_the_name_of_a_file_is_no_rows_wherever_rows_are_asked_for(fitted, tmp_path):
+    says = ["X is the text 'rows.csv', not rows", "read_graph"]
+    assert_refused(lambda: choose_k("rows.csv"), says)
+    assert_refused(lambda: explain(fitted, Path("rows.csv")), says)
+    assert_refused(lambda: write_report(fitted, "rows.csv", tmp_path), says)
+    assert_refused(lambda: model().fit_graph("rows.csv"), says)
+
+
+@pytest.mark.parametrize("name", ["n_features", "n_rows", "n_odd"])
+@pytest.mark.parametrize("value", [2.5, "3", None, -1])
+def test_a_number_of_lines_that_is_none_is_refused(fitted, name, value):
+    says = f"{name} must be an integer of at least 0, got {value!r}"
+    assert_refused(lambda: explain(fitted, X, **{name: value}), says)
+
+
+@pytest.mark.parametrize("candidates", [None, [2]])
+def test_no_number_of_clusters_is_sought_in_rows_that_are_all_alike(candidates):
+    says = ["number of distinct rows, 1", "ask for fewer clusters"]
+    assert_refused(lambda: choose_k(np.ones((100, 3)), candidates=candidates), says)
 
 
 @pytest.mark.parametrize(

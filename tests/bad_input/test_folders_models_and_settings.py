@@ -78,6 +78,10 @@ def test_predict_works_from_another_folder(run, pamc, monkeypatch):
     assert Path("p.csv").read_text() == Path("../run/labels.csv").read_text()
 
 
+def test_whoever_may_read_one_file_of_a_run_may_read_all(run):
+    assert {path.stat().st_mode for path in run.iterdir()} == {Path("rows.csv").stat().st_mode}
+
+
 MODEL = Path("run/model.safetensors")
 
 

@@ -69,6 +69,13 @@ def test_the_table_is_no_wider_than_the_terminal(pamc, rows, monkeypatch, width,
     assert ("no room for" in text) == (width < 70)
 
 
+def test_rows_that_are_all_alike_are_refused_as_for_any_number(pamc, tmp_path):
+    (tmp_path / "same.csv").write_text("a,b\n" + "1,2\n" * 60)
+    auto, two = (pamc("fit", "same.csv", "--n-clusters", number, "--quiet") for number in ("auto", 2))
+    assert (auto.code, auto.err) == (two.code, two.err)
+    assert "number of distinct rows, 1" in auto.err
+
+
 def test_it_is_refused_for_large_stores_and_teams():
     with pytest.raises(ConfigError, match="sample"):
         auto_count.refuse_auto(large=True, team=False)

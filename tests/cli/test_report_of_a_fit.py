@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 from pamc.report.content import FORMAT
+from pamc.report.packing import unpack
 from pamc.report.page_file import read_page
 from tests.cli.conftest import FAST
 
@@ -32,6 +33,20 @@ def test_columns_that_are_no_features_can_color_the_map(pamc, table):
     assert pamc("fit", rows, "--color", "nothing", "-k", 3, *FAST).code == 3
     assert pamc("fit", "--dataset", "digits", "--color", "a", "-k", 3, *FAST).code == 2
     assert pamc("fit", rows, "--map", "tsne", "-k", 3, *FAST[:-3]).code == 2
+
+
+def test_a_column_of_numbers_with_blanks_is_a_scale(pamc, table):
+    rows, _ = table
+    head, *lines = rows.read_text().splitlines()
+    cells = ["", "NA", "x"]
+    more = [f"{line},{cells[i % 2] if i % 5 == 0 else i},{cells[i % 3]}" for i, line in enumerate(lines)]
+    rows.write_text("\n".join([f"{head},age,word", *more]) + "\n")
+    options = ["--id", "name", "--drop", "kind,age,word", "--color", "age,word", "-k", 3, "--out", "run", *FAST]
+    assert pamc("fit", rows, *options).code == 0
+    age, word = page_of("run")["columns"][:2]
+    assert (age["kind"], age["min"], age["max"]) == ("number", 1.0, 149.0)
+    assert (unpack(age["values"]) == 65535).sum() == 30
+    assert (word["kind"], word["names"]) == ("class", ["(missing)", "x"])
 
 
 def test_without_a_page(pamc, table):

@@ -363,7 +363,7 @@ def test_a_graph_is_returned_as_it_is_and_arrays_become_one():
 
 
 def test_what_is_nothing_of_this_is_refused(refusal):
-    assert "2-D" in refusal(from_object, "text")
+    assert "is the text 'text'" in refusal(from_object, "text")
     assert "2-D" in refusal(from_object, 7)
 
 

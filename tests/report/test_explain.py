@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from torch import nn
 
 import pamc
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import block_model
 from pamc.errors import BackendError, DataError
 from pamc.report.facts import cluster_facts
+from pamc.report.same_rows import are_rows_of_fit
 
 SETTINGS = {"hidden": (16,), "n_epochs": 5, "random_state": 0, "device": "cpu"}
 
@@ -54,7 +56,42 @@ def test_names_and_ids_can_be_given_beside_an_array_or_a_sparse_matrix(model, gr
     assert set(found.features["name"]) <= set("uvwxyz")
     assert found.rows["id"].isin(ids).all()
     assert len(found.rows) == 6
-    assert found.flows["share"].isna().all()
+    # The graph that was fitted is still there.
+    assert found.flows["weight"].sum() == pytest.approx(2 * model.record().facts["n_edges"])
+
+
+def test_edges_are_those_that_the_fit_made_and_unknown_where_they_are_gone(graph, tmp_path):
+    fitted = PamCGC(3, **SETTINGS).fit(graph.features)
+    found = pamc.explain(fitted, graph.features)
+    assert found.flows["weight"].sum() == pytest.approx(2 * fitted.record().facts["n_edges"])
+    assert found.clusters["edges_inside"].notna().all()
+    fitted.save(tmp_path / "run")
+    loaded = pamc.explain(PamCGC.load(tmp_path / "run", device="cpu"), graph.features)
+    assert loaded.flows[["weight", "share"]].isna().all(axis=None)
+    assert loaded.clusters["edges_inside"].isna().all()
+
+
+def test_rows_or_columns_in_another_order_are_refused(model, graph):
+    frame = pd.DataFrame(graph.features)
+    for other in (frame.sample(frac=1, random_state=0), frame.iloc[:, ::-1], frame * 1e30):
+        with pytest.raises(DataError, match="not the rows of the fit"):
+            pamc.explain(model, other)
+    # In single precision they are the same.
+    assert pamc.explain(model, frame.astype(np.float32)).clusters["n_rows"].sum() == 120
+
+
+def test_one_row_far_away_does_not_hide_the_order_of_the_others(graph):
+    features = graph.features.copy()
+    features[7] *= 1e4
+    far = PamCGC(3, preparation="none", **SETTINGS).fit(features)
+    assert are_rows_of_fit(far, features)
+    assert not are_rows_of_fit(far, features[np.random.default_rng(0).permutation(120)])
+
+
+def test_an_encoder_that_places_rows_otherwise_once_it_is_trained_can_be_explained(graph):
+    encoder = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+    own = PamCGC(3, n_dims=4, encoder=encoder, n_epochs=3, random_state=0, device="cpu").fit(graph.features)
+    assert pamc.explain(own, graph.features).clusters["n_rows"].sum() == 120
 
 
 def test_edges_in_both_places_are_refused(model, graph):

@@ -4,16 +4,17 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 import pamc
 from pamc.errors import BackendError, DataError, UnknownNameError
 from pamc.report import projection as projection_module
-from pamc.report.comparison import comparison_data
+from pamc.report.comparison import COMPARISON, comparison_data
 from pamc.report.content import FORMAT, Extras
 from pamc.report.packing import cut_names, island, pack, pack_ids, quantized, unpack, unpack_ids
-from pamc.report.page_file import page_html, read_page, write_page
+from pamc.report.page_file import PARTS, page_html, read_page, write_page
 from pamc.report.points import column, feature_column, shown_rows
 from pamc.report.projection import project
 from pamc.report.truth import truth_data
@@ -49,6 +50,21 @@ def test_what_is_no_page_is_refused(damage, tmp_path):
     (tmp_path / "report.html").write_text(damage)
     with pytest.raises(DataError, match="is not a page that pamc wrote"):
         read_page(tmp_path / "report.html", formats=(FORMAT,))
+
+
+@pytest.mark.parametrize("part", ["points", "record", "clusters", "notes"])
+def test_a_page_without_one_of_its_parts_is_refused(part, data, tmp_path):
+    write_page(tmp_path / "report.html", {name: value for name, value in data.items() if name != part})
+    with pytest.raises(DataError, match=f"damaged .*it has no {part}"):
+        read_page(tmp_path / "report.html", formats=(FORMAT,))
+    write_page(tmp_path / "report.html", {**data, "points": {"n": 3}})
+    with pytest.raises(DataError, match=r"it has no points\.rows"):
+        read_page(tmp_path / "report.html", formats=(FORMAT,))
+
+
+def test_the_parts_that_are_asked_for_are_those_that_are_written(data):
+    assert set(PARTS[FORMAT]) == set(data) - {"format", "version", "seconds", "stability"}
+    assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version"}
 
 
 def test_a_page_of_another_version_is_refused(data, tmp_path):
@@ -130,6 +146,32 @@ def test_columns_are_numbers_or_classes():
     assert column("nothing", np.full(2, np.nan), None, 2)["min"] == 0.0
     with pytest.raises(DataError, match="one value per row"):
         column("short", [1, 2], None, 3)
+
+
+def test_numbers_with_gaps_are_numbers():
+    for values in ([1, None, 3.0], pd.array([1, None, 3], dtype="Int64"), pd.Series([1.0, None, 3.0])):
+        assert unpack(column("n", values, None, 3)["values"]).tolist() == [0, 65535, 65534]
+    assert column("c", pd.array([True, None, False], dtype="boolean"), None, 3)["names"] == [
+        "(missing)",
+        "False",
+        "True",
+    ]
+    assert column("nothing", [None, None], None, 2)["names"] == ["(missing)"]
+
+
+def test_dates_are_shown_as_dates():
+    days = pd.date_range("2024-01-30", periods=3)
+    assert column("d", days, None, 3)["names"] == ["2024-01-30", "2024-01-31", "2024-02-01"]
+    gap = column("d", pd.Series([*days[:2], pd.NaT]), None, 3)
+    assert gap["names"] == ["(missing)", "2024-01-30", "2024-01-31"]
+    hours = pd.date_range("2024-01-30", periods=3, freq="h")
+    assert column("h", hours, None, 3)["names"][1] == "2024-01-30T01:00:00"
+    # More days than a legend has room for are months, and more months years.
+    assert column("m", pd.date_range("2024-01-01", periods=300), None, 300)["names"][:2] == ["2024-01", "2024-02"]
+    years = column("y", pd.date_range("1990-01-01", periods=300, freq="MS"), None, 300)
+    assert years["names"][:2] == ["1990", "1991"]
+    spans = column("age", pd.to_timedelta([1, 2, None], unit="D"), None, 3)
+    assert (spans["name"], spans["min"], spans["max"]) == ("age (days)", 1.0, 2.0)
 
 
 def test_a_sparse_feature_can_color_the_map():

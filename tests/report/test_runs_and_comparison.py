@@ -36,7 +36,7 @@ def fitted(planted):
 
 
 def page_of(path):
-    return read_page(path, formats=(FORMAT,))
+    return read_page(Path(path), formats=(FORMAT,))
 
 
 def test_a_report_of_a_model_in_python(fitted, planted, tmp_path):
@@ -71,9 +71,30 @@ def test_reports_that_cannot_be_made(fitted, planted, tmp_path):
         write_report(PamCGC(3), planted.features, tmp_path)
     with pytest.raises(DataError, match="fitted on 120 rows"):
         write_report(fitted, planted.features[:5], tmp_path)
-    with pytest.raises(OutputError, match="cannot write"):
-        write_report(fitted, planted, tmp_path / "no" / "such" / "folder.html", map="pca")
+    with pytest.raises(DataError, match="not the rows of the fit"):
+        write_report(fitted, planted.features[::-1], tmp_path)
+    with pytest.raises(DataError, match="truth: row 1 has no class"):
+        write_report(fitted, planted, tmp_path, truth=np.array(["a", np.nan] * 60, dtype=object))
+    with pytest.raises(DataError, match="truth: row 1 has no class"):
+        write_report(fitted, planted, tmp_path, truth=["a", None] * 60)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        write_report(fitted, planted, tmp_path / "file" / "page.html", map="pca")
+
+
+def test_missing_folders_are_made(fitted, planted, tmp_path):
+    path = write_report(fitted, planted, tmp_path / "no" / "such" / "page.html", map="pca")
+    assert page_of(path)["n_rows"] == 120
+
+
+def test_classes_of_any_kind_are_a_truth(fitted, planted, tmp_path):
+    names = ["b", 7, 2.5]
+    mixed = [names[c] for c in planted.labels]
+    data = page_of(write_report(fitted, planted, tmp_path, truth=np.array(mixed, dtype=object), map="pca"))
+    assert data["truth"]["names"] == ["2.5", "7", "b"]
+    numbers = planted.labels.astype(object)
+    assert page_of(write_report(fitted, planted, tmp_path, truth=numbers, map="pca"))["truth"]["names"] == list("012")
 
 
 def saved(fitted, planted, folder, **data):
@@ -111,6 +132,63 @@ def test_rows_are_read_again_where_they_still_are(fitted, planted, tmp_path, mon
     assert "another number of rows" in run_data(folder, map_by="pca")["notes"][0]
     np.save("rows.npy", np.full((120, 6), np.nan))
     assert "NaN" in run_data(folder, map_by="pca")["notes"][0]
+
+
+def test_rows_that_were_shuffled_are_put_in_order_by_their_ids(planted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ids, kinds = [f"p{i}" for i in range(120)], np.array(["red", "green", "blue"])[planted.labels]
+    ages = ["" if i % 7 == 0 else f"{i}.5" for i in range(120)]
+    lines = [
+        ",".join([name, kind, age, *map(str, row)])
+        for name, kind, age, row in zip(ids, kinds, ages, planted.features.tolist(), strict=True)
+    ]
+    head = "id,kind,age,a,b,c,d,e,f"
+    options = ["-k", 3, "--epochs", 2, "--set", "hidden=[16]", "--set", "n_init=2", "--map", "pca", "--quiet"]
+
+    def write(lines):
+        Path("rows.csv").write_text("\n".join([head, *lines]) + "\n")
+
+    write(lines)
+    fit = ["fit", "rows.csv", "--id", "id", "--truth", "kind", "--drop", "age", "--color", "age", "--out", "in/run"]
+    assert run([*map(str, [*fit, *options])]) == 0
+    first = page_of("in/run/report.html")
+    assert first["columns"][1]["kind"] == "number"
+    # The rows are found from where they were named, not in the folder of the moment.
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    Path("rows.csv").write_text("id,kind,age,a\n1,2,3,4\n")
+    rebuilt = ["report", "../in/run", "--rebuild", "--map", "pca", "--out", "again.html", "--overwrite"]
+    order = np.random.default_rng(0).permutation(120)
+    monkeypatch.chdir(tmp_path)
+    for changed in (lines, [lines[i] for i in order]):
+        write(changed)
+        monkeypatch.chdir("elsewhere")
+        assert run(rebuilt) == 0
+        monkeypatch.chdir(tmp_path)
+        again = page_of("elsewhere/again.html")
+        for part in ("points", "features", "rows", "truth", "columns"):
+            assert again[part] == first[part], part
+    renamed = [f"q{line}" for line in lines]
+    others = [line.rpartition(",")[0] + ",9" for line in lines]
+    swapped = [f"{name},{line.partition(',')[2]}" for name, line in zip(ids, reversed(lines), strict=True)]
+    for changed, why in ((renamed, "other ids"), (others, "others now"), (swapped, "others now")):
+        write(changed)
+        data = run_data(Path("in/run"), map_by="pca", rebuild=True)
+        assert why in data["notes"][0]
+        assert data["features"] is None
+        assert data["points"]["ids"] == first["points"]["ids"]
+        assert "true class, age" in data["notes"][1]
+
+
+def test_a_page_made_again_says_which_colors_it_lost(fitted, planted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", planted.features)
+    folder = saved(fitted, planted, tmp_path / "run", features="rows.npy", read={})
+    write_report(fitted, planted, folder, columns={"town": ["here", "there"] * 60}, map="pca")
+    data = run_data(folder, map_by="pca", rebuild=True)
+    assert data["features"] is not None
+    assert unpack_ids(data["points"]["ids"])[3] == "p3"
+    assert any("could not be brought back: true class, town" in note for note in data["notes"])
 
 
 def test_a_known_data_set_is_loaded_again_and_neighbors_are_not_made_again(tmp_path):
@@ -239,5 +317,33 @@ def test_the_command_writes_and_compares(fitted, planted, tmp_path, monkeypatch,
     assert run(["report", "one", "--map", "tsne"]) == 2
     assert run(["report", "one", "two", "--rebuild"]) == 2
     assert run(["report", "three"]) == 3
+    assert run(["report", "one", "--out", "not/there/yet.html"]) == 0
+    assert Path("not/there/yet.html").is_file()
     write_comparison([Path("one"), Path("two")], Path("c.html"))
     assert Path("c.html").is_file()
+
+
+def test_only_a_comparison_is_replaced_unasked(fitted, planted, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        saved(fitted, planted, tmp_path / name)
+    target = Path("pamc-comparison.html")
+    target.write_text("mine")
+    assert run(["report", "one", "two"]) == 3
+    assert "exists; name another file, or pass --overwrite" in capsys.readouterr().err
+    assert target.read_text() == "mine"
+    assert run(["report", "one", "two", "--overwrite"]) == 0
+    assert run(["report", "one", "two"]) == 0
+
+
+def test_a_page_that_lacks_a_part_is_refused_whatever_is_asked_of_it(fitted, planted, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        write_run_report(saved(fitted, planted, tmp_path / name), map_by="pca")
+    page = Path("one/report.html")
+    damaged = page.read_text().replace('"points":', '"spots":', 1)
+    page.write_text(damaged)
+    for arguments in (["one"], ["one", "two"]):
+        assert run(["report", *arguments]) == 3
+        assert "damaged (it has no points)" in capsys.readouterr().err
+    assert page.read_text() == damaged

@@ -186,7 +186,7 @@ def report(
         None, "--map", help="Draw the map again: pca, umap or auto.", metavar="NAME", autocompletion=maps_named
     ),
     rebuild: bool = typer.Option(False, "--rebuild", help="Make it of the run's files, not of the page that is there."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file of --out."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a file that is there."),
     as_json: bool = _AS_JSON,
 ) -> None:
     """Write the page of a run again, or a page that compares several runs.

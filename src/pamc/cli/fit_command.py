@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import tomllib
@@ -132,7 +133,11 @@ def fit(
                 note(f"plan: {planned}")
                 model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, team=team)
             record = model.record(
-                data=_describe(graph, features, dataset, edges, read_options),
+                data={
+                    **_describe(graph, features, dataset, edges, read_options),
+                    "color": split_names(color),
+                    "folder": _way_back(target),
+                },
                 metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
                 command=shlex.join(["pamc", *sys.argv[1:]]),
             )
@@ -320,6 +325,15 @@ def _describe(
         "n_edges": graph.n_edges,
         "read": _read_options(features, options),
     }
+
+
+def _way_back(target: Path) -> str:
+    """Return the current folder, from which files were named, as seen from the folder of the run."""
+    try:
+        return os.path.relpath(Path.cwd(), target.resolve())
+    except ValueError:
+        # On another drive.
+        return str(Path.cwd())
 
 
 def _summary(record: RunRecord, target: Path) -> dict[str, Any]:

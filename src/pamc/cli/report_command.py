@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pamc.cli.show import note, print_json, print_text
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.files import kind_of
-from pamc.data.tables import TABLE_KINDS, Table, open_table
+from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
+from pamc.report.comparison import COMPARISON
+from pamc.report.page_file import read_page
 from pamc.report.projection import MAPS
+from pamc.report.table_columns import class_names, color_column
 from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
 from pamc.results.record import RunRecord
 
@@ -31,16 +32,19 @@ def report(
     """Write the page of a run again, or a page that compares several runs."""
     if map_by is not None and map_by not in MAPS:
         raise UnknownNameError("map", map_by, MAPS)
-    if out is not None and out.is_dir():
-        raise OutputError(f"{out} is a folder; name a file")
-    if out is not None and out.exists() and not overwrite:
-        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")
+    target = Path(_COMPARISON_FILE) if out is None and len(runs) > 1 else out
+    if target is not None and target.is_dir():
+        raise OutputError(f"{target} is a folder; name a file")
+    # To write the same comparison twice without naming a file is fine; what else is called so is not ours.
+    again = out is None and target is not None and _is_comparison(target)
+    if target is not None and target.exists() and not overwrite and not again:
+        raise OutputError(f"{target} exists; name another file, or pass --overwrite to replace it")
     if len(runs) == 1:
         written = write_run_report(runs[0], map_by=map_by, rebuild=rebuild, out=out)
     else:
         if map_by is not None or rebuild:
             raise ConfigError("--map and --rebuild are of one run: write its page again first, then compare")
-        written = write_comparison(runs, out or Path(_COMPARISON_FILE))
+        written = write_comparison(runs, target or Path(_COMPARISON_FILE))
     if as_json:
         print_json({"report": str(written), "runs": [str(run) for run in runs]})
     else:
@@ -88,8 +92,8 @@ def add_report(
         columns, names = None, None
         if features is not None and isinstance(data, AttributedGraph) and kind_of(features) in TABLE_KINDS:
             table = open_table(features)
-            columns = {name: _column(table, name) for name in color or []}
-            names = None if truth is None or data.labels is None else _class_names(table, truth, data.labels)
+            columns = {name: color_column(table, name) for name in color or []}
+            names = None if truth is None or data.labels is None else class_names(table, truth, data.labels)
         write_fit_report(folder, model, data, record, columns=columns, class_names=names, map_by=map_by)
     except Exception as error:
         if os.environ.get("PAMC_DEBUG"):
@@ -103,19 +107,14 @@ def add_report(
     return True
 
 
+def _is_comparison(path: Path) -> bool:
+    try:
+        read_page(path, formats=(COMPARISON,))
+    except DataError:
+        return False
+    return True
+
+
 def link_to(path: Path) -> str:
     """Return where a page is, as terminals make a link of it."""
     return path.resolve().as_uri()
-
-
-def _column(table: Table, name: str) -> Any:
-    """Return a column as numbers, where all its cells are, else as text."""
-    values, wrong = table.numbers([name], dtype="float64")
-    return values[:, 0] if wrong is None else table.texts(name)[0]
-
-
-def _class_names(table: Table, truth: str, labels: Any) -> list[str]:
-    """Return the names of the true classes, in ascending order of their numbers."""
-    texts, _ = table.texts(truth)
-    _, first = np.unique(labels, return_index=True)
-    return [str(texts[row]) for row in first]

@@ -63,10 +63,7 @@ def as_table(X: Any) -> Any:
            [ 3., nan]])
     """
     if isinstance(X, str | os.PathLike):
-        raise DataError(
-            f"X is the text {os.fspath(X)!r}, not rows: read a file with pamc.data.readers.read_graph and pass what it "
-            "returns to fit_graph"
-        )
+        raise _text_for_rows(X, " to fit_graph")
     if isinstance(X, AttributedGraph) or (_comes_from(X, "torch_geometric", "anndata") and not _comes_from(X, "torch")):
         raise DataError(f"X is a {type(X).__name__}, which may have edges beside its rows: pass it to fit_graph")
     if _comes_from(X, "networkx"):
@@ -74,6 +71,13 @@ def as_table(X: Any) -> Any:
     if _comes_from(X, "torch"):
         return _tensor_matrix(X)
     return _array(X, "features") if np.ma.is_masked(X) else X
+
+
+def _text_for_rows(name: str | os.PathLike[str], whereto: str) -> DataError:
+    return DataError(
+        f"X is the text {os.fspath(name)!r}, not rows: read a file with pamc.data.readers.read_graph and pass what it "
+        f"returns{whereto}"
+    )
 
 
 def why_not_a_table(X: Any, error: Exception) -> DataError:
@@ -173,6 +177,8 @@ def from_object(obj: Any) -> AttributedGraph:
     """
     if isinstance(obj, AttributedGraph):
         return obj
+    if isinstance(obj, str | os.PathLike):
+        raise _text_for_rows(obj, "")
     if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
     if _comes_from(obj, "anndata"):

@@ -27,6 +27,7 @@ from pamc.data.tables import TABLE_KINDS, Cell, Table, is_number_text, open_tabl
 from pamc.errors import ConfigError, DataError, DataWarning
 
 __all__ = [
+    "MISSING",
     "LabelColumn",
     "feature_columns",
     "integers_if_all",
@@ -41,7 +42,8 @@ __all__ = [
 
 _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target": "--truth", "y": "--truth"}
 _LABEL_NAMES = ("cluster", "label", "class", "target", "y")
-_MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
+# Words for a cell without a value.
+MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _NO_FILL = (
     "pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
@@ -301,7 +303,7 @@ def _warn(message: str) -> None:
 def not_a_number(path: Path, cell: Cell, dtype: str) -> str:
     """Return what is wrong with a cell that should be a feature, and what to do about it."""
     text, where = cell.text, f"{path}: {cell.where}"
-    if text is None or text.lower() in _MISSING:
+    if text is None or text.lower() in MISSING:
         what = "is empty" if text is None else f"is {text!r}"
         return f"{where}: the cell {what}. {_NO_FILL}"
     if is_number_text(text) and not np.isfinite(float(text)):

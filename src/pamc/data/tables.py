@@ -132,6 +132,15 @@ class Table:
         texts = np.ma.getdata(column).astype(np.str_)
         return texts, self._cell(int(empty[0]), name) if len(empty) else None
 
+    def cells(self, name: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Return one column as (N,) strings, None where a cell is empty, and as (N,) numbers, NaN where it is none."""
+        position = self._positions[name]
+        texts, numbers = self._fetch([_trimmed(position), self._number(position, "float64")])
+        empty = np.ma.getmaskarray(texts) | (np.ma.getdata(texts) == "")
+        found = np.ma.getdata(texts).astype(np.str_).astype(object)
+        found[empty] = None
+        return found, np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
+
     def number_sql(self, name: str, *, dtype: str = "float32") -> str:
         """Return SQL that is the number in a column, or NULL where there is none; dtype as for `numbers`."""
         return self._number(self._positions[name], dtype)

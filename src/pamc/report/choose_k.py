@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pamc.config import FitConfig
-from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preparation import fit_preparation
 from pamc.errors import BackendError, ConfigError, DataError
 from pamc.models.method import METHODS
@@ -25,6 +26,7 @@ from pamc.report.choose_k_picture import as_svg, as_text, draw
 from pamc.report.decision import Decision, decide
 from pamc.report.explain import given_graph
 from pamc.runtime import resolve_device, resolve_dtype, seed_for, seed_of
+from pamc.training.checks import check_enough_rows, count_distinct
 from pamc.training.consensus import Evidence
 from pamc.training.fit import with_dims
 from pamc.training.graphs import graph_and_evidence, positives
@@ -157,7 +159,8 @@ def choose_k(
     adjacency
         The graph, in any form that `fit` takes; what X has without it, and a kNN graph where there is none.
     candidates
-        Numbers of clusters from 2; 2 to 20 without, as far as there are 16 rows per cluster.
+        Numbers of clusters from 2, a list or range; 2 to 20 without, as far as there are 16 rows per cluster and as
+        many distinct rows.
     random_state
         Source of all randomness.
     device
@@ -173,7 +176,7 @@ def choose_k(
     3
     """
     graph = given_graph(X, adjacency)
-    numbers = _checked_candidates(candidates, graph.n_nodes)
+    numbers = _checked_candidates(candidates, graph.features)
     seed, where = seed_of(random_state), resolve_device(device)
     steps = progress or SilentProgress()
     settings = (config or FitConfig()).with_(start="consensus", n_clusters=numbers[len(numbers) // 2], n_dims=None)
@@ -222,21 +225,32 @@ def _most_clusters(n_nodes: int) -> int:
     return n_nodes // (2 * _LEAST_ROWS_PER_CLUSTER)
 
 
-def _checked_candidates(candidates: Iterable[int] | None, n_nodes: int) -> list[int]:
+def _checked_candidates(candidates: Iterable[int] | None, features: Features) -> list[int]:
+    n_nodes = features.shape[0]
     most = _most_clusters(n_nodes)
     if most < 2:
         raise DataError(
             f"{n_nodes} rows are too few to say how many clusters they have: at least {4 * _LEAST_ROWS_PER_CLUSTER}"
         )
     if candidates is None:
-        return [k for k in _DEFAULT_CANDIDATES if k <= most]
-    numbers = sorted({int(k) for k in candidates})
-    if not numbers or numbers[0] < 2 or numbers[-1] > most:
+        check_enough_rows(features, _DEFAULT_CANDIDATES[0])
+        n_distinct = count_distinct(features, at_most=_DEFAULT_CANDIDATES[-1])
+        return [k for k in _DEFAULT_CANDIDATES if k <= min(most, n_distinct)]
+    listed = isinstance(candidates, Iterable) and not isinstance(candidates, str)
+    given: list[Any] = list(candidates) if listed else [candidates]
+    whole = [k for k in given if _is_whole(k)]
+    numbers = sorted({int(k) for k in whole})
+    if not listed or len(whole) < len(given) or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
-            f"candidates must be numbers from 2 to {most} ({2 * _LEAST_ROWS_PER_CLUSTER} rows per cluster), got "
-            f"{', '.join(map(str, numbers)) or 'none'}"
+            f"candidates must be a list or range of whole numbers from 2 to {most} ({2 * _LEAST_ROWS_PER_CLUSTER} rows "
+            f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, given)) or 'none'}"
         )
+    check_enough_rows(features, numbers[-1])
     return numbers
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Real) and float(value).is_integer()
 
 
 def _evidence(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[Evidence, bool]:

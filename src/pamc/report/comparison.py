@@ -124,7 +124,7 @@ def _differing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             **{f"setting {key}": value for key, value in (record.get("config") or {}).items()},
             **{f"found {key}": value for key, value in (record.get("facts") or {}).items()},
-            **{f"data {key}": value for key, value in (record.get("data") or {}).items()},
+            **{f"data {key}": value for key, value in (record.get("data") or {}).items() if key != "folder"},
             **{f"version of {key}": v for key, v in (record.get("environment", {}).get("packages") or {}).items()},
             "method": record.get("method"),
             "seed": record.get("seed"),

@@ -31,14 +31,14 @@ from pamc.report.words import python_lines, stability, story
 from pamc.results.record import RunRecord
 from pamc.runtime import seed_for
 
-__all__ = ["FORMAT", "VERSION", "Extras", "page_data", "put_together"]
+__all__ = ["FORMAT", "TRUE_CLASS", "VERSION", "Extras", "page_data", "put_together", "with_found_edges"]
 
 FORMAT, VERSION = "pamc-report", 1
 
 # Features that the map can be colored by: those that tell the clusters apart most, fewer where rows are many.
 _N_FEATURE_COLUMNS, _LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES = 12, 3, 1_200_000
 
-_TRUE_CLASS = "true class"
+TRUE_CLASS = "true class"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Ext
         truth = truth_data(graph.labels, model.labels_, model.confidence_, names=extras.class_names)
     notes = list(extras.notes)
     if joined.edges is not None and graph.edges is None:
-        notes.append("Edges are those of the graph of nearest neighbors that the fit made.")
+        made = "of nearest neighbors that the fit made" if record.facts.get("graph") == "knn" else "that was fitted"
+        notes.append(f"Edges are those of the graph {made}.")
     return put_together(
         model,
         record,
@@ -205,7 +206,7 @@ def truth_column(
     """Return the true classes as a column of the map."""
     kinds, codes = np.unique(classes, return_inverse=True)
     called = np.array([str(name) for name in (kinds.tolist() if names is None else names)], dtype=object)
-    return column(_TRUE_CLASS, called[codes], rows, len(classes))
+    return column(TRUE_CLASS, called[codes], rows, len(classes))
 
 
 def feature_columns(facts: ClusterFacts, features: Features, *, taken: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from pamc.data.adapters import as_edges, from_object
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import BackendError, DataError
-from pamc.report.facts import cluster_facts
+from pamc.report.content import with_found_edges
+from pamc.report.facts import checked_labels, cluster_facts
+from pamc.report.same_rows import check_rows_of_fit
 
 __all__ = ["Explanation", "explain", "given_graph"]
 
@@ -36,7 +38,8 @@ class Explanation:
     odd
         Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`, `value`.
     flows
-        Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`).
+        Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`); NaN where
+        edges are not known.
     similarity
         Of meta-nodes: `cluster`, `other`, `cosine`.
     """
@@ -78,10 +81,12 @@ def explain(
     model
         A fitted estimator of any method.
     X
-        The rows of the fit: an array, a scipy sparse matrix, a pandas DataFrame (whose columns and index become names
-        and ids), a torch tensor, an AttributedGraph, a torch_geometric Data or an AnnData.
+        The rows of the fit, in its order: an array, a scipy sparse matrix, a pandas DataFrame (whose columns and index
+        become names and ids), a torch tensor, an AttributedGraph, a torch_geometric Data or an AnnData. Rows that the
+        encoder of the model places elsewhere are refused.
     adjacency
-        The graph of the fit, in any form that `fit` takes; without it, what X has.
+        The graph of the fit, in any form that `fit` takes. Without it, the graph of X, or that which the fit was given
+        or made; where that is gone, as of a model that was loaded, all that is said of edges is NaN.
     ids, feature_names
         N names of rows and d names of columns, in place of those that X has.
     n_features, n_rows, n_odd
@@ -101,15 +106,19 @@ def explain(
     """
     frame = _frame_class()
     graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    checked_labels(model, graph)
+    check_rows_of_fit(model, graph.features)
+    graph = with_found_edges(model, graph)
     facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
-    volume = facts.flows.sum(axis=1, keepdims=True)
-    share = np.divide(facts.flows, volume, out=np.full_like(facts.flows, np.nan), where=volume > 0)
+    flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows
+    volume = flows.sum(axis=1, keepdims=True)
+    share = np.divide(flows, volume, out=np.full_like(flows, np.nan), where=volume > 0)
     return Explanation(
         clusters=frame(facts.clusters),
         features=frame(facts.features),
         rows=frame(facts.rows),
         odd=frame(facts.odd),
-        flows=frame(_long(weight=facts.flows, share=share)),
+        flows=frame(_long(weight=flows, share=share)),
         similarity=frame(_long(cosine=facts.similarity)),
     )
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.report.differences import feature_columns
 from pamc.report.odd_rows import odd_columns
 
-__all__ = ["ClusterFacts", "Columns", "Places", "cluster_facts", "rows_in_clusters"]
+__all__ = ["ClusterFacts", "Columns", "Places", "checked_labels", "cluster_facts", "rows_in_clusters"]
 
 # A tidy table: equal-length columns by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -111,10 +113,11 @@ def cluster_facts(
     >>> facts.clusters["n_rows"].sum(), facts.flows.shape
     (np.int64(90), (3, 3))
     """
-    for name, value in {"n_features": n_features, "n_rows": n_rows, "n_odd": n_odd}.items():
-        if value < 0:
-            raise ConfigError(f"{name} must be at least 0, got {value}")
-    labels = _checked_labels(model, graph)
+    counts: dict[str, Any] = {"n_features": n_features, "n_rows": n_rows, "n_odd": n_odd}
+    for name, value in counts.items():
+        if not isinstance(value, Integral) or value < 0:
+            raise ConfigError(f"{name} must be an integer of at least 0, got {value!r}")
+    labels = checked_labels(model, graph)
     n_clusters = len(model.cluster_centers_)
     confidence = np.asarray(model.confidence_, dtype=np.float64)
     adjacency = None
@@ -143,7 +146,8 @@ def rows_in_clusters(labels: NDArray[np.int64], n_clusters: int) -> list[NDArray
     return np.split(order, np.cumsum(np.bincount(labels, minlength=n_clusters))[:-1])
 
 
-def _checked_labels(model: Any, graph: AttributedGraph) -> NDArray[np.int64]:
+def checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.int64]:
+    """Return the cluster (N,) of each row of a graph that a model was fitted on, or say why it cannot be that graph."""
     labels = getattr(model, "labels_", None)
     if labels is None:
         raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")

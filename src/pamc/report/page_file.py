@@ -12,7 +12,7 @@ from typing import Any
 from pamc.errors import DataError
 from pamc.report.packing import island
 
-__all__ = ["page_html", "read_page", "write_page"]
+__all__ = ["PARTS", "page_html", "read_page", "write_page"]
 
 _STYLES = ("page.css", "parts.css")
 _SCRIPTS = ("base.js", "map_drawing.js", "map.js", "charts.js", "sections.js", "report.js", "comparison.js", "main.js")
@@ -21,6 +21,25 @@ _SCRIPTS = ("base.js", "map_drawing.js", "map.js", "charts.js", "sections.js", "
 _BEFORE, _AFTER = '<script type="application/json" id="pamc-data">', "</script>"
 
 _LONGEST_TITLE = 120
+
+_VERSION = 1
+
+# What an object has to have, by its format; and what has to be in one of its parts.
+PARTS = {
+    "pamc-report": (
+        "title", "written", "n_rows", "n_clusters", "record", "history", "map", "points", "density", "columns",
+        "clusters", "features", "rows", "odd", "flows", "similarity", "truth", "story", "python", "notes",
+    ),
+    "pamc-comparison": (
+        "title", "written", "n_rows", "ids", "runs", "agreement", "n_changed", "changed", "listed", "settings", "notes",
+    ),
+}  # fmt: skip
+_WITHIN = {
+    "points": ("n", "rows", "ids", "xy", "cluster", "confidence"),
+    "map": ("method", "centers", "meta_nodes"),
+    "clusters": ("cluster", "n_rows", "share", "confidence"),
+    "record": ("method", "seed", "config", "facts"),
+}
 
 
 def page_html(data: dict[str, Any]) -> str:
@@ -65,12 +84,25 @@ def read_page(path: Path, *, formats: Sequence[str]) -> dict[str, Any]:
         begin = text.index(_BEFORE) + len(_BEFORE)
         data = json.loads(text[begin : text.index(_AFTER, begin)])
         known = data["format"] in formats
+        if known and data.get("version") == _VERSION:
+            _check_parts(data)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{path}: is not a page that pamc wrote, or is damaged ({error}): {again}") from None
-    if not known or data.get("version") != 1:
+    if not known or data.get("version") != _VERSION:
         raise DataError(
             f"{path}: holds a {data['format']} of version {data.get('version')}; this pamc reads {' or '.join(formats)}"
-            f" of version 1: {again}"
+            f" of version {_VERSION}: {again}"
         )
     found: dict[str, Any] = data
     return found
+
+
+def _check_parts(data: dict[str, Any]) -> None:
+    """Raise a LookupError that names the first part that an object should have and has not."""
+    missing = [name for name in PARTS[data["format"]] if name not in data]
+    for part, names in _WITHIN.items():
+        if part in PARTS[data["format"]] and part in data:
+            own = data[part] if isinstance(data[part], dict) else {}
+            missing += [f"{part}.{name}" for name in names if name not in own]
+    if missing:
+        raise LookupError(f"it has no {missing[0]}")

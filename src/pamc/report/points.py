@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "columns_of",
     "density_data",
     "feature_column",
+    "is_missing",
     "map_data",
     "place_of",
     "point_data",
@@ -144,6 +146,8 @@ def _steps(confidence: NDArray[Any]) -> dict[str, Any]:
 def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int) -> dict[str, Any]:
     """Return a column that the map can be colored by: numbers as a scale, all else as classes.
 
+    Numbers may have gaps. Dates are classes of text, as fine as leaves few enough of them; spans of time are days.
+
     Examples
     --------
     >>> column("city", ["Rome", "Oslo", "Rome"], None, 3)["names"]
@@ -154,7 +158,16 @@ def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int)
         raise DataError(f"column {name!r} must have one value per row ({n_nodes}), got shape {array.shape}")
     if rows is not None:
         array = array[rows]
-    return _numbers(name, array) if array.dtype.kind in "iuf" else _classes(name, array)
+    kind = array.dtype.kind
+    if kind == "M":
+        return _classes(name, _dates(array))
+    if kind == "m":
+        return _numbers(f"{name} (days)", array / np.timedelta64(1, "D"))
+    if kind == "O":
+        given = np.array([not is_missing(value) for value in array], dtype=bool)
+        if given.any() and all(isinstance(value, Real) and not isinstance(value, bool) for value in array[given]):
+            return _numbers(name, np.where(given, array, np.nan))
+    return _numbers(name, array) if kind in "iuf" else _classes(name, array)
 
 
 def feature_column(name: str, features: Features, number: int) -> dict[str, Any]:
@@ -174,7 +187,7 @@ def _numbers(name: str, values: NDArray[Any]) -> dict[str, Any]:
 
 
 def _classes(name: str, values: NDArray[Any]) -> dict[str, Any]:
-    texts = np.array([_MISSING if _is_missing(value) else str(value) for value in values.tolist()], dtype=object)
+    texts = np.array([_MISSING if is_missing(value) else str(value) for value in values.tolist()], dtype=object)
     names, codes, counts = np.unique(texts.astype(str), return_inverse=True, return_counts=True)
     if len(names) > _MOST_CLASSES:
         kept = np.sort(np.argsort(-counts, kind="stable")[: _MOST_CLASSES - 1])
@@ -189,8 +202,31 @@ def _classes(name: str, values: NDArray[Any]) -> dict[str, Any]:
     }
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+def _dates(values: NDArray[Any]) -> NDArray[Any]:
+    """Return dates as text, None for none: to the second, day, month or year, the finest that keeps all its classes."""
+    there = ~np.isnat(values)
+    texts = np.full(len(values), None, dtype=object)
+    for unit in ("s", "D", "M", "Y"):
+        rounded = values.astype(f"datetime64[{unit}]")
+        distinct = np.unique(rounded[there])
+        exact = unit == "s" and (rounded == rounded.astype("datetime64[D]")).all(where=there)
+        if not exact and len(distinct) < _MOST_CLASSES:
+            break
+    texts[there] = np.datetime_as_string(rounded[there])
+    return texts
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, and what pandas has for them.
+
+    Examples
+    --------
+    >>> is_missing(float("nan")), is_missing(None), is_missing(""), is_missing(0)
+    (True, True, False, False)
+    """
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def columns_of(columns: Mapping[str, Any] | None, rows: NDArray[np.int64] | None, n_nodes: int) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,19 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
-from pamc.data.readers import read_graph, read_labels
+from pamc.data.files import kind_of
+from pamc.data.readers import integers_if_all, read_graph, read_labels
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.errors import DataError, ModelFileError, PamcError
-from pamc.report.content import FORMAT, Extras, page_data, projected, put_together
+from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
+from pamc.estimator import estimator_class
+from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
 from pamc.report.packing import plain, unpack
 from pamc.report.page_file import read_page
 from pamc.report.points import Frame, density_data, map_data, place_of, shown_rows
+from pamc.report.same_rows import are_rows_of_fit
 from pamc.report.stores import store_page_data
+from pamc.report.table_columns import class_names, color_column
 from pamc.report.words import python_lines, story
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
@@ -37,7 +43,8 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
 
     It is read from the page, and told anew what this version words otherwise. Without a page, or with `rebuild`, it is
     made of run.json, the labels and the model; where the data that run.json names still lie where they were, they are
-    read again, else a note says what is left out.
+    read again and put in the order of the labels. Where they are gone, or have other ids or other values now, a note
+    says what is left out.
 
     Parameters
     ----------
@@ -73,36 +80,128 @@ def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     began = time.perf_counter()
-    record, model = _record_of(folder), _model_of(folder)
-    extras = Extras(map_by=map_by)
+    record, model, ids = _record_of(folder), _model_of(folder), _ids_of(folder)
     try:
-        found = _data_of(record, folder)
-        if isinstance(found, Store):
-            return store_page_data(model, found, record, extras)
-        if found is not None and found.n_nodes == len(model.labels_):
-            return page_data(model, found, record, _noting(extras, record, found))
-        why = "they are no longer where they were" if found is None else "they have another number of rows now"
+        found, extras, why = _read_again(record, folder, ids, len(model.labels_))
     except PamcError as error:
-        why = str(error)
-    note = (
-        f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border and odd "
-        "rows, and edges are left out."
+        found, extras, why = None, Extras(), str(error)
+    extras = dataclasses.replace(extras, map_by=map_by)
+    if isinstance(found, Store):
+        data = store_page_data(model, found, record, extras)
+    elif found is not None:
+        data = page_data(model, found, record, _noting(extras, record, found))
+    else:
+        rows = shown_rows(len(model.labels_), np.empty(0, dtype=np.int64))
+        names = np.arange(len(model.labels_)) if ids is None or len(ids) != len(model.labels_) else ids
+        data = put_together(
+            model,
+            record,
+            None,
+            projected(model, map_by, record.seed),
+            ids=names if rows is None else names[rows],
+            rows=rows,
+            columns=[],
+            truth=None,
+            has_edges=False,
+            notes=[
+                f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border "
+                "and odd rows, and edges are left out."
+            ],
+            began=began,
+        )
+    there = {column["name"] for column in data["columns"]}
+    lost = [name for name in _columns_before(record, folder) if name not in there]
+    if lost:
+        data["notes"].append(f"Colors of the map that could not be brought back: {', '.join(lost)}.")
+    return data
+
+
+def _read_again(
+    record: RunRecord, folder: Path, ids: NDArray[Any] | None, n_nodes: int
+) -> tuple[AttributedGraph | Store | None, Extras, str]:
+    """Return the rows of a run in the order of its labels, with what its page had beside them; else None and why.
+
+    Parameters
+    ----------
+    ids
+        (N,) names of the rows of the run, None where no file has them.
+    n_nodes
+        Rows of the run.
+    """
+    found, nothing = _data_of(record, folder), Extras()
+    if found is None:
+        return None, nothing, "they are no longer where they were"
+    if found.n_nodes != n_nodes:
+        return None, nothing, "they have another number of rows now"
+    order, extras = None, nothing
+    if isinstance(found, AttributedGraph):
+        extras = _extras_of(record, folder, found)
+        if found.ids is not None and ids is not None:
+            order = _order_of(found.ids.astype(str), ids.astype(str))
+            if order is None:
+                return None, nothing, "they have other ids now"
+            found, extras = _in_order(found, order), _extras_in_order(extras, order)
+        elif ids is not None and len(ids) == n_nodes:
+            found = dataclasses.replace(found, ids=integers_if_all(ids))
+    if not are_rows_of_fit(_encoder_of(folder), found.features):
+        return None, nothing, "they are others now, or in another order"
+    return found, extras, ""
+
+
+def _order_of(names: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Return where each of the wanted names is; None where these are not the same names.
+
+    Examples
+    --------
+    >>> _order_of(np.array(["a", "b", "c"]), np.array(["c", "a", "b"])).tolist()
+    [2, 0, 1]
+    """
+    by_name = np.argsort(names)
+    places = np.searchsorted(names, wanted, sorter=by_name)
+    order: NDArray[np.int64] = by_name[np.minimum(places, len(names) - 1)]
+    return order if np.array_equal(names[order], wanted) else None
+
+
+def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGraph:
+    """Return a graph whose row i is row order[i] of the given one."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return dataclasses.replace(
+        graph,
+        features=graph.features[order],
+        edges=None if graph.edges is None else place[graph.edges],
+        ids=None if graph.ids is None else graph.ids[order],
+        labels=None if graph.labels is None else graph.labels[order],
     )
-    rows = shown_rows(len(model.labels_), np.empty(0, dtype=np.int64))
-    ids = _ids_of(folder, len(model.labels_))
-    return put_together(
-        model,
-        record,
-        None,
-        projected(model, map_by, record.seed),
-        ids=ids if rows is None else ids[rows],
-        rows=rows,
-        columns=[],
-        truth=None,
-        has_edges=False,
-        notes=[note],
-        began=began,
+
+
+def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extras:
+    """Return the names of true classes and the columns to color by, from the table of a run."""
+    path = _found(record.data.get("features"), record, folder)
+    if path is None or path.is_dir() or kind_of(path) not in TABLE_KINDS:
+        return Extras()
+    table, truth = open_table(path), (record.data.get("read") or {}).get("truth_column")
+    return Extras(
+        columns={name: color_column(table, name) for name in record.data.get("color") or () if name in table},
+        class_names=None if truth is None or graph.labels is None else class_names(table, truth, graph.labels),
     )
+
+
+def _extras_in_order(extras: Extras, order: NDArray[np.int64]) -> Extras:
+    columns = {name: values[order] for name, values in (extras.columns or {}).items()}
+    return dataclasses.replace(extras, columns=columns)
+
+
+def _columns_before(record: RunRecord, folder: Path) -> list[str]:
+    """Return what the map of a run could be colored by beside its features, as its record and its page have it."""
+    truth = (record.data.get("read") or {}).get("truth_column")
+    names = [*([] if truth is None else [TRUE_CLASS]), *(record.data.get("color") or ())]
+    try:
+        page = read_page(folder / REPORT_FILE, formats=(FORMAT,))
+    except DataError:
+        return names
+    features = set((page["features"] or {}).get("name", ()))
+    return list(dict.fromkeys([*names, *(each["name"] for each in page["columns"] if each["name"] not in features)]))
 
 
 def _noting(extras: Extras, record: RunRecord, graph: AttributedGraph) -> Extras:
@@ -134,15 +233,23 @@ def _model_of(folder: Path) -> SimpleNamespace:
     )
 
 
-def _ids_of(folder: Path, n_nodes: int) -> NDArray[Any]:
-    """Return the names of the rows as labels.csv or labels.parquet has them."""
+def _encoder_of(folder: Path) -> Any:
+    """Return the estimator of a run; None where it needs an encoder of the user's, which is not at hand."""
+    _, about = read_model(folder / MODEL_FILE)
+    try:
+        return estimator_class(about["method"]).load(folder, device="cpu")
+    except ConfigError:
+        return None
+
+
+def _ids_of(folder: Path) -> NDArray[Any] | None:
+    """Return the names of the rows as labels.csv or labels.parquet has them; None where there are none to be read."""
     for kind in LABEL_FORMATS:
         path = folder / f"labels.{kind}"
         if path.is_file():
-            ids = read_labels(path).ids
-            if ids is not None and len(ids) == n_nodes:
-                return ids
-    return np.arange(n_nodes)
+            with suppress(DataError):
+                return read_labels(path).ids
+    return None
 
 
 def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
@@ -155,15 +262,20 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
             return None
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph
-    path = _found(features, folder)
-    if path is None or (edges is not None and _found(edges, folder) is None):
+    path, edge_path = _found(features, record, folder), _found(edges, record, folder)
+    if path is None or (edges is not None and edge_path is None):
         return None
     if has_manifest(path):
         store = open_store(path)
         return store if store.n_nodes > LARGE_ROWS else store.to_graph()
-    return read_graph(path, edges=None if edges is None else _found(edges, folder), **(read or {}))
+    return read_graph(path, edges=edge_path, **(read or {}))
 
 
-def _found(name: str, folder: Path) -> Path | None:
-    """Return where a file is: as it was named, or beside the run."""
-    return next((path for path in (Path(name), folder.parent / name) if path.exists()), None)
+def _found(name: str | None, record: RunRecord, folder: Path) -> Path | None:
+    """Return where a file of a run is: from where it was named, else beside the run, else from here."""
+    if name is None:
+        return None
+    folders = [folder.resolve().parent, Path()]
+    if record.data.get("folder") is not None:
+        folders.insert(0, folder.resolve() / record.data["folder"])
+    return next((path for path in (each / name for each in folders) if path.exists()), None)

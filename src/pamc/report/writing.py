@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pamc.data.store import Store
-from pamc.errors import ConfigError, OutputError
+from pamc.errors import ConfigError, DataError, OutputError
 from pamc.report.comparison import comparison_data
 from pamc.report.content import Extras, page_data
 from pamc.report.explain import given_graph
+from pamc.report.facts import checked_labels
 from pamc.report.page_file import write_page
+from pamc.report.points import is_missing
 from pamc.report.runs import REPORT_FILE, run_data
+from pamc.report.same_rows import check_rows_of_fit
 from pamc.report.stores import store_page_data
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
@@ -44,10 +49,12 @@ def write_report(
     model
         A fitted estimator of any method.
     X
-        The rows of the fit: an array, a scipy sparse matrix, a pandas DataFrame, a torch tensor, an AttributedGraph, a
-        torch_geometric Data, an AnnData, or the store that was fitted from its files.
+        The rows of the fit, in its order: an array, a scipy sparse matrix, a pandas DataFrame, a torch tensor, an
+        AttributedGraph, a torch_geometric Data, an AnnData, or the store that was fitted from its files. Rows that the
+        encoder of the model places elsewhere are refused.
     path
-        File to write, or a folder, in which it is called report.html. A file that stands there is replaced.
+        File to write, or a folder, in which it is called report.html. A file that stands there is replaced,
+        missing folders above it are made.
     adjacency
         The graph of the fit, in any form that `fit` takes. Without it, the graph of X, or that which the fit made.
     ids, feature_names
@@ -55,7 +62,7 @@ def write_report(
     truth
         (N,) true classes, for the metrics of the page alone; without, the labels of an AttributedGraph.
     columns
-        (N,) values by name that the map can be colored by: numbers, or anything else as classes.
+        (N,) values by name that the map can be colored by: numbers, or dates and anything else as classes.
     title
         Of the page.
     map
@@ -79,14 +86,18 @@ def write_report(
     extras = Extras(columns=columns, map_by=map)
     about = {} if title is None else {"name": title}
     if isinstance(X, Store):
+        checked_labels(model, X)
+        check_rows_of_fit(model, X.features)
         record = model.record(data={"name": X.name, "n_edges": X.n_edges, **about})
         return _written(target, store_page_data(model, X, record, extras))
     graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    checked_labels(model, graph)
+    check_rows_of_fit(model, graph.features)
     if truth is None:
         truth = getattr(X, "labels", None) if type(X) is type(graph) else None
     metrics = None
     if truth is not None:
-        classes = np.asarray(truth)
+        classes = _classes(truth)
         graph = replace(graph, labels=classes)
         names = [str(name) for name in np.unique(classes)]
         extras = replace(extras, class_names=None if classes.dtype.kind in "iu" else names)
@@ -135,8 +146,26 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     return _written(path, comparison_data([run_data(folder) for folder in folders], names))
 
 
+def _classes(truth: Any) -> NDArray[Any]:
+    """Return true classes as integers or text; every row needs one."""
+    classes = np.asarray(truth)
+    if classes.dtype.kind in "iub" or classes.ndim != 1:
+        return classes
+    values = np.array(truth, dtype=object)
+    missing = [row for row, value in enumerate(values.tolist()) if is_missing(value)]
+    if missing:
+        raise DataError(
+            f"truth: row {missing[0]} has no class (of {len(values)} rows, {len(missing)} have none): every row needs "
+            "one; name them, such as 'unknown', or leave truth out"
+        )
+    if all(isinstance(value, Integral) for value in values):
+        return values.astype(np.int64)
+    return values.astype(str) if classes.dtype == object else classes
+
+
 def _written(path: Path, data: dict[str, Any]) -> Path:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_page(path, data)
     except OSError as error:
         raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,14 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
         "description": text,
         "sha256": checksum_of(stored, text),
     }
+    # safetensors makes its files for their owner alone. This one is for all who may read the rest of the run.
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
     try:
         save_file(stored, path, metadata=metadata)
     except SafetensorError as error:
         raise OutputError(f"cannot write to {path}: {error}") from None
+    path.chmod(mode)
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

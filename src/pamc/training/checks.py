@@ -11,7 +11,7 @@ from torch import Tensor
 from pamc.data.attributed_graph import Features
 from pamc.errors import ConfigError, DataError, TrainingError
 
-__all__ = ["check_embedding", "check_enough_rows", "check_known_labels"]
+__all__ = ["check_embedding", "check_enough_rows", "check_known_labels", "count_distinct"]
 
 
 def check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> None:
@@ -33,7 +33,7 @@ def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = T
         )
     if not distinct:
         return
-    n_distinct = _count_distinct(features, at_most=n_clusters)
+    n_distinct = count_distinct(features, at_most=n_clusters)
     if n_distinct < n_clusters:
         raise DataError(
             f"n_clusters={n_clusters} is more than the number of distinct rows, {n_distinct} (compared as "
@@ -41,7 +41,7 @@ def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = T
         )
 
 
-def _count_distinct(features: Features, *, at_most: int) -> int:
+def count_distinct(features: Features, *, at_most: int) -> int:
     """Return the number of distinct rows, counting no further than `at_most`."""
     seen: set[bytes] = set()
     for row in range(features.shape[0]):
