@@ -63,8 +63,8 @@ def test_a_page_without_one_of_its_parts_is_refused(part, data, tmp_path):
 
 
 def test_the_parts_that_are_asked_for_are_those_that_are_written(data):
-    assert set(PARTS[FORMAT]) == set(data) - {"format", "version", "seconds", "stability"}
-    assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version"}
+    assert set(PARTS[FORMAT]) == set(data) - {"format", "version", "pamc", "seconds", "stability"}
+    assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version", "pamc"}
 
 
 def test_a_page_of_another_version_is_refused(data, tmp_path):
