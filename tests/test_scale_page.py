@@ -45,3 +45,10 @@ def test_ingest_keeps_to_its_memory_and_no_killed_run_is_lost():
     assert crashes["n_kills"] >= 20
     assert crashes["resumes_failed"] == crashes["runs_with_other_labels"] == 0
     assert latest("processes")[-1]["values"]["throughput"] >= 0.85
+
+
+def test_a_store_larger_than_its_memory_is_fitted():
+    (row,) = [row for row in latest("large-fit") if row["parameters"]["n_nodes"] == 1_000_000]
+    assert row["parameters"]["n_features"] == 512
+    assert row["values"]["peak_anonymous_bytes"] <= 1.5e9
+    assert row["values"]["nmi"] > 0.5
