@@ -35,24 +35,26 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(SETS), metavar="NAME")
     parser.add_argument("--refits", type=int, default=3, help="further fits, with other seeds")
     parser.add_argument("--epochs", type=int, default=PamCGC().n_epochs, help="of each fit")
+    parser.add_argument("--device", default="cpu", help="where to fit")
     parser.add_argument("--cost", action="store_true", help="measure what calibration costs, and nothing else")
     parser.add_argument("--quick", action="store_true", help="rows are marked and never shown in tables")
     arguments = parser.parse_args()
-    origin = stamp(quick=arguments.quick, device="cpu")
+    origin = stamp(quick=arguments.quick, device=arguments.device)
+    options = {"n_refits": arguments.refits, "n_epochs": arguments.epochs, "device": arguments.device}
     for name in arguments.names:
-        row = cost(name) if arguments.cost else measure(name, n_refits=arguments.refits, n_epochs=arguments.epochs)
+        row = cost(name) if arguments.cost else measure(name, **options)
         append("confidence", [row], origin)
         print(name, json.dumps({key: value for key, value in row["values"].items() if key != "bins"}), flush=True)
 
 
-def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
+def measure(name: str, *, n_refits: int, n_epochs: int, device: str = "cpu") -> Row:
     """Return the row of one data set."""
     graph = PLANTED[name](0) if name in PLANTED else load_dataset(name)
     graph = graph.without_edges() if graph.edges_are_neighbours else graph
     truth: Any = graph.labels
     n_clusters = len(np.unique(truth))
     truth = np.unique(truth, return_inverse=True)[1]
-    model = _fitted(graph, n_clusters, n_epochs, 0)
+    model = _fitted(graph, n_clusters, n_epochs, 0, device)
     facts = model._fit_result.facts
     q = model.predict_proba(graph.features).max(axis=1)
     correct = matched_clusters(model.labels_, truth, n_clusters) == truth
@@ -70,7 +72,7 @@ def measure(name: str, *, n_refits: int, n_epochs: int) -> Row:
     if n_refits:
         agreed = np.mean(
             [
-                matched_clusters(_fitted(graph, n_clusters, n_epochs, seed).labels_, model.labels_, n_clusters)
+                matched_clusters(_fitted(graph, n_clusters, n_epochs, seed, device).labels_, model.labels_, n_clusters)
                 == model.labels_
                 for seed in range(1, 1 + n_refits)
             ],
@@ -104,8 +106,8 @@ def cost(name: str) -> Row:
     return {"provider": "calibration", "parameters": {"data": name, "n_nodes": graph.n_nodes}, "values": values}
 
 
-def _fitted(graph: AttributedGraph, n_clusters: int, n_epochs: int, seed: int) -> PamCGC:
-    return PamCGC(n_clusters, n_epochs=n_epochs, random_state=seed, device="cpu").fit_graph(graph)
+def _fitted(graph: AttributedGraph, n_clusters: int, n_epochs: int, seed: int, device: str) -> PamCGC:
+    return PamCGC(n_clusters, n_epochs=n_epochs, random_state=seed, device=device).fit_graph(graph)
 
 
 def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> list[dict[str, float]]:
