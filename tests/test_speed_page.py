@@ -1,5 +1,6 @@
 """The page of speed is what the rows give, whatever of them is there."""
 
+import pytest
 import torch
 
 from benchmarks import rows as stored
@@ -32,6 +33,7 @@ def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
     assert training_table([]) == "*Not measured yet.*\n"
 
 
+@pytest.mark.slow
 def test_rows_of_a_gpu_make_all_tables_and_figures(tmp_path, monkeypatch):
     results = tmp_path / "results"
     monkeypatch.setattr(stored, "RESULTS", results)

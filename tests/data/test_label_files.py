@@ -86,5 +86,5 @@ def test_pairs_that_do_not_match_are_refused(write, refusal):
     truth = write("t.csv", "id,class\na,1\nb,2\n")
     assert "t.csv has 2 labels and" in refusal(read_label_pairs, truth, write("f.csv", "cluster\n1\n"))
     message = refusal(read_label_pairs, truth, write("f.csv", "id,cluster\na,1\nz,2\n"))
-    assert "1 ids are not in" in message
+    assert "1 id is not in" in message
     assert "'z'" in message

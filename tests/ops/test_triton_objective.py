@@ -110,11 +110,12 @@ def assert_is_the_reference(case, centers, known=None, **given):
         assert_gradient(gradient, other, dtype=dtype)
 
 
-SIZES = [(41, 1, 3), (41, 3, 1), (41, 10, 7), (41, 33, 2), (77, 5, 40), (129, 10, 10), (41, 128, 64)]
+SIZES = [(41, 1, 3), (41, 3, 1), (41, 10, 7), (41, 33, 2), (77, 5, 40), (129, 10, 10)]
+LARGEST = pytest.param(41, 128, 64, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("n_nodes", "n_dims", "n_clusters"), SIZES)
+@pytest.mark.parametrize(("n_nodes", "n_dims", "n_clusters"), [*SIZES, LARGEST])
 def test_numbers_labels_and_gradients_are_those_of_the_reference(n_nodes, n_dims, n_clusters, dtype):
     assert_is_the_reference(*problem(n_nodes, n_dims, n_clusters, dtype))
 
@@ -160,7 +161,8 @@ def test_long_rows_are_cut_and_put_together(piece, monkeypatch):
     assert_is_the_reference(*problem(41, 5, 3), self_edges="keep")
 
 
-@pytest.mark.parametrize("most_parts", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("most_parts", [1, 3])
 def test_programs_that_take_several_tiles_add_them_up(most_parts, monkeypatch):
     monkeypatch.setattr(triton_objective, "_MOST_PARTS", most_parts)
     case, centers = problem(300, 10, 7)
