@@ -59,7 +59,10 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelFileError(f"{path} was not written by pamc")
     version = metadata.get("format_version", "")
     if version != str(FORMAT_VERSION):
-        raise ModelFileError(f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}")
+        raise ModelFileError(
+            f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}: fit again, or use the "
+            "pamc that wrote it"
+        )
     text = metadata.get("description", "")
     if checksum_of(tensors, text) != metadata.get("sha256"):
         raise ModelFileError(
