@@ -161,6 +161,14 @@ def test_long_rows_are_cut_and_put_together(piece, monkeypatch):
     assert_is_the_reference(*problem(41, 5, 3), self_edges="keep")
 
 
+@pytest.mark.parametrize("n_dims", [pytest.param(7, marks=pytest.mark.slow), 10])
+def test_several_rows_side_by_side(n_dims, monkeypatch):
+    monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 5)
+    monkeypatch.setattr(triton_ops, "_LEAST_LONG", 6)
+    monkeypatch.setattr(triton_ops, "_LONG_TIMES_MEAN", 0)
+    assert_is_the_reference(*problem(41, n_dims, 3, dtype=torch.float32), self_edges="keep")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("most_parts", [1, 3])
 def test_programs_that_take_several_tiles_add_them_up(most_parts, monkeypatch):

@@ -1,6 +1,7 @@
 """Dense reference ⇐ fused kernels, in value and gradient: on a GPU where there is one, else in Triton's interpreter."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,11 +63,79 @@ def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
 def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
     monkeypatch.setattr(triton_ops, "PIECE", 8)
     hub = torch.stack([torch.zeros(29, dtype=torch.int64), torch.arange(1, 30)])
-    layout = triton_ops.layout_of(PositivePairs.from_edges(hub, n_nodes=31))
-    assert layout.long_row.tolist() == [0]
-    assert layout.piece_row.tolist() == [0, 0, 0, 0]
-    assert layout.piece_begin.tolist() == [0, 8, 16, 24]
-    assert layout.first_piece.tolist() == [0, 4]
+    pieces = triton_ops.pieces_of(PositivePairs.from_edges(hub, n_nodes=31), 8)
+    assert pieces.long_row.tolist() == [0]
+    assert pieces.piece_row.tolist() == [0, 0, 0, 0]
+    assert pieces.piece_begin.tolist() == [0, 8, 16, 24]
+    assert pieces.first_piece.tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("n_dims", [3, 5, 10, 16])
+@pytest.mark.parametrize(("rows", "longest"), [(2, 64), (8, 2), pytest.param(8, 64, marks=pytest.mark.slow)])
+def test_several_rows_side_by_side(rows, longest, n_dims, monkeypatch):
+    monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 41 // rows)
+    monkeypatch.setattr(triton_ops, "_LEAST_LONG", longest)
+    monkeypatch.setattr(triton_ops, "_LONG_TIMES_MEAN", 0)
+    case = awkward_case(41, n_dims, dtype=torch.float32)
+    shape = triton_ops.Shape.of(case.z)
+    assert (shape.n_rows(case.pairs), shape.longest(case.pairs)) == (rows, longest)
+    assert_is_the_reference(case.z, case.gamma, case.pairs)
+
+
+def test_few_programs_and_rows_of_many_pairs_are_taken_one_by_one():
+    narrow, wide = triton_ops.Shape.of(torch.zeros(1, 10)), triton_ops.Shape.of(torch.zeros(1, 64))
+    found = [shape.n_rows(counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)]
+    assert found == [8, 1, 4, 1, 2, 1, 1, 1, 1, 1]
+    assert narrow.longest(counted_pairs(10**6, 21 * 10**6)) == 128
+    assert narrow.longest(counted_pairs(9298, 139 * 9298)) == triton_ops.PIECE
+
+
+TALL_AND_SMALL = [(10**6, 21 * 10**6), (70_000, 10**6), (10**6, 10**8), (10**6, 10**9), (9298, 139 * 9298)]
+
+
+def counted_pairs(n_nodes, n_pairs):
+    return SimpleNamespace(n_nodes=n_nodes, n_pairs=n_pairs)
+
+
+@pytest.mark.parametrize("n_dims", [5, 9, 10, 20, 40])
+def test_packed_rows_take_fewer_words_and_are_as_exact_as_float32(n_dims):
+    case = awkward_case(41, n_dims, dtype=torch.float32)
+    shape = triton_ops.Shape.of(case.z)
+    assert shape.packed
+    assert shape.stride < n_dims
+    assert shape.unit_rows(case.z).dtype == torch.int32
+    found = positives_of(case.z, case.pairs)
+    exact = positives_of(case.z.double(), case.pairs.to(dtype=torch.float64))
+    for a, b in zip(found, exact, strict=True):
+        assert float((a.double() - b).norm() / b.norm()) < 5e-7
+
+
+@pytest.mark.parametrize("n_dims", [10, 64])
+def test_the_longest_numbers_of_a_row_fit(n_dims):
+    case = awkward_case(41, n_dims, dtype=torch.float32)
+    along = torch.zeros_like(case.z)
+    along[torch.arange(41), torch.arange(41) % n_dims] = torch.where(torch.arange(41) % 2 == 0, 3.0, -1e-3)
+    assert_is_the_reference(along, case.gamma, case.pairs)
+
+
+@pytest.mark.parametrize("n_dims", [10, 64])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_no_number_stays_none(wrong, n_dims):
+    case = awkward_case(41, n_dims, dtype=torch.float32)
+    row = int(case.pairs.indptr.diff().argmax())
+    case.z[row, 2] = wrong
+    log_mass, _, gradient = positives_of(case.z, case.pairs)
+    assert log_mass[row].isnan()
+    assert gradient[row].isnan().any()
+
+
+def positives_of(z, pairs):
+    """Return what the kernels make of rows: finite log masses or NaN, alignment, gradient, on the host."""
+    own = z.to(DEVICE).requires_grad_()
+    log_mass, alignment = triton_ops.positive_log_mass(own, pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+    log_mass = torch.where(log_mass == -math.inf, 0.0, log_mass)
+    return log_mass.detach().cpu(), alignment.cpu(), torch.autograd.grad(log_mass.sum(), own)[0].cpu()
 
 
 def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
@@ -79,6 +148,7 @@ def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
 def test_the_layout_is_made_once_for_each_pairs():
     pairs = awkward_case(41, 3).pairs
     assert triton_ops.layout_of(pairs) is triton_ops.layout_of(pairs)
+    assert triton_ops.pieces_of(pairs, 3) is triton_ops.pieces_of(pairs, 3)
 
 
 def test_rows_in_bfloat16_are_summed_in_float32():

@@ -21,7 +21,7 @@ from pamc.graph.pairs import PositivePairs
 from pamc.ops.kernels import objective as kernels
 from pamc.ops.kernels import positives
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton_ops import MOST_TAU, Shape, layout_of, masses
+from pamc.ops.triton_ops import MOST_TAU, Shape, layout_of, masses, pieces_of
 from pamc.ops.triton_proxy import potential
 from pamc.ops.triton_sums import sum_parts
 
@@ -120,7 +120,7 @@ class _Objective(torch.autograd.Function):
         labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
         members = labels if known_labels is None else torch.empty_like(labels)
         known = labels if known_labels is None else known_labels.contiguous()
-        unit, inverse = z.new_empty(n_rows, shape.stride), z.new_empty(n_rows)
+        unit, inverse = shape.unit_rows(z), z.new_empty(n_rows)
         parts = z.new_empty(share.n_programs, n_clusters * (n_dims + 2))
         kernels.assign_rows[(share.n_programs,)](
             z,
@@ -134,10 +134,11 @@ class _Objective(torch.autograd.Function):
             *sizes,
             KNOWN=known_labels is not None,
             STRIDE=shape.stride,
+            PACKED=shape.packed,
             **share.constants,
         )
         assigned = sum_parts(parts)
-        log_mass, over_mass, agreements = masses(unit, pairs, layout, shape, tau=settings.tau, keep_self=keep_self)
+        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
         slope = z.new_empty(n_rows, n_dims)
         parts = z.new_empty(share.n_programs, n_clusters * n_dims + 3)
         kernels.sharpen_rows[(share.n_programs,)](
@@ -187,18 +188,26 @@ class _Objective(torch.autograd.Function):
         unit, inverse, over_mass, slope, members, node_gradient, center_gradient = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
         grad_z = torch.empty_like(slope)
-        tiles = shape.tiles(ctx.pairs, tau=ctx.tau, backward=True)
-        weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, shape.longest(ctx.pairs))
+        tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
+        weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
         together = (inverse, slope, members, node_gradient, grad, grad_z, n_rows)
-        kernels.backward_rows[(n_rows,)](unit, *weights, *together, **ctx.weights, **tiles)
-        n_pieces = len(layout.piece_row)
-        if n_pieces:
-            parts = over_mass.new_empty(n_pieces, shape.width)
-            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
-            kernels.join_backward[(len(layout.long_row),)](
+        kernels.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *together, **ctx.weights, **tiles)
+        if len(pieces):
+            parts = over_mass.new_empty(len(pieces), shape.width)
+            positives.backward_pieces[(len(pieces),)](
                 unit,
-                layout.long_row,
-                layout.first_piece,
+                *weights,
+                pieces.piece_row,
+                pieces.piece_begin,
+                parts,
+                inverse,
+                **shape.piece_tiles(pairs, tau=ctx.tau, backward=True),
+            )
+            kernels.join_backward[(len(pieces.long_row),)](
+                unit,
+                pieces.long_row,
+                pieces.first_piece,
                 parts,
                 *together,
                 num_warps=1,

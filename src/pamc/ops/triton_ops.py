@@ -1,15 +1,15 @@
 """The positive term of the PamC loss in fused kernels: nothing per pair is stored, in neither direction.
 
-One warp takes one row of the pairs and reads, tile by tile, the columns, their weights and their unit rows. Weights
-are given relative to the largest of their row, and e^(τ·cosine) relative to e^τ: no number is above 1, and none that
-counts is lost. The gradient of row i needs its own entries only, because γ_ij and γ_ji stand side by side: no
-atomics, and the same bits in every run.
+One warp takes one row of the pairs, or several side by side where there are very many, and reads, tile by tile, the
+columns, their weights and their unit rows. Weights are given relative to the largest of their row, and e^(τ·cosine)
+relative to e^τ: no number is above 1, and none that counts is lost. The gradient of row i needs its own entries only,
+because γ_ij and γ_ji stand side by side: no atomics, and the same bits in every run.
 
 A row of very many pairs would keep one warp busy long after all others are done, so it is cut
 into pieces, each a program of its own, whose results are put together in their order by a second kernel.
 
-Rows of z are gathered at random: each is scaled to length 1 and padded to a multiple of 16 bytes once, which is as few
-sectors of memory as there can be, and then read once per pair and pass.
+Rows of z are gathered at random: each is scaled to length 1 once and kept in as few sectors of memory as can be, in
+fixed point where those are fewer, and then read once per pair and pass.
 """
 
 from __future__ import annotations
@@ -27,17 +27,27 @@ from torch.autograd.function import once_differentiable
 
 from pamc.graph.pairs import PositivePairs
 from pamc.ops import torch_ops
-from pamc.ops.kernels import positives
+from pamc.ops.kernels import positives, unit_rows
 
-__all__ = ["MOST_TAU", "Layout", "Shape", "layout_of", "masses", "positive_log_mass"]
+__all__ = ["MOST_TAU", "Layout", "Pieces", "Shape", "layout_of", "masses", "pieces_of", "positive_log_mass"]
 
-# Rows of more pairs than this are cut.
+# Rows of more pairs than this are cut, into pieces of so many.
 PIECE = 1024
 
-# Numbers of a tile of unit rows for one warp: of long rows the backward pass, which keeps a sum for each, takes half.
+# Numbers of a tile of unit rows for one warp: packed ones, and of long rows the backward pass, which keeps a sum for
+# each, take half.
 _TILE = 1024
 _LONG_ROW = 64
 _LEAST_COLUMNS = 4
+
+# A GPU holds so many programs at a time that rows of few pairs leave it waiting. From this many programs on, a program
+# takes several narrow rows side by side, and of each this many entries at a time. They end together, so that rows of
+# several times the mean number of pairs are cut off from the rest.
+_MANY_PROGRAMS = 1 << 14
+_MOST_ROWS, _ROW_ENTRIES = 8, 256
+_NARROW = 16
+_COLUMNS_OF_SEVERAL = 8
+_LONG_TIMES_MEAN, _LEAST_LONG = 4, 64
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
@@ -79,10 +89,6 @@ class Layout:
         (N,) γ_ii likewise, 0 where it does not count.
     offset, scale
         () 2 and 2/Σγ_ij, which make the alignment of Σγ_ij·cosine; 0 where all γ are 0.
-    piece_row, piece_begin
-        (P,) the row of each piece of a long row, and its first entry.
-    long_row, first_piece
-        (R,), (R + 1,) the long rows, and where the pieces of each begin.
     """
 
     even: bool
@@ -93,13 +99,31 @@ class Layout:
     weight_self: Tensor
     offset: Tensor
     scale: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Rows that are cut.
+
+    Parameters
+    ----------
+    piece_row, piece_begin
+        (P,) the row of each piece, and its first entry.
+    long_row, first_piece
+        (R,), (R + 1,) the rows, and where the pieces of each begin.
+    """
+
     piece_row: Tensor
     piece_begin: Tensor
     long_row: Tensor
     first_piece: Tensor
 
+    def __len__(self) -> int:
+        return len(self.piece_row)
+
 
 _LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, Layout]] = WeakKeyDictionary()
+_PIECES: WeakKeyDictionary[PositivePairs, dict[int, Pieces]] = WeakKeyDictionary()
 
 
 def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
@@ -110,18 +134,18 @@ def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
     return known[keep_self]
 
 
+def pieces_of(pairs: PositivePairs, longest: int) -> Pieces:
+    """Return the pieces of rows of more than `longest` pairs, made once for each."""
+    known = _PIECES.setdefault(pairs, {})
+    if longest not in known:
+        known[longest] = _make_pieces(pairs, longest)
+    return known[longest]
+
+
 def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
-    n_entries = pairs.indptr.diff()
     even = pairs.log_row_weight is not None
     top, weight, weight_t, weight_sum = _even_weights(pairs) if even else _weights(pairs, keep_self)
     weight_self = (pairs.log_self_weight - top).exp() if keep_self else torch.zeros_like(top)
-
-    (long_row,) = torch.nonzero(n_entries > PIECE, as_tuple=True)
-    n_pieces = -(-n_entries[long_row] // PIECE)
-    first_piece = torch.cat([n_pieces.new_zeros(1), n_pieces.cumsum(0)])
-    piece_row = torch.repeat_interleave(long_row, n_pieces)
-    number = torch.arange(len(piece_row), device=piece_row.device)
-    number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
     return Layout(
         even=even,
         indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
@@ -131,11 +155,18 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
         weight_self=weight_self,
         offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
         scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
-        piece_row=piece_row,
-        piece_begin=pairs.indptr[piece_row] + PIECE * number,
-        long_row=long_row,
-        first_piece=first_piece,
     )
+
+
+def _make_pieces(pairs: PositivePairs, longest: int) -> Pieces:
+    n_entries = pairs.indptr.diff()
+    (long_row,) = torch.nonzero(n_entries > longest, as_tuple=True)
+    n_pieces = -(-n_entries[long_row] // PIECE)
+    first_piece = torch.cat([n_pieces.new_zeros(1), n_pieces.cumsum(0)])
+    piece_row = torch.repeat_interleave(long_row, n_pieces)
+    number = torch.arange(len(piece_row), device=piece_row.device)
+    number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
+    return Pieces(piece_row, pairs.indptr[piece_row] + PIECE * number, long_row, first_piece)
 
 
 def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -158,21 +189,30 @@ def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that the kernels are compiled for."""
+    """Sizes that the kernels are compiled for; a unit row is `stride` numbers, or words where rows are `packed`."""
 
     dims: int
     stride: int
     width: int
+    packed: bool
     accumulator: Any
 
     @classmethod
     def of(cls, z: Tensor) -> Shape:
         """Return the sizes of rows like those of z (N, d)."""
         dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
+        accumulator = tl.float64 if z.dtype == torch.float64 else tl.float32
+        # Four words hold five numbers.
+        words = 4 * triton.next_power_of_2(-(-dims // 5))
+        if z.dtype == torch.float32 and words < dims:
+            return cls(dims, words, 2 * words, True, accumulator)
         stride = -(-dims // alignment) * alignment
         # As wide as the padding, which is written with the row.
-        width = triton.next_power_of_2(stride)
-        return cls(dims, stride, width, tl.float64 if z.dtype == torch.float64 else tl.float32)
+        return cls(dims, stride, triton.next_power_of_2(stride), False, accumulator)
+
+    def unit_rows(self, z: Tensor) -> Tensor:
+        """Return room for the unit rows (N, stride) of z."""
+        return z.new_empty(len(z), self.stride, dtype=torch.int32 if self.packed else z.dtype)
 
     def constants(self, **further: Any) -> dict[str, Any]:
         """Return the constants of every kernel, and further ones."""
@@ -180,43 +220,80 @@ class Shape:
             "DIMS": self.dims,
             "STRIDE": self.stride,
             "WIDTH": self.width,
+            "PACKED": self.packed,
             "ACCUMULATOR": self.accumulator,
             "enable_fp_fusion": True,
             **further,
         }
 
-    def tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
-        """Return the constants of a kernel that reads as many entries of a row at a time as it has on average."""
-        tile = _TILE // 2 if backward and self.width >= _LONG_ROW else _TILE
-        mean = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
-        columns = max(_LEAST_COLUMNS, min(mean, tile // self.width))
+    def n_rows(self, pairs: PositivePairs) -> int:
+        """Return how many rows a program takes side by side: more where programs are many and rows have few pairs."""
+        if self.width > _NARROW:
+            return 1
+        rows = max(1, min(_MOST_ROWS, pairs.n_nodes // _MANY_PROGRAMS, _ROW_ENTRIES // _mean_entries(pairs)))
+        return 1 << (rows.bit_length() - 1)
+
+    def longest(self, pairs: PositivePairs) -> int:
+        """Return the number of pairs beyond which a row is cut."""
+        if self.n_rows(pairs) == 1:
+            return PIECE
+        return min(PIECE, max(_LEAST_LONG, _LONG_TIMES_MEAN * _mean_entries(pairs)))
+
+    def row_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+        """Return the constants of a kernel that takes whole rows."""
+        constants = self._tiles(pairs, tau=tau, backward=backward)
+        rows = self.n_rows(pairs)
+        if rows > 1:
+            constants |= {"COLUMNS": _COLUMNS_OF_SEVERAL, "num_warps": 1}
+        return {**constants, "ROWS": rows, "LONG": self.longest(pairs)}
+
+    def piece_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+        """Return the constants of a kernel that takes pieces of long rows."""
+        return {**self._tiles(pairs, tau=tau, backward=backward), "PIECE": PIECE}
+
+    def _tiles(self, pairs: PositivePairs, *, tau: float, backward: bool) -> dict[str, Any]:
+        """Return the constants of reading as many entries of a row at a time as it has on average."""
+        tile = _TILE // 2 if self.packed or (backward and self.width >= _LONG_ROW) else _TILE
+        columns = max(_LEAST_COLUMNS, min(_mean_entries(pairs), tile // self.width))
         n_warps = min(8, max(1, columns * self.width // _TILE))
         even = pairs.log_row_weight is not None
-        return self.constants(TAU=tau, PIECE=PIECE, EVEN=even, COLUMNS=columns, num_warps=n_warps)
+        return self.constants(TAU=tau, EVEN=even, COLUMNS=columns, num_warps=n_warps)
+
+
+def _mean_entries(pairs: PositivePairs) -> int:
+    """Return the mean number of pairs of a row, up to the next power of two."""
+    mean: int = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
+    return mean
 
 
 def masses(
-    unit: Tensor, pairs: PositivePairs, layout: Layout, shape: Shape, *, tau: float, keep_self: bool
+    unit: Tensor, inverse: Tensor, pairs: PositivePairs, shape: Shape, *, tau: float, keep_self: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return, of every row, the log mass, one over the mass relative to its largest γ, and Σ_j γ_ij·cosine, (N,) each.
 
-    `unit` is (N, stride), the unit rows.
+    `unit` is (N, stride), the unit rows, and `inverse` (N,) what z was multiplied with to get them.
     """
-    n_rows = len(unit)
-    log_mass = unit.new_empty(n_rows, dtype=torch.float64 if unit.dtype == torch.float64 else torch.float32)
-    agreements, over_mass = torch.empty_like(log_mass), torch.empty_like(log_mass)
+    n_rows, layout, pieces = len(unit), layout_of(pairs, keep_self), pieces_of(pairs, shape.longest(pairs))
+    log_mass, agreements, over_mass = (torch.empty_like(inverse) for _ in range(3))
     # The term γ_ii·e⁰ of the released program, relative to e^τ too.
     weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
     results = (weight_self, layout.top, log_mass, over_mass, agreements)
-    tiles = shape.tiles(pairs, tau=tau)
+    tiles = shape.row_tiles(pairs, tau=tau)
     weights = (pairs.indptr, layout.indices, layout.weight)
-    positives.forward_rows[(n_rows,)](unit, *weights, *results, **tiles)
-    n_pieces = len(layout.piece_row)
-    if n_pieces:
-        parts = log_mass.new_empty(n_pieces, 2)
-        positives.forward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
-        positives.join_forward[(len(layout.long_row),)](
-            layout.long_row, layout.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
+    positives.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, inverse, n_rows, **tiles)
+    if len(pieces):
+        parts = log_mass.new_empty(len(pieces), 2)
+        positives.forward_pieces[(len(pieces),)](
+            unit,
+            *weights,
+            pieces.piece_row,
+            pieces.piece_begin,
+            parts,
+            inverse,
+            **shape.piece_tiles(pairs, tau=tau),
+        )
+        positives.join_forward[(len(pieces.long_row),)](
+            pieces.long_row, pieces.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
         )
     return log_mass, over_mass, agreements
 
@@ -227,15 +304,15 @@ class _PositiveLogMass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
         layout, shape, n_rows = layout_of(pairs, keep_self), Shape.of(z), len(z)
-        unit = z.new_empty(n_rows, shape.stride)
+        unit = shape.unit_rows(z)
         inverse = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
         rows = max(1, _TILE // shape.width)
-        positives.scale_rows[(triton.cdiv(n_rows, rows),)](
+        unit_rows.scale_rows[(triton.cdiv(n_rows, rows),)](
             z.contiguous(), unit, inverse, n_rows, ROWS=rows, **shape.constants()
         )
-        log_mass, over_mass, agreements = masses(unit, pairs, layout, shape, tau=tau, keep_self=keep_self)
+        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=tau, keep_self=keep_self)
         ctx.save_for_backward(unit, inverse, over_mass)
-        ctx.pairs, ctx.layout, ctx.tau, ctx.shape = pairs, layout, tau, shape
+        ctx.pairs, ctx.layout, ctx.tau, ctx.shape, ctx.dtype = pairs, layout, tau, shape, z.dtype
         alignment = torch.addcmul(layout.offset.to(log_mass), agreements.sum(), layout.scale.to(log_mass), value=-1)
         ctx.mark_non_differentiable(alignment)
         return log_mass, alignment
@@ -245,15 +322,23 @@ class _PositiveLogMass(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         unit, inverse, over_mass = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
-        grad_z = unit.new_empty(n_rows, shape.dims)
-        tiles = shape.tiles(ctx.pairs, tau=ctx.tau, backward=True)
-        weights = (ctx.pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        positives.backward_rows[(n_rows,)](unit, *weights, inverse, grad_z, **tiles)
-        n_pieces = len(layout.piece_row)
-        if n_pieces:
-            parts = over_mass.new_empty(n_pieces, shape.width)
-            positives.backward_pieces[(n_pieces,)](unit, *weights, layout.piece_row, layout.piece_begin, parts, **tiles)
-            positives.join_backward[(len(layout.long_row),)](
-                unit, layout.long_row, layout.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, shape.longest(ctx.pairs))
+        grad_z = inverse.new_empty(n_rows, shape.dims, dtype=ctx.dtype)
+        tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
+        weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
+        positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
+        if len(pieces):
+            parts = over_mass.new_empty(len(pieces), shape.width)
+            positives.backward_pieces[(len(pieces),)](
+                unit,
+                *weights,
+                pieces.piece_row,
+                pieces.piece_begin,
+                parts,
+                inverse,
+                **shape.piece_tiles(pairs, tau=ctx.tau, backward=True),
+            )
+            positives.join_backward[(len(pieces.long_row),)](
+                unit, pieces.long_row, pieces.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )
         return grad_z, None, None, None

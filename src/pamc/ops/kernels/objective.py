@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from pamc.ops.kernels.clustering import add, log_kernel
-from pamc.ops.kernels.positives import gradient_of_row, gradient_of_unit, own_row, row_of
+from pamc.ops.kernels.positives import gradient_of_rows, gradient_of_unit, rows_of
 from pamc.ops.kernels.proxy import contrast, over_root
+from pamc.ops.kernels.unit_rows import dims_of_slots, own_rows, packed_word
 
 
 @triton.jit
@@ -66,6 +67,7 @@ def assign_rows(
     KNOWN: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
+    PACKED: tl.constexpr,
     CLUSTERS: tl.constexpr,
     ROWS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
@@ -101,12 +103,23 @@ def assign_rows(
         add(place + n_clusters + cluster, tl.sum(member.to(ACCUMULATOR), axis=1), exists, tile > 0)
 
         scale = over_root(length)
-        tl.store(inverse + row, scale, mask=there)
+        whole = tl.zeros([ROWS], ACCUMULATOR)
         for dim in range(DIMS):
             own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
-            tl.store(unit + row * STRIDE + dim, own * scale, mask=there)
+            whole += own * scale
+            if not PACKED:
+                tl.store(unit + row * STRIDE + dim, own * scale, mask=there)
             total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
             add(place + 2 * n_clusters + cluster * DIMS + dim, total, exists, tile > 0)
+        # What is no number becomes one nowhere.
+        tl.store(inverse + row, scale + whole * 0.0, mask=there)
+        if PACKED:
+            for number in range(STRIDE):
+                word = tl.zeros([ROWS], tl.int32) + number
+                own = tl.load(z + row * stride + word, mask=there & (word < DIMS), other=0.0)
+                dim = STRIDE + word // 4
+                fifth = tl.load(z + row * stride + dim, mask=there & (dim < DIMS), other=0.0)
+                tl.store(unit + row * STRIDE + word, packed_word(own * scale, fifth * scale, word), mask=there)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()
 
@@ -265,19 +278,21 @@ def _store_whole(
     BETA: tl.constexpr,
     MEAN: tl.constexpr,
     DIMS: tl.constexpr,
+    STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
-    """Store a row of the gradient of Eq 12: α times what the positives and the proxy say, and β times Eq 11's."""
+    """Store rows of the gradient of Eq 12: α times what the positives and the proxy say, and β times Eq 11's."""
     kind = across.dtype
     n = tl.zeros([], kind) + n_rows
     share = tl.full([], 1.0, kind)
     if MEAN:
         share = 1.0 / n
-    dims = tl.arange(0, WIDTH)
-    inside = there[:, None] & (dims < DIMS)[None, :]
-    place = row[:, None] * DIMS + dims[None, :]
+    dim, exists = dims_of_slots(DIMS, STRIDE, WIDTH, PACKED)
+    inside = there[:, None] & exists[None, :]
+    place = row[:, None] * DIMS + dim[None, :]
     member = tl.load(members + row, mask=there, other=0)
-    of_proxy = tl.load(node_gradient + member[:, None] * DIMS + dims[None, :], mask=inside, other=0.0)
+    of_proxy = tl.load(node_gradient + member[:, None] * DIMS + dim[None, :], mask=inside, other=0.0)
     of_kl = tl.load(slope + place, mask=inside, other=0.0)
     whole = ALPHA * (of_proxy - across / n) + BETA * share * of_kl
     tl.store(grad_z + place, tl.load(grad).to(kind) * whole, mask=inside)
@@ -302,24 +317,58 @@ def backward_rows(
     BETA: tl.constexpr,
     MEAN: tl.constexpr,
     TAU: tl.constexpr,
-    PIECE: tl.constexpr,
+    LONG: tl.constexpr,
     EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    PACKED: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per row: its row of the gradient of Eq 12; rows that are cut are left to the next kernels."""
-    row, there, begin, end = row_of(indptr, PIECE)
-    own = own_row(unit, row, there, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    """One program per ROWS rows of the gradient of Eq 12; rows that are cut are left to the next kernels."""
+    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
+    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
     own_pull = tl.load(over_mass + row, mask=there, other=0.0)
-    total = gradient_of_row(
-        unit, own, indices, weight, weight_t, over_mass, own_pull, begin, end, TAU, EVEN, DIMS, STRIDE, WIDTH, COLUMNS
+    total = gradient_of_rows(
+        unit,
+        own,
+        indices,
+        weight,
+        weight_t,
+        over_mass,
+        own_pull,
+        begin,
+        length,
+        TAU,
+        EVEN,
+        ROWS,
+        COLUMNS,
+        DIMS,
+        STRIDE,
+        WIDTH,
+        PACKED,
+        ACCUMULATOR,
     )
     across = gradient_of_unit(row, there, total, own, inverse)
     _store_whole(
-        grad_z, row, there, across, slope, members, node_gradient, grad, n_rows, ALPHA, BETA, MEAN, DIMS, WIDTH
+        grad_z,
+        row,
+        there,
+        across,
+        slope,
+        members,
+        node_gradient,
+        grad,
+        n_rows,
+        ALPHA,
+        BETA,
+        MEAN,
+        DIMS,
+        STRIDE,
+        WIDTH,
+        PACKED,
     )
 
 
@@ -342,6 +391,7 @@ def join_backward(
     DIMS: tl.constexpr,
     STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    PACKED: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
     """One program per long row: the sum of its pieces, in their order, and with it its row of the gradient."""
@@ -351,8 +401,23 @@ def join_backward(
     total = tl.zeros([1, WIDTH], ACCUMULATOR)
     for piece in range(begin, end):
         total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = own_row(unit, row, row >= 0, DIMS, STRIDE, WIDTH, ACCUMULATOR)
+    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
     across = gradient_of_unit(row, row >= 0, total, own, inverse)
     _store_whole(
-        grad_z, row, row >= 0, across, slope, members, node_gradient, grad, n_rows, ALPHA, BETA, MEAN, DIMS, WIDTH
+        grad_z,
+        row,
+        row >= 0,
+        across,
+        slope,
+        members,
+        node_gradient,
+        grad,
+        n_rows,
+        ALPHA,
+        BETA,
+        MEAN,
+        DIMS,
+        STRIDE,
+        WIDTH,
+        PACKED,
     )
