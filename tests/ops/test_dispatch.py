@@ -10,6 +10,8 @@ from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value
 
 CPU = torch.device("cpu")
+# Where kernels can run: without a GPU they are interpreted.
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NAMES = sorted(BACKENDS)
 
 
@@ -34,7 +36,7 @@ def test_a_compiler_is_the_one_named_or_one_that_is_there(cc, path, found, monke
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_backend_is_found_by_its_name(name):
-    assert resolve_backend(name, CPU).name == name
+    assert resolve_backend(name, DEVICE).name == name
 
 
 def test_an_unknown_backend_is_refused_with_the_choices():
@@ -59,9 +61,9 @@ def test_every_backend_has_the_positives_of_the_reference(name, self_edges, dtyp
     case = awkward_case(41, 10, dtype=dtype)
     results = []
     for backend in (name, "reference"):
-        z = case.z.clone().requires_grad_()
+        z = case.z.to(DEVICE, copy=True).requires_grad_()
         function = BACKENDS[backend].positive_log_mass
-        log_mass, alignment = function(z, case.pairs, tau=2.0, self_edges=self_edges)
+        log_mass, alignment = function(z, case.pairs.to(device=DEVICE), tau=2.0, self_edges=self_edges)
         assert log_mass.dtype == alignment.dtype == dtype
         assert not alignment.requires_grad
         results.append((log_mass, alignment, torch.autograd.grad(log_mass[4:].sum(), z)[0]))
@@ -77,8 +79,8 @@ def test_every_backend_has_the_cluster_sums_of_the_reference(name, soft, dtype):
     case = awkward_case(401, 10, dtype=dtype)
     results = []
     for backend in (name, "reference"):
-        z = case.z.clone().requires_grad_()
-        sums, mass = BACKENDS[backend].cluster_sums(z, case.soft if soft else case.labels, case.n_clusters)
+        z = case.z.to(DEVICE, copy=True).requires_grad_()
+        sums, mass = BACKENDS[backend].cluster_sums(z, (case.soft if soft else case.labels).to(DEVICE), case.n_clusters)
         assert sums.dtype == mass.dtype == dtype
         results.append((sums, mass, torch.autograd.grad(sums.square().sum(), z)[0]))
     assert_value(results[0][0], results[1][0], dtype=dtype)
@@ -92,8 +94,8 @@ def test_every_backend_has_the_self_training_of_the_reference(name, dtype):
     case = awkward_case(41, 10, dtype=dtype)
     results = []
     for backend in (name, "reference"):
-        z = case.z.clone().requires_grad_()
-        centers = (2 * case.z[4:11]).requires_grad_()
+        z = case.z.to(DEVICE, copy=True).requires_grad_()
+        centers = (2 * case.z[4:11]).to(DEVICE).requires_grad_()
         kl, labels = BACKENDS[backend].self_training(z, centers, eta=1.5)
         assert kl.dtype == dtype
         assert labels.dtype == torch.int64

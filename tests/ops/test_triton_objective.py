@@ -164,8 +164,7 @@ def test_long_rows_are_cut_and_put_together(piece, monkeypatch):
 @pytest.mark.parametrize("n_dims", [pytest.param(7, marks=pytest.mark.slow), 10])
 def test_several_rows_side_by_side(n_dims, monkeypatch):
     monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 5)
-    monkeypatch.setattr(triton_ops, "_LEAST_LONG", 6)
-    monkeypatch.setattr(triton_ops, "_LONG_TIMES_MEAN", 0)
+    monkeypatch.setattr(triton_ops, "_LONGEST_SIDE_BY_SIDE", 6)
     assert_is_the_reference(*problem(41, n_dims, 3, dtype=torch.float32), self_edges="keep")
 
 

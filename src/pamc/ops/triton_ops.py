@@ -40,14 +40,13 @@ _TILE = 1024
 _LONG_ROW = 64
 _LEAST_COLUMNS = 4
 
-# A GPU holds so many programs at a time that rows of few pairs leave it waiting. From this many programs on, a program
-# takes several narrow rows side by side, and of each this many entries at a time. They end together, so that rows of
-# several times the mean number of pairs are cut off from the rest.
-_MANY_PROGRAMS = 1 << 14
-_MOST_ROWS, _ROW_ENTRIES = 8, 256
-_NARROW = 16
-_COLUMNS_OF_SEVERAL = 8
-_LONG_TIMES_MEAN, _LEAST_LONG = 4, 64
+# A GPU holds few programs at a time, and rows of few pairs leave it waiting: where programs are many, one takes several
+# narrow rows side by side, and of each a few entries at a time. They end together, so that longer rows are cut off.
+_MANY_PROGRAMS = 1 << 13
+_FEW_PAIRS = 32
+_NARROW = 32
+_SIDE_BY_SIDE, _COLUMNS_SIDE_BY_SIDE = 4, 8
+_LONGEST_SIDE_BY_SIDE = 64
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
@@ -227,24 +226,22 @@ class Shape:
         }
 
     def n_rows(self, pairs: PositivePairs) -> int:
-        """Return how many rows a program takes side by side: more where programs are many and rows have few pairs."""
-        if self.width > _NARROW:
+        """Return how many rows a program takes side by side."""
+        if self.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
             return 1
-        rows = max(1, min(_MOST_ROWS, pairs.n_nodes // _MANY_PROGRAMS, _ROW_ENTRIES // _mean_entries(pairs)))
+        rows = max(1, min(_SIDE_BY_SIDE, pairs.n_nodes // _MANY_PROGRAMS))
         return 1 << (rows.bit_length() - 1)
 
     def longest(self, pairs: PositivePairs) -> int:
         """Return the number of pairs beyond which a row is cut."""
-        if self.n_rows(pairs) == 1:
-            return PIECE
-        return min(PIECE, max(_LEAST_LONG, _LONG_TIMES_MEAN * _mean_entries(pairs)))
+        return PIECE if self.n_rows(pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
 
     def row_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
         """Return the constants of a kernel that takes whole rows."""
         constants = self._tiles(pairs, tau=tau, backward=backward)
         rows = self.n_rows(pairs)
         if rows > 1:
-            constants |= {"COLUMNS": _COLUMNS_OF_SEVERAL, "num_warps": 1}
+            constants |= {"COLUMNS": _COLUMNS_SIDE_BY_SIDE, "num_warps": 1}
         return {**constants, "ROWS": rows, "LONG": self.longest(pairs)}
 
     def piece_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:

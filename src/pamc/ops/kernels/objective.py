@@ -116,9 +116,9 @@ def assign_rows(
         if PACKED:
             for number in range(STRIDE):
                 word = tl.zeros([ROWS], tl.int32) + number
-                own = tl.load(z + row * stride + word, mask=there & (word < DIMS), other=0.0)
-                dim = STRIDE + word // 4
-                fifth = tl.load(z + row * stride + dim, mask=there & (dim < DIMS), other=0.0)
+                own = tl.load(z + row * stride + word, mask=there & (word < DIMS), other=0.0).to(ACCUMULATOR)
+                last = STRIDE + word // 4
+                fifth = tl.load(z + row * stride + last, mask=there & (last < DIMS), other=0.0)
                 tl.store(unit + row * STRIDE + word, packed_word(own * scale, fifth * scale, word), mask=there)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()

@@ -1,0 +1,110 @@
+"""Compile every kernel for a GPU that is not there: a program of its own, whose Triton does not interpret.
+
+Each function that launches kernels is called on the host, and each launch compiles its kernel and runs nothing. Prints
+the names of the kernels that were compiled.
+"""
+
+import sys
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from pamc.graph.pairs import PositivePairs
+from pamc.ops import (
+    triton_adam,
+    triton_changes,
+    triton_clustering,
+    triton_narrow,
+    triton_objective,
+    triton_ops,
+    triton_proxy,
+    triton_slopes,
+)
+from pamc.ops.objective import ObjectiveSettings
+from tests.ops.test_triton_objective import SETTINGS
+
+N = 300
+
+
+class Pretended:
+    """A driver of one Hopper GPU."""
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+
+def compiled_only(self, *arguments, grid, warmup, **options):
+    sys.stdout.write(f"{self.__name__}\n")
+    return RUN(self, *arguments, grid=grid, warmup=True, **options)
+
+
+RUN, JITFunction.run = JITFunction.run, compiled_only
+driver.set_active(Pretended())
+
+
+def pairs_of(kind):
+    """Return pairs with a hub, whose rows are cut."""
+    edges = torch.randint(0, N, (2, 900), generator=torch.Generator().manual_seed(0))
+    edges = torch.cat([edges, torch.stack([torch.zeros(N - 1, dtype=torch.int64), torch.arange(1, N)])], dim=1)
+    return PositivePairs.from_edges(edges, n_nodes=N).to(dtype=kind)
+
+
+def positives(n_dims, dtype, pairs):
+    z = torch.randn(N, n_dims).to(dtype).requires_grad_()
+    log_mass, _ = triton_ops.positive_log_mass(z, pairs, tau=0.5, self_edges="keep")
+    torch.autograd.grad(log_mass.sum(), z)
+
+
+def objective(n_dims, dtype, *, known):
+    z, centers = torch.randn(N, n_dims).to(dtype).requires_grad_(), torch.randn(3, n_dims).to(dtype).requires_grad_()
+    labels = torch.zeros(N, dtype=torch.int64) if known else None
+    values = triton_objective.objective(z, centers, pairs_of(dtype), ObjectiveSettings(**SETTINGS), known_labels=labels)
+    torch.autograd.grad(values.total, (z, centers))
+
+
+def parts(dtype):
+    """The kernels of each part of the loss, of the encoder and of the step."""
+    z, centers = torch.randn(N, 10).to(dtype).requires_grad_(), torch.randn(3, 10).to(dtype).requires_grad_()
+    kl, labels = triton_clustering.self_training(z, centers, eta=1.0)
+    sums, mass = triton_clustering.cluster_sums(z, labels.zero_(), 3)
+    value = triton_proxy.proxy(sums, mass, tau=0.5, kind="eq6")
+    torch.autograd.grad(kl + value, (z, centers))
+    triton_proxy.uniformity(z.detach(), step=1, n_rows=N)
+    triton_changes.with_changes(torch.zeros(3, dtype=dtype), labels, labels)
+    rows = torch.randn(N, 64).to(dtype)
+    triton_slopes.sloped(rows, rows)
+    triton_slopes.sloped_product(z.detach(), torch.randn(10, 64).to(dtype), rows)
+    triton_narrow.narrow_product(rows, torch.randn(64, 10).to(dtype), torch.zeros(10, dtype=dtype))
+    triton_narrow.transposed(rows)
+
+
+def step():
+    weight = torch.randn(20, 30).requires_grad_()
+    weight.grad = torch.randn(20, 30)
+    triton_adam.KernelAdam([weight], lr=1e-3, betas=(0.9, 0.999), epsilon=1e-8).step()
+
+
+def main():
+    # Several rows side by side, and rows longer than those cut.
+    triton_ops._MANY_PROGRAMS = N // triton_ops._SIDE_BY_SIDE
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        positives(10, dtype, pairs_of(torch.float32 if dtype == torch.bfloat16 else dtype))
+    objective(10, torch.float32, known=False)
+    parts(torch.float32)
+    step()
+    # One row at a time, some of them cut too.
+    triton_ops._MANY_PROGRAMS, triton_ops.PIECE = 1 << 20, 128
+    positives(64, torch.float32, pairs_of(torch.float32))
+    objective(10, torch.float32, known=True)
+
+
+if __name__ == "__main__":
+    main()
