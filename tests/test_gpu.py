@@ -402,17 +402,40 @@ def test_parameters_that_lie_otherwise_in_memory_are_stepped_as_torch_does():
 
 
 @pytest.mark.parametrize("sizes", [(128, 500, 500, 2000, 10), (33, 70, 9)])
-def test_rows_in_bfloat16_have_the_gradients_of_float32_up_to_rounding(sizes):
+def test_rows_in_bfloat16_have_the_gradients_of_what_was_rounded(sizes):
     x = torch.randn(3001, sizes[0], generator=torch.Generator().manual_seed(0)).to(CUDA)
     slope = torch.randn(3001, sizes[-1], generator=torch.Generator().manual_seed(1)).to(CUDA)
     exact, half = (MLP(sizes, generator=torch.Generator().manual_seed(2)).to(CUDA) for _ in range(2))
-    z, rounded = exact(x), half(x.bfloat16())
+    rounded = half(x.bfloat16())
     assert rounded.dtype == torch.float32
-    assert float((rounded - z).detach().norm() / z.detach().norm()) < 2e-2
-    torch.autograd.backward(z, slope)
+    z = exact(x).detach()
+    assert float((rounded.detach() - z).norm() / z.norm()) < 2e-2
     torch.autograd.backward(rounded, slope)
-    for expected, got in zip(exact.parameters(), half.parameters(), strict=True):
-        assert float((got.grad - expected.grad).norm() / expected.grad.norm()) < 6e-2
+    expected_rows, expected = rounded_chain(x, list(half.parameters()), slope, torch.bfloat16)
+    assert float((rounded.detach() - expected_rows).norm() / expected_rows.norm()) < 1e-3
+    for gradient, parameter in zip(expected, half.parameters(), strict=True):
+        assert float((parameter.grad - gradient).norm() / gradient.norm()) < 3e-2
+
+
+def rounded_chain(x, layers, slope, dtype):
+    """Return rows and gradients of an MLP in float64, of which all that is stored is rounded to a type.
+
+    A ReLU that rounding turns off has another gradient, of which no tolerance for float32 knows.
+    """
+
+    def stored(value):
+        return value.detach().to(dtype).double()
+
+    weights, biases = layers[::2], layers[1::2]
+    inputs = [stored(x)]
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        inputs.append(stored((inputs[-1] @ stored(weight).T + stored(bias)).relu()))
+    rows = inputs[-1] @ stored(weights[-1]).T + biases[-1].detach().double()
+    gradients, own = [], slope.double()
+    for number in range(len(weights) - 1, -1, -1):
+        gradients = [stored(own).T @ inputs[number], own.sum(dim=0), *gradients]
+        own = stored(own) @ stored(weights[number]) * (inputs[number] > 0)
+    return rows, gradients
 
 
 def test_chunks_of_a_planted_graph_give_the_epoch_of_one_chunk():
