@@ -51,4 +51,5 @@ def test_a_store_larger_than_its_memory_is_fitted():
     (row,) = [row for row in latest("large-fit") if row["parameters"]["n_nodes"] == 1_000_000]
     assert row["parameters"]["n_features"] == 512
     assert row["values"]["peak_anonymous_bytes"] <= 1.5e9
+    assert row["values"]["seconds"] <= 30 * 60
     assert row["values"]["nmi"] > 0.5

@@ -113,6 +113,17 @@ def test_what_was_aimed_at_is_reached_or_said_with_its_reason():
         assert min(times) >= aim or f"**{provider}.** Aimed at: {aim} times as fast" in text
 
 
+def test_the_positive_term_is_as_near_to_a_copy_as_was_aimed_at():
+    rows = [row for row in latest("positive", device="cuda") if row["provider"] == "triton"]
+    values = {(row["parameters"]["degrees"], row["parameters"]["n_dims"]): row["values"] for row in rows}
+    for n_dims, share in ((64, 0.8), (10, 0.5)):
+        even, uneven = values["uniform", n_dims], values["power law", n_dims]
+        assert even["share_of_copy"] >= share
+        assert uneven["seconds"] <= 1.5 * even["seconds"]
+        assert uneven["max_degree"] > 90_000
+        assert max(v[error] for v in (even, uneven) for error in ("value_error", "gradient_error")) <= 1e-5
+
+
 def test_published_rows_are_not_quick():
     for case in CASES:
         assert not any(row["quick"] for row in latest(case))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,8 @@ def _trained(model: PamCGCModel, rows: FeatureRows, config: FitConfig, *, most: 
     records = []
     ends_at = time.perf_counter() + _BUDGET_S
     for record in train(model, rows, n_epochs=_WARM_UP + most, lr=config.lr, chunk_size=_CHUNK):
-        records.append(record)
+        # Labels of all epochs would be held beside what training needs.
+        records.append(replace(record, labels=None))
         if len(records) >= _WARM_UP + _LEAST_EPOCHS and time.perf_counter() > ends_at:
             break
     return records
