@@ -20,7 +20,7 @@ def value_and_gradient(function, z):
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 def test_every_provider_is_the_reference_in_value_and_gradient(name, dtype):
     # Without a GPU the tests run Triton's kernels in its interpreter.
     assert why_refused(PROVIDERS[name], CPU, dtype=dtype) is None

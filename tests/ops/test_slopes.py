@@ -37,7 +37,10 @@ def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("n_rows", "depth", "n_columns"), [(1, 1, 1), (41, 10, 129), (401, 3, 33), (401, 33, 200)])
+@pytest.mark.parametrize(
+    ("n_rows", "depth", "n_columns"),
+    [(1, 1, 1), (41, 10, 129), (401, 3, 33), pytest.param(401, 33, 200, marks=pytest.mark.slow)],
+)
 def test_all_that_a_narrow_layer_hands_down_is_one_pass(n_rows, depth, n_columns, dtype):
     _, output = problem(n_rows, n_columns, dtype)
     generator = torch.Generator().manual_seed(1)

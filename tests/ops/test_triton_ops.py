@@ -38,7 +38,7 @@ def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):
     assert_value(alignment.cpu(), expected_alignment.double(), dtype=dtype)
 
 
-@pytest.mark.parametrize("self_edges", ["drop", "keep"])
+@pytest.mark.parametrize("self_edges", ["drop", pytest.param("keep", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n_dims", [1, 3, 8, 10, 17, 64])
 def test_masses_and_gradients_are_those_of_the_reference(n_dims, dtype, self_edges):
@@ -53,7 +53,9 @@ def test_no_tau_overflows(tau):
 
 
 @pytest.mark.parametrize("self_edges", ["drop", "keep"])
-@pytest.mark.parametrize("piece", [pytest.param(1, marks=pytest.mark.slow), 2, 7, 4096])
+@pytest.mark.parametrize(
+    "piece", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 7, 4096]
+)
 def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
     monkeypatch.setattr(triton_ops, "PIECE", piece)
     case = awkward_case(41, 5)
@@ -70,8 +72,11 @@ def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
     assert pieces.first_piece.tolist() == [0, 4]
 
 
-@pytest.mark.parametrize("n_dims", [3, 5, 10, 16])
-@pytest.mark.parametrize(("rows", "longest"), [(2, 64), (4, 2), pytest.param(4, 64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_dims", [*(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5)), 10, 16])
+@pytest.mark.parametrize(
+    ("rows", "longest"),
+    [pytest.param(2, 64, marks=pytest.mark.slow), (4, 2), pytest.param(4, 64, marks=pytest.mark.slow)],
+)
 def test_several_rows_side_by_side(rows, longest, n_dims, monkeypatch):
     monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 41 // rows)
     monkeypatch.setattr(triton_ops, "_LONGEST_SIDE_BY_SIDE", longest)
@@ -96,7 +101,7 @@ def counted_pairs(n_nodes, n_pairs):
     return SimpleNamespace(n_nodes=n_nodes, n_pairs=n_pairs)
 
 
-@pytest.mark.parametrize("n_dims", [5, 9, 10, 20, 40])
+@pytest.mark.parametrize("n_dims", [*(pytest.param(n, marks=pytest.mark.slow) for n in (5, 9, 20, 40)), 10])
 def test_packed_rows_take_fewer_words_and_are_as_exact_as_float32(n_dims):
     case = awkward_case(41, n_dims, dtype=torch.float32)
     shape = triton_ops.Shape.of(case.z)
@@ -109,7 +114,7 @@ def test_packed_rows_take_fewer_words_and_are_as_exact_as_float32(n_dims):
         assert float((a.double() - b).norm() / b.norm()) < 5e-7
 
 
-@pytest.mark.parametrize("n_dims", [10, 64])
+@pytest.mark.parametrize("n_dims", [10, pytest.param(64, marks=pytest.mark.slow)])
 def test_the_longest_numbers_of_a_row_fit(n_dims):
     case = awkward_case(41, n_dims, dtype=torch.float32)
     along = torch.zeros_like(case.z)
@@ -117,7 +122,7 @@ def test_the_longest_numbers_of_a_row_fit(n_dims):
     assert_is_the_reference(along, case.gamma, case.pairs)
 
 
-@pytest.mark.parametrize("n_dims", [10, 64])
+@pytest.mark.parametrize("n_dims", [10, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_what_is_no_number_stays_none(wrong, n_dims):

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.database import connected
 from pamc.data.download import sha256_of
 from pamc.errors import BackendError, DataError
 
@@ -307,7 +308,7 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
         "WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"
     )
     try:
-        with duckdb.connect() as connection:
+        with connected() as connection:
             column = connection.execute(query, [str(path), start, stop]).fetchnumpy()["id"]
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.database import connected
 from pamc.data.files import existing_file, kind_of
 from pamc.data.text_records import SPACED_KINDS, SPACES, delimiter_of, first_record, records_of
 from pamc.errors import BackendError, DataError
@@ -182,7 +183,7 @@ class Table:
 
     def _parquet_row(self, row: int) -> list[str | None]:
         texts = ", ".join(f"CAST(c{i} AS VARCHAR)" for i in range(len(self.names)))
-        with _duckdb().connect() as connection:
+        with connected() as connection:
             columns = ", ".join(f"c{i}" for i in range(len(self.names)))
             query = f"SELECT {texts} FROM {self.relation} AS file({columns}) LIMIT 1 OFFSET {row}"
             found = connection.execute(query, [str(self.path)]).fetchone()
@@ -213,7 +214,7 @@ class Table:
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
         values = ", ".join(f"{expression} AS v{i}" for i, expression in enumerate(expressions))
         try:
-            with duckdb.connect() as connection:
+            with connected() as connection:
                 query = f"SELECT {values} FROM {self.relation} AS file({columns})"
                 fetched = connection.execute(query, [str(self.path)]).fetchnumpy()
         except duckdb.Error as error:
@@ -352,7 +353,7 @@ def _open_parquet(path: Path) -> Table:
     duckdb = _duckdb()
     relation = "read_parquet(?, hive_partitioning=false)"
     try:
-        with duckdb.connect() as connection:
+        with connected() as connection:
             described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", [str(path)]).fetchall()
             schema = connection.execute("SELECT name, num_children FROM parquet_schema(?)", [str(path)]).fetchall()
     except duckdb.Error as error:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.database import connected
 from pamc.data.whole_folder import (
     cannot_write,
     check_replaceable,
@@ -145,7 +146,7 @@ def write_labels(
 
     names = ids.astype(str) if ids.dtype.kind not in "iu" else ids
     table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}
-    with duckdb.connect() as connection:
+    with connected() as connection:
         connection.register("result", table)
         try:
             connection.execute(
