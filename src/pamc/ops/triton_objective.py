@@ -19,9 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from pamc.graph.pairs import PositivePairs
 from pamc.ops.kernels import objective as kernels
-from pamc.ops.kernels import positives
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton_ops import MOST_TAU, Shape, layout_of, masses, pieces_of
+from pamc.ops.triton_ops import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of
 from pamc.ops.triton_proxy import potential
 from pamc.ops.triton_sums import sum_parts
 
@@ -194,16 +193,7 @@ class _Objective(torch.autograd.Function):
         together = (inverse, slope, members, node_gradient, grad, grad_z, n_rows)
         kernels.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *together, **ctx.weights, **tiles)
         if len(pieces):
-            parts = over_mass.new_empty(len(pieces), shape.width)
-            positives.backward_pieces[(len(pieces),)](
-                unit,
-                *weights,
-                pieces.piece_row,
-                pieces.piece_begin,
-                parts,
-                inverse,
-                **shape.piece_tiles(pairs, tau=ctx.tau, backward=True),
-            )
+            parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             kernels.join_backward[(len(pieces.long_row),)](
                 unit,
                 pieces.long_row,

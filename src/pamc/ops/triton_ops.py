@@ -29,7 +29,17 @@ from pamc.graph.pairs import PositivePairs
 from pamc.ops import torch_ops
 from pamc.ops.kernels import positives, unit_rows
 
-__all__ = ["MOST_TAU", "Layout", "Pieces", "Shape", "layout_of", "masses", "pieces_of", "positive_log_mass"]
+__all__ = [
+    "MOST_TAU",
+    "Layout",
+    "Pieces",
+    "Shape",
+    "gradient_of_pieces",
+    "layout_of",
+    "masses",
+    "pieces_of",
+    "positive_log_mass",
+]
 
 # Rows of more pairs than this are cut, into pieces of so many.
 PIECE = 1024
@@ -295,6 +305,27 @@ def masses(
     return log_mass, over_mass, agreements
 
 
+def gradient_of_pieces(
+    unit: Tensor, inverse: Tensor, weights: tuple[Tensor, ...], pairs: PositivePairs, shape: Shape, *, tau: float
+) -> Tensor:
+    """Return the part (P, width) that each piece of a long row has in that row of the gradient.
+
+    `weights` are `indptr`, columns, both weights, and the gradient of each log mass over its mass.
+    """
+    pieces = pieces_of(pairs, shape.longest(pairs))
+    parts = inverse.new_empty(len(pieces), shape.width)
+    positives.backward_pieces[(len(pieces),)](
+        unit,
+        *weights,
+        pieces.piece_row,
+        pieces.piece_begin,
+        parts,
+        inverse,
+        **shape.piece_tiles(pairs, tau=tau, backward=True),
+    )
+    return parts
+
+
 class _PositiveLogMass(torch.autograd.Function):
     """As in :mod:`pamc.ops.torch_ops`; both passes read the unit rows and keep nothing per pair."""
 
@@ -325,16 +356,7 @@ class _PositiveLogMass(torch.autograd.Function):
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
         positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
         if len(pieces):
-            parts = over_mass.new_empty(len(pieces), shape.width)
-            positives.backward_pieces[(len(pieces),)](
-                unit,
-                *weights,
-                pieces.piece_row,
-                pieces.piece_begin,
-                parts,
-                inverse,
-                **shape.piece_tiles(pairs, tau=ctx.tau, backward=True),
-            )
+            parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             positives.join_backward[(len(pieces.long_row),)](
                 unit, pieces.long_row, pieces.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )
