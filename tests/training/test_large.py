@@ -15,6 +15,7 @@ from pamc.errors import ConfigError
 from pamc.graph.pairs import PositivePairs
 from pamc.training import large, sampled
 from pamc.training.large import fit_store, help_fit_store, plan_store
+from tests.training.own_rows import OwnRows
 from tests.training.threads import run_team
 
 CPU = torch.device("cpu")
@@ -80,25 +81,6 @@ def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(sto
     fit = run_team(size, work)[0]
     np.testing.assert_allclose(fit.history["loss"], alone.history["loss"], rtol=1e-10)
     assert np.array_equal(fit.labels, alone.labels)
-
-
-class OwnRows:
-    """A store of which a process may read its own rows, and the neighbors of those."""
-
-    def __init__(self, store, team):
-        self._store, self._own = store, large.row_range(store.n_nodes, team.rank, team.size)
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    @property
-    def features(self):
-        return self
-
-    def __getitem__(self, rows):
-        assert isinstance(rows, slice)
-        assert self._own.start <= rows.start <= rows.stop <= self._own.stop
-        return self._store.features[rows]
 
 
 def test_a_store_without_edges_gets_neighbors_and_says_how_many_were_found(tmp_path, store):
