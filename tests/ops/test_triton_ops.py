@@ -82,13 +82,13 @@ def test_several_rows_side_by_side(rows, longest, n_dims, monkeypatch):
     monkeypatch.setattr(triton_ops, "_LONGEST_SIDE_BY_SIDE", longest)
     case = awkward_case(41, n_dims, dtype=torch.float32)
     shape = triton_ops.Shape.of(case.z)
-    assert (shape.n_rows(case.pairs), shape.longest(case.pairs)) == (rows, longest)
+    assert (shape.side_by_side(case.pairs), shape.longest(case.pairs)) == (rows, longest)
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_few_programs_and_rows_of_many_pairs_are_taken_one_by_one():
     narrow, wide = triton_ops.Shape.of(torch.zeros(1, 10)), triton_ops.Shape.of(torch.zeros(1, 64))
-    found = [shape.n_rows(counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)]
+    found = [shape.side_by_side(counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)]
     assert found == [4, 1, 2, 1, 1, 1, 1, 1]
     assert narrow.longest(counted_pairs(10**6, 21 * 10**6)) == 64
     assert narrow.longest(counted_pairs(9298, 139 * 9298)) == triton_ops.PIECE

@@ -235,7 +235,7 @@ class Shape:
             **further,
         }
 
-    def n_rows(self, pairs: PositivePairs) -> int:
+    def side_by_side(self, pairs: PositivePairs) -> int:
         """Return how many rows a program takes side by side."""
         if self.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
             return 1
@@ -244,12 +244,12 @@ class Shape:
 
     def longest(self, pairs: PositivePairs) -> int:
         """Return the number of pairs beyond which a row is cut."""
-        return PIECE if self.n_rows(pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
+        return PIECE if self.side_by_side(pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
 
     def row_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
         """Return the constants of a kernel that takes whole rows."""
         constants = self._tiles(pairs, tau=tau, backward=backward)
-        rows = self.n_rows(pairs)
+        rows = self.side_by_side(pairs)
         if rows > 1:
             constants |= {"COLUMNS": _COLUMNS_SIDE_BY_SIDE, "num_warps": 1}
         return {**constants, "ROWS": rows, "LONG": self.longest(pairs)}
