@@ -263,7 +263,7 @@ def test_an_adjacency_of_another_size_is_refused_with_both_sizes(refusal, as_typ
         (ENDS.T * 9, "join rows that do not exist"),
         (-ADJACENCY, "must be positive"),
         (sp.csr_matrix(-ADJACENCY), "must be positive"),
-        (ADJACENCY * np.nan, "must be positive and finite"),
+        (ADJACENCY * np.nan, "must be positive and at most 1e+30"),
         (ADJACENCY * 1j, "real numbers, got dtype complex128"),
         (ADJACENCY.astype(object), "real numbers, got dtype object"),
         ([[0, 1], [1]], "rows of equal length"),

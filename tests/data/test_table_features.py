@@ -365,7 +365,7 @@ def test_a_truncated_gz_is_refused(write, refusal, cut):
 
 
 def test_a_file_that_is_no_gz_or_no_parquet_is_refused(write, refusal):
-    assert "x.csv.gz: cannot be read" in refusal(read_features, write("x.csv.gz", "a,b\n1,2\n"))
+    assert "x.csv.gz: is damaged, or not compressed by gzip" in refusal(read_features, write("x.csv.gz", "a,b\n1,2\n"))
     assert "x.parquet: cannot be read as .parquet; damaged?" in refusal(read_features, write("x.parquet", "a,b\n1,2\n"))
 
 

@@ -136,8 +136,8 @@ def test_the_confusion_matrix_has_what_is_right_on_its_diagonal(labelings):
         ([], [], "empty"),
         ([[0], [1]], [0, 1], r"y_true must be one label per row \(1-D\), got shape \(2, 1\)"),
         ([0, 1], 3, r"y_pred must be one label per row \(1-D\), got shape \(\)"),
-        ([0.0, float("nan")], [0, 1], "y_true has labels that are not finite"),
-        (np.array(["a", 1, None], dtype=object), [0, 1, 1], "y_true must hold .* got NoneType, int, str"),
+        ([0.0, float("nan")], [0, 1], "y_true: row 1 has the label nan, which is not a class"),
+        (np.array(["a", 1, 2], dtype=object), [0, 1, 1], "y_true must hold .* got int, str"),
     ],
 )
 def test_labels_that_cannot_be_compared_are_refused(metric, y_true, y_pred, message):

@@ -1,10 +1,13 @@
 """Confidence: half fits, the map they teach, and where it is kept."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 
 from pamc import PamCGC, clusterer
+from pamc.data.progress import SilentPhase, SilentProgress
 from pamc.data.synthetic import blobs, block_model
 from pamc.models.rows import FeatureRows
 from pamc.training.confidence import (
@@ -169,13 +172,21 @@ def test_a_fit_that_goes_on_from_its_start_says_the_same_confidence(graph, model
     class StopError(Exception):
         pass
 
-    def stop(epoch, labels):
-        if epoch == 5:
-            raise StopError
+    class StopsAtFive(SilentPhase):
+        n_epochs = 0
+
+        def advance(self, **values):
+            self.n_epochs += 1
+            if self.n_epochs == 5:
+                raise StopError
+
+    class Stops(SilentProgress):
+        def phase(self, name, total=None):
+            return nullcontext(StopsAtFive() if name == "training" else SilentPhase())
 
     plan = CheckpointPlan(tmp_path, every=2)
     with pytest.raises(StopError):
-        PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=plan, on_epoch=stop)
+        PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=plan, progress=Stops())
     resumed = PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=CheckpointPlan(tmp_path, every=2, resume=True))
     assert np.array_equal(resumed.confidence_, model.confidence_)
     assert resumed._fit_result.facts["confidence_error"] == model._fit_result.facts["confidence_error"]

@@ -119,6 +119,9 @@ def fit(
     memory: str | None = typer.Option(
         None, "--memory", help="Memory that training of a large store may use: 4GB.", metavar="SIZE"
     ),
+    verify: bool = typer.Option(
+        True, "--verify/--no-verify", help="Compare the checksums of a store before its first fit."
+    ),
     with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
     map_by: str = typer.Option(
         "auto", "--map", help="Map of the report: pca, umap, or auto.", metavar="NAME", autocompletion=maps_named

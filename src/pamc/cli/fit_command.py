@@ -42,7 +42,7 @@ from pamc.training.large import LARGE_ROWS, help_fit_store
 from pamc.training.progress import RichProgress, SilentProgress
 from pamc.training.team import TeamError, launched
 
-__all__ = ["fit", "load_store"]
+__all__ = ["fit"]
 
 
 def fit(
@@ -73,6 +73,7 @@ def fit(
     checkpoint_minutes: float | None,
     resume: bool,
     memory: str | None,
+    verify: bool,
     with_report: bool,
     map_by: str,
     color: list[str] | None,
@@ -90,7 +91,7 @@ def fit(
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-        check_report_options(map_by, split_names(color), features)
+        check_report_options(map_by, split_names(color, "--color"), features)
         auto = n_clusters == AUTO
         k = 2 if auto else _cluster_count(n_clusters)
         given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
@@ -104,13 +105,19 @@ def fit(
         read_options = {
             "id_column": id_column,
             "truth_column": truth,
-            "columns": split_names(columns),
-            "drop": split_names(drop),
+            "columns": split_names(columns, "--columns"),
+            "drop": split_names(drop, "--drop"),
         }
         large = None if dataset is not None else _large_store(features, method)
         if large is None:
             graph: Any = _load(
-                features, dataset, edges, read_options, keep_neighbours=preset_name != "default", quiet=quiet
+                features,
+                dataset,
+                edges,
+                read_options,
+                keep_neighbours=preset_name != "default",
+                quiet=quiet,
+                verify=verify,
             )
         else:
             _refuse_for_store(edges, read_options)
@@ -131,11 +138,11 @@ def fit(
             else:
                 planned = model.plan_store(large, memory=allowed, n_processes=1 if team is None else team.size)
                 note(f"plan: {planned}")
-                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, team=team)
+                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, team=team, verify=verify)
             record = model.record(
                 data={
                     **_describe(graph, features, dataset, edges, read_options),
-                    "color": split_names(color),
+                    "color": split_names(color, "--color"),
                     "folder": _way_back(target),
                 },
                 metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
@@ -145,7 +152,7 @@ def fit(
                 record = replace(record, facts={**record.facts, "choose_k": chosen.facts()})
             ids = graph.row_ids if large is None else large.ids
             model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
-            on_page: dict[str, Any] = {"truth": truth, "color": split_names(color), "map_by": map_by}
+            on_page: dict[str, Any] = {"truth": truth, "color": split_names(color, "--color"), "map_by": map_by}
             reported = with_report and add_report(partial, model, graph, record, features=features, **on_page)
         page = target / REPORT_FILE if reported else None
         if as_json:
@@ -254,6 +261,7 @@ def _load(
     *,
     keep_neighbours: bool,
     quiet: bool,
+    verify: bool,
 ) -> AttributedGraph:
     if features is None and dataset is None:
         raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
@@ -262,7 +270,7 @@ def _load(
     given = _given(edges, options)
     if features is not None and has_manifest(features):
         _refuse_for_store(edges, options)
-        return load_store(features)
+        return open_store(features).to_graph(verify=verify)
     if features is not None:
         return read_graph(features, edges=edges, **options)
     if given:
@@ -290,11 +298,6 @@ def _large_store(features: Path | None, method: str) -> Store | None:
         return None
     store = open_store(features)
     return store if store.n_nodes > LARGE_ROWS else None
-
-
-def load_store(folder: Path) -> AttributedGraph:
-    """Return the graph of a store, all of it in memory."""
-    return open_store(folder).to_graph()
 
 
 def _read_options(features: Path | None, options: dict[str, Any]) -> dict[str, Any]:

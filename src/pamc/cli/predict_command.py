@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.files import existing_file, kind_of
 from pamc.data.readers import read_graph
 from pamc.data.tables import TABLE_KINDS, open_table
-from pamc.errors import ConfigError, ModelFileError, OutputError, counted
+from pamc.errors import ConfigError, OutputError, counted
 from pamc.estimator import estimator_class
 from pamc.results.model_file import read_model
-from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
+from pamc.results.run_folder import MODEL_FILE, new_run_folder, write_labels
 
 __all__ = ["predict"]
 
@@ -36,11 +35,12 @@ def predict(
     as_json: bool,
 ) -> None:
     """Give new rows to the clusters of a run; no graph is needed."""
-    model = _loaded(run, device)
+    model, recorded_id = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": split_names(columns), "drop": split_names(drop)}
+    chosen = {"id_column": id_column, "columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
     given = {name: value for name, value in chosen.items() if value is not None}
-    graph = read_graph(features, **(_options_of(run, features, getattr(model, "feature_names_in_", None)) | given))
+    fitted = getattr(model, "feature_names_in_", None)
+    graph = read_graph(features, **(_options_of(features, fitted, id_column or recorded_id) | given))
     model.check_feature_names(graph.feature_names)
     labels, confidence = model.predict_with_confidence(graph.features)
     _write_file(out, graph, labels, confidence)
@@ -51,8 +51,8 @@ def predict(
         print_text(f"{counted(graph.n_nodes, 'row')} → {out}")
 
 
-def _loaded(run: Path, device: str) -> Any:
-    """Return the model of a run, of whatever method it is, if it can label new rows."""
+def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
+    """Return the model of a run, of whatever method it is, and the id column of its rows, if it can label new rows."""
     _, about = read_model(run / MODEL_FILE)
     model_class = estimator_class(about["method"])
     if not hasattr(model_class, "predict"):
@@ -60,34 +60,23 @@ def _loaded(run: Path, device: str) -> Any:
             f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
             "fit the new rows together with the old ones"
         )
-    return model_class.load(run, device=device)
+    return model_class.load(run, device=device), about["id_column"]
 
 
-def _options_of(run: Path, features: Path, fitted: Sequence[str] | None) -> dict[str, Any]:
-    """Return how to read new rows as the run read its own.
+def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | None) -> dict[str, Any]:
+    """Return how to read new rows as the model's own were read.
 
-    The columns it was fitted on are found by name, in whatever order and among whatever others they are; columns that
-    are no features may be missing.
+    The columns it was fitted on are found by name, in whatever order and among whatever others they are; where one is
+    missing, all columns are read and the model says which.
     """
-    path = run / RECORD_FILE
     if kind_of(existing_file(features)) not in TABLE_KINDS:
         return {}
     table = open_table(features)
-    by_name = None if fitted is None or any(name not in table for name in fitted) else list(fitted)
-    if not path.is_file():
-        return {"columns": by_name}
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))["data"]["read"]
-        id_column, columns = read.get("id_column"), read.get("columns")
-        unused = [*(read.get("drop") or ()), read.get("truth_column")]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"{path} is damaged ({error!r}): restore it, or fit again") from None
     if id_column is not None and id_column not in table:
         note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
         id_column = None
-    if by_name is not None:
-        return {"id_column": id_column, "columns": by_name}
-    return {"id_column": id_column, "columns": columns, "drop": [name for name in unused if name in table] or None}
+    by_name = None if fitted is None or any(name not in table for name in fitted) else list(fitted)
+    return {"id_column": id_column, "columns": by_name}
 
 
 def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:

@@ -58,13 +58,17 @@ def shown_bytes(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-def split_names(values: list[str] | None) -> list[str] | None:
-    """Return the names in repeated, comma-separated options; None where there were none.
+def split_names(values: list[str] | None, option: str) -> list[str] | None:
+    """Return the names in repeated, comma-separated options; None where the option was not given.
 
     Examples
     --------
-    >>> split_names(["age, income", "city"]), split_names([""])
+    >>> split_names(["age, income", "city"], "--columns"), split_names(None, "--columns")
     (['age', 'income', 'city'], None)
     """
-    names = [name.strip() for value in values or [] for name in value.split(",")]
-    return [name for name in names if name] or None
+    if not values:
+        return None
+    names = [name.strip() for value in values for name in value.split(",")]
+    if not any(names):
+        raise ConfigError(f"{option} names no column: write {option} followed by column names, or leave it out")
+    return [name for name in names if name]

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph, check_edges
+from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
 from pamc.errors import DataError, DataWarning
 
 __all__ = [
@@ -47,6 +47,7 @@ def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | Non
     if _comes_from(X, "torch"):
         return _tensor_matrix(X), None, None
     if sp.issparse(X):
+        check_sparse(X, what="features")
         return sp.csr_matrix(X), None, None
     return _array(X, "features"), None, None
 
@@ -70,6 +71,8 @@ def as_table(X: Any) -> Any:
         raise DataError(_NO_FEATURES)
     if _comes_from(X, "torch"):
         return _tensor_matrix(X)
+    if sp.issparse(X):
+        check_sparse(X, what="X")
     return _array(X, "features") if np.ma.is_masked(X) else X
 
 
@@ -249,6 +252,7 @@ def _adjacency_edges(matrix: Any, n_nodes: int) -> Edges:
     if matrix.dtype.kind not in "fiub":
         raise DataError(f"an adjacency matrix must hold real numbers, got dtype {matrix.dtype}")
     if sp.issparse(matrix):
+        check_sparse(matrix, what="the adjacency matrix")
         stored = matrix.tocoo()
         edges, weight = np.stack([stored.row, stored.col]), stored.data
     else:

@@ -11,11 +11,27 @@ from numpy.typing import NDArray
 
 from pamc.errors import DataError
 
-__all__ = ["AttributedGraph", "Features", "check_edges", "check_features"]
+__all__ = [
+    "MAX_EDGE_WEIGHT",
+    "NOT_LABELS",
+    "AttributedGraph",
+    "Features",
+    "check_edges",
+    "check_features",
+    "check_labels",
+    "check_sparse",
+    "label_codes",
+]
 
 Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
 
 _ROWS_PER_BLOCK = 1 << 16
+
+# Sums and products of larger weights are not finite in float32.
+MAX_EDGE_WEIGHT = 1e30
+
+# Text that stands for a number that is none: no class has such a name.
+NOT_LABELS = ("nat", *(f"{sign}{word}" for word in ("nan", "inf", "infinity") for sign in ("", "+", "-")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +88,7 @@ class AttributedGraph:
         elif self.edge_weight is not None:
             raise DataError("edge_weight was given without edges")
         if self.labels is not None:
-            object.__setattr__(self, "labels", _check_labels(self.labels, n_nodes))
+            object.__setattr__(self, "labels", _checked_labels(self.labels, n_nodes))
         if self.ids is not None:
             object.__setattr__(self, "ids", _check_ids(self.ids, n_nodes))
         if self.feature_names is not None:
@@ -116,6 +132,7 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
     The argument is never modified and is copied only when its type must change. O(N·d) time, O(d) memory beside it.
     """
     if sp.issparse(features):
+        check_sparse(features, what="features")
         matrix = sp.csr_matrix(features)
         if matrix.dtype.kind == "c":
             raise DataError("features must be real numbers; complex data not supported")
@@ -176,15 +193,109 @@ def check_edges(
     weight = np.asarray(edge_weight)
     if weight.shape != (array.shape[1],):
         raise DataError(f"edge_weight must have one value per edge ({array.shape[1]}), got shape {weight.shape}")
-    weight = weight.astype(weight.dtype if weight.dtype in (np.float32, np.float64) else np.float32, copy=False)
-    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if weight.dtype not in (np.float32, np.float64):
+        with np.errstate(over="ignore"):
+            weight = weight.astype(np.float32)
+    bad = np.flatnonzero(~((weight > 0) & (weight <= MAX_EDGE_WEIGHT)))
     if len(bad):
         a, b = array[:, bad[0]] if ids is None else ids[array[:, bad[0]]]
         raise DataError(
-            f"edge weights must be positive and finite: {len(bad)} of {len(weight)} are not; the first is "
-            f"{weight[bad[0]]:g} on edge {a}→{b}. Leave such edges out, or shift the weights"
+            f"edge weights must be positive and at most {MAX_EDGE_WEIGHT:g}: {len(bad)} of {len(weight)} are not; the "
+            f"first is {weight[bad[0]]:g} on edge {a}→{b}. Leave such edges out, or rescale the weights"
         )
     return array, weight
+
+
+def check_sparse(matrix: Any, *, what: str) -> None:
+    """Raise DataError where the index arrays of a scipy sparse matrix do not describe a matrix of its shape.
+
+    scipy trusts them: what they point at outside the matrix is read as other numbers, or ends the process. Nothing is
+    changed. O(nnz) time.
+    """
+    if matrix.ndim != 2:
+        raise DataError(f"{what} must be a 2-D matrix, got a sparse array of shape {matrix.shape}")
+    if matrix.format in ("csr", "csc", "bsr"):
+        n_major, n_minor = matrix.shape if matrix.format != "csc" else matrix.shape[::-1]
+        if matrix.format == "bsr":
+            n_major, n_minor = (n // size for n, size in zip(matrix.shape, matrix.blocksize, strict=True))
+        _check_compressed(matrix.indptr, matrix.indices, matrix.data, n_major, n_minor, what)
+    elif matrix.format == "coo":
+        for axis, (index, size) in enumerate(zip((matrix.row, matrix.col), matrix.shape, strict=True)):
+            if len(index) != len(matrix.data):
+                raise DataError(f"{what}: {len(index)} indices for {len(matrix.data)} values")
+            _check_indices(index, size, f"{what}: {('row', 'column')[axis]} index")
+
+
+def _check_compressed(indptr: Any, indices: Any, data: Any, n_major: int, n_minor: int, what: str) -> None:
+    if indptr.dtype.kind not in "iu" or indptr.shape != (n_major + 1,):
+        raise DataError(
+            f"{what}: indptr must be {n_major + 1} integers, got {indptr.dtype} of shape {indptr.shape}; damaged?"
+        )
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise DataError(f"{what}: indptr must begin with 0 and never decrease; damaged?")
+    n_stored = int(indptr[-1])
+    if len(indices) < n_stored or len(data) < n_stored:
+        raise DataError(
+            f"{what}: indptr asks for {n_stored} entries, but there are {len(indices)} indices and {len(data)} values; "
+            "damaged?"
+        )
+    _check_indices(indices[:n_stored], n_minor, f"{what}: index")
+
+
+def _check_indices(indices: Any, size: int, what: str) -> None:
+    if indices.dtype.kind not in "iu":
+        raise DataError(f"{what} must be an integer, got dtype {indices.dtype}")
+    wrong = np.flatnonzero((indices < 0) | (indices >= size))
+    if len(wrong):
+        raise DataError(f"{what} {indices[wrong[0]]} lies outside of 0 to {size - 1}; damaged?")
+
+
+def check_labels(labels: NDArray[Any], *, what: str) -> None:
+    """Raise DataError where a label (N,) is missing or is not a finite number; any text is a label but "nan" and "inf".
+
+    Examples
+    --------
+    >>> check_labels(np.array([1.0, np.nan]), what="y")
+    Traceback (most recent call last):
+    pamc.errors.DataError: y: row 1 has the label nan, which is not a class (1 of 2 rows); leave such rows out
+    """
+    if labels.dtype.kind == "c":
+        raise DataError(f"{what} must be integers or text, got complex numbers")
+    wrong = np.flatnonzero(_not_labels(labels))
+    if len(wrong):
+        raise DataError(
+            f"{what}: row {wrong[0]} has the label {labels[wrong[0]]}, which is not a class ({len(wrong)} of "
+            f"{len(labels)} rows); leave such rows out"
+        )
+
+
+def _not_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    kind = labels.dtype.kind
+    if kind == "f":
+        wrong = ~np.isfinite(labels)
+    elif kind in "mM":
+        wrong = np.isnat(labels)
+    elif kind in "UO":
+        wrong = [label is None or str(label).strip().lower() in NOT_LABELS for label in labels]
+    else:
+        wrong = np.zeros(len(labels))
+    return np.asarray(wrong, dtype=bool)
+
+
+def label_codes(labels: NDArray[Any], *, what: str) -> NDArray[np.int64]:
+    """Return labels (N,) as 0, 1, … in their sorted order, once :func:`check_labels` accepts them.
+
+    Examples
+    --------
+    >>> label_codes(np.array(["dog", "cat", "dog"]), what="y").tolist()
+    [1, 0, 1]
+    """
+    check_labels(labels, what=what)
+    try:
+        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise DataError(f"{what} must hold integers or strings, not a mixture; got {kinds}") from None
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
@@ -208,13 +319,11 @@ def _not_finite(
     )
 
 
-def _check_labels(labels: Any, n_nodes: int) -> NDArray[np.int64]:
+def _checked_labels(labels: Any, n_nodes: int) -> NDArray[np.int64]:
     array = np.asarray(labels)
     if array.shape != (n_nodes,):
         raise DataError(f"labels must have one value per row ({n_nodes}), got shape {array.shape}")
-    if array.dtype.kind in "iub":
-        return array.astype(np.int64, copy=False)
-    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+    return array.astype(np.int64, copy=False) if array.dtype.kind in "iub" else label_codes(array, what="labels")
 
 
 def _check_ids(ids: Any, n_nodes: int) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.download import Progress, fetch
+from pamc.data.download import Progress, fetch, sha256_of
 from pamc.data.matrices import NPZ_LAYOUT, load_arrays, read_matrix
 from pamc.errors import DataError, UnknownNameError
 
@@ -205,7 +205,7 @@ def load_dataset(
     download: bool = True,
     progress: Progress | None = None,
 ) -> AttributedGraph:
-    """Return a data set of the catalog, with labels, once its statistics were found as they should be.
+    """Return a data set of the catalog, with labels, once its checksum and statistics are found to be right.
 
     ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`), then downloaded there
     where the very file is public.
@@ -221,6 +221,7 @@ def load_dataset(
         graph = _from_scikit_learn(row)
     else:
         path = _find(row, root) or _download(row, root, allowed=download, progress=progress)
+        _check_checksum(row, path)
         try:
             graph = replace(read_matrix(path), name=row.name, edges_are_neighbours=row.kind == "table")
         except DataError as error:
@@ -242,6 +243,7 @@ def load_neighbour_list(name: str, k: int, *, root: str | PathLike[str] | None =
     if row.kind == "graph" or row.n_edges == 0:
         raise DataError(f"data set {name!r} comes without neighbor lists")
     path = _find(row, root) or _download(row, root)
+    _check_checksum(row, path)
     key = f"edges_k{k}"
     arrays = load_arrays(path, key)
     if key not in arrays:
@@ -309,6 +311,15 @@ def _from_scikit_learn(row: DataSet) -> AttributedGraph:
 
     pixels, classes = load_digits(return_X_y=True)
     return AttributedGraph(pixels.astype(np.float32), labels=classes, name=row.name)
+
+
+def _check_checksum(row: DataSet, path: Path) -> None:
+    """Raise DataError where the file of a data set is not the very one the catalog describes."""
+    if row.sha256 is not None and (found := sha256_of(path)) != row.sha256:
+        raise DataError(
+            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 {found}, "
+            f"expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
+        )
 
 
 def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:

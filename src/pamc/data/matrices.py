@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.attributed_graph import AttributedGraph, check_sparse, label_codes
 from pamc.data.files import existing_file, kind_of, naming, reading
 from pamc.errors import DataError
 
@@ -89,16 +89,25 @@ def sparse_part(path: Path, arrays: dict[str, NDArray[Any]]) -> sp.csr_matrix | 
     if not {"format", "shape", "data"} <= arrays.keys():
         return None
     with reading(path), path.open("rb") as stream:
-        return _checked_csr(sp.csr_matrix(sp.load_npz(stream)))
+        matrix = sp.load_npz(stream)
+        with naming(path):
+            check_sparse(matrix, what="the sparse matrix")
+        return sp.csr_matrix(matrix)
 
 
 def _features_of(path: Path, arrays: dict[str, NDArray[Any]]) -> NDArray[Any] | sp.csr_matrix:
     if all(key in arrays for key in _CSR_KEYS):
         data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
-        with reading(path):
-            index = np.int32 if len(data) < 2**31 else np.int64
+        with naming(path):
+            n_rows, n_columns = (int(n) for n in _integers("x_shape", shape, 2))
+            index = np.int32 if max(len(data), n_rows, n_columns) < 2**31 else np.int64
+            indptr, indices = _integers("x_indptr", indptr, n_rows + 1), _integers("x_indices", indices, len(data))
+            if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
+                raise DataError(f"x_indices must lie between 0 and {n_columns - 1}; damaged?")
+            if not 0 <= indptr.min() <= indptr.max() <= len(data):
+                raise DataError(f"x_indptr must lie between 0 and {len(data)}, the length of x_data; damaged?")
             parts = (data, indices.astype(index), indptr.astype(index))
-            return _checked_csr(sp.csr_matrix(parts, shape=tuple(int(n) for n in shape)))
+            return _checked_csr(parts, (n_rows, n_columns))
     if "x" in arrays:
         return arrays["x"]
     if (matrix := sparse_part(path, arrays)) is not None:
@@ -130,7 +139,7 @@ def _load_svmlight(path: Path, truth: str | None) -> tuple[sp.csr_matrix, NDArra
         raise DataError(f"{path}: the only truth column of an svmlight file is its first, 'label'; got {truth!r}")
     with reading(path):
         features, target = load_svmlight_file(str(path))
-    return features, None if truth is None else np.unique(target, return_inverse=True)[1]
+    return features, None if truth is None else label_codes(target, what=f"{path}: labels")
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
@@ -175,8 +184,21 @@ def _begins_with(path: Path, magic: bytes) -> bool:
         return stream.read(len(magic)) == magic
 
 
-def _checked_csr(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    matrix.check_format(full_check=True)
+def _integers(name: str, values: NDArray[Any], length: int) -> NDArray[Any]:
+    """Return an array of the CSR parts as it is, or say why it cannot hold indices."""
+    if values.dtype.kind not in "iu":
+        raise DataError(f"{name} must be integers, got dtype {values.dtype}")
+    if values.shape != (length,):
+        raise DataError(f"{name} must have {length} values, got shape {values.shape}; damaged?")
+    return values
+
+
+def _checked_csr(parts: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], shape: tuple[int, int]) -> sp.csr_matrix:
+    data, _, indptr = parts
+    if data.ndim != 1 or indptr[-1] != len(data):
+        raise DataError(f"x_indptr ends at {indptr[-1]}, but x_data has shape {data.shape}; damaged?")
+    matrix = sp.csr_matrix(parts, shape=shape)
+    check_sparse(matrix, what="x")
     return matrix
 
 

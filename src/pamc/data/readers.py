@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.attributed_graph import NOT_LABELS, AttributedGraph, check_labels, label_codes
 from pamc.data.edge_files import read_edges
 from pamc.data.files import existing_file, kind_of, naming
 from pamc.data.matrices import MATRIX_KINDS, load_arrays, load_matrix, read_matrix
@@ -38,13 +38,22 @@ __all__ = [
     "read_label_pairs",
     "read_labels",
     "warn_about_columns",
+    "warn_about_points",
 ]
 
 _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target": "--truth", "y": "--truth"}
 _LABEL_NAMES = ("cluster", "label", "class", "target", "y")
 # Words for a cell without a value.
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+# Numbers as other countries and spreadsheets write them.
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
+_THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+# In SQL: whole numbers below 1,000 and above, with points between the thousands; and the latter alone.
+_WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
+_WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
+# Rows whose cells say which columns may have points between thousands.
+_ROWS_LOOKED_AT = 20
 _NO_FILL = (
     "pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
 )
@@ -148,8 +157,9 @@ def read_features(
     if len(features) == 0:
         raise DataError(f"{path}: has a header but no rows; add a line per row")
     ids = None if id_column is None else integers_if_all(_texts(table, id_column, "an id"))
-    labels = None if truth_column is None else _codes(_texts(table, truth_column, "a truth"))
+    labels = None if truth_column is None else _codes(_label_texts(table, truth_column, "a truth"))
     warn_about_columns(table, names, explicit=columns is not None)
+    warn_about_points(table, names)
     with naming(path):
         name = path.name.partition(".")[0]
         return AttributedGraph(features, ids=ids, labels=labels, feature_names=tuple(names), name=name)
@@ -180,7 +190,7 @@ def read_labels(path: str | PathLike[str], *, column: str | None = None, id_colu
     if id_column is None and "id" in table.names and column != "id":
         id_column = "id"
     ids = None if id_column is None else _texts(table, _known(table, id_column, "id column"), "an id")
-    values = integers_if_all(_texts(table, column, "a label"))
+    values = integers_if_all(_label_texts(table, column, "a label"))
     if len(values) == 0:
         raise DataError(f"{path}: has a header but no rows; add a line per row")
     if ids is not None and len(np.unique(ids)) < len(ids):
@@ -310,18 +320,71 @@ def not_a_number(path: Path, cell: Cell, dtype: str) -> str:
         return f"{where}: the cell is {text!r}, not finite. {_NO_FILL}"
     if is_number_text(text) and abs(float(text)) > float(np.finfo(dtype).max):
         return f"{where}: {text} is too large for {dtype}; rescale the column"
-    if _DECIMAL_COMMA.fullmatch(text):
-        return f"{where}: {text!r} has a decimal comma; write numbers with a point"
+    if readings := _readings(text):
+        return f"{where}: {readings}. Write numbers with a decimal point and nothing between the thousands"
     return (
         f"{where}: {text!r} is not a number. Leave a text column out (--drop {cell.column}), "
         f"use it to name the rows (--id {cell.column}), or encode it as numbers"
     )
 
 
+def _readings(text: str) -> str | None:
+    """Return how a number with separators can be read, None where it is not such a number.
+
+    Examples
+    --------
+    >>> _readings("70,600")
+    "'70,600' is 70600 if the comma separates thousands, 70.6 if it is a decimal comma"
+    >>> _readings("3,5")
+    "'3,5' has a decimal comma: 3.5"
+    """
+    grouped = text.replace(",", "")
+    decimal = text.replace(".", "").replace(",", ".")
+    is_grouped, is_decimal = _THOUSANDS_COMMA.fullmatch(text) is not None, _DECIMAL_COMMA.fullmatch(text) is not None
+    if is_grouped and is_decimal:
+        return (
+            f"{text!r} is {float(grouped):.15g} if the comma separates thousands, {float(decimal):.15g} if it is a "
+            "decimal comma"
+        )
+    if is_decimal:
+        return f"{text!r} has a decimal comma: {float(decimal):.15g}"
+    if is_grouped:
+        return f"{text!r} has commas between its thousands: {float(grouped):.15g}"
+    if _THOUSANDS.fullmatch(text):
+        return f"{text!r} has points between its thousands: {float(decimal):.15g}"
+    return None
+
+
+def warn_about_points(table: Table, names: Sequence[str]) -> None:
+    """Warn about columns of text whose points may separate thousands: every one stands before three digits.
+
+    Other tables write three decimals, so these cells are read with a decimal point; O(N) time for such columns alone.
+    """
+    if table.delimiter is None:
+        return
+    seen = table.first_rows(_ROWS_LOOKED_AT)
+    suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in seen[name])]
+    for name in suspects:
+        if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:
+            _warn(
+                f"{table.path}: column {name!r}: {example} is read as {float(example):.15g}. If its point separates "
+                f"thousands ({example.replace('.', '')}), remove the points: every cell of the column looks like that"
+            )
+
+
 def _texts(table: Table, column: str, what: str) -> NDArray[np.str_]:
     texts, empty = table.texts(column)
     if empty is not None:
         raise DataError(f"{table.path}: {empty.where}: the cell is empty; every row needs {what}")
+    return texts
+
+
+def _label_texts(table: Table, column: str, what: str) -> NDArray[np.str_]:
+    texts = _texts(table, column, what)
+    wrong = np.flatnonzero(np.isin(np.char.lower(texts), NOT_LABELS))
+    if len(wrong):
+        cell = table.cell(int(wrong[0]), column)
+        raise DataError(f"{table.path}: {cell.where}: {cell.text!r} is not a class; every row needs {what}")
     return texts
 
 
@@ -352,4 +415,7 @@ def _label_array(path: Path, column: str | None) -> NDArray[np.int64]:
         values = arrays[name]
     if values.ndim != 1 or len(values) == 0:
         raise DataError(f"{path}: labels must be a 1-D array with a value per row, got shape {values.shape}")
-    return values.astype(np.int64) if values.dtype.kind in "iub" else _codes(values)
+    if values.dtype.kind in "iub":
+        return values.astype(np.int64)
+    check_labels(values, what=f"{path}: labels")
+    return label_codes(integers_if_all(values), what=f"{path}: labels")

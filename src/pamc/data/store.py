@@ -9,11 +9,14 @@ A store is a folder:
     weight.npy      float32, one per stored neighbor; absent where all are 1
     labels.npy      (N,) int64 true classes, which ride along and are never read by training; may be absent
     ids             absent for rows named 0 … N−1, else ids.npy (int64) or ids.parquet (text)
+    verified.json   which files had the checksums of the manifest when they were last compared; made by the first fit
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.database import connected
+from pamc.data.database import connected, literal_path
 from pamc.data.download import sha256_of
 from pamc.errors import BackendError, DataError
 
@@ -35,6 +38,7 @@ __all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtyp
 FORMAT = "pamc-store"
 VERSION = 1
 MANIFEST = "manifest.json"
+_VERIFIED = "verified.json"
 
 ID_KINDS = ("rows", "integers", "strings")
 _FEATURE_DTYPES = ("float32", "float16")
@@ -131,11 +135,34 @@ class Store:
                 f"{MANIFEST}): restore the folder, or {_AGAIN}"
             )
 
-    def to_graph(self) -> AttributedGraph:
+    def verify_once(self) -> bool:
+        """Call :meth:`verify` unless these very files passed it before; return whether it was called.
+
+        What passed is written to ``verified.json`` in the store: size, time of change and inode of every file. A folder
+        that cannot be written to is verified every time.
+        """
+        state = {name: _state_of(self.folder / name) for name in (MANIFEST, *self.manifest["files"])}
+        path = self.folder / _VERIFIED
+        try:
+            if json.loads(path.read_text(encoding="utf-8")) == state:
+                return False
+        except (OSError, ValueError):
+            pass
+        self.verify()
+        with contextlib.suppress(OSError):
+            partial = path.with_name(f"{_VERIFIED}.{os.getpid()}")
+            partial.write_text(json.dumps(state), encoding="utf-8")
+            partial.replace(path)
+        return True
+
+    def to_graph(self, *, verify: bool = True) -> AttributedGraph:
         """Return everything in memory as one checked graph; each pair is listed once, from its lower row.
 
-        O(N·d + n_stored) memory: for stores that fit.
+        The checksums are compared first, once (:meth:`verify_once`), unless `verify` is False. O(N·d + n_stored)
+        memory: for stores that fit.
         """
+        if verify:
+            self.verify_once()
         edges, weight = None, None
         if self.has_edges:
             source = np.repeat(np.arange(self.n_nodes), np.diff(self.indptr))
@@ -290,6 +317,11 @@ def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[
     return expected
 
 
+def _state_of(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
 def _map(path: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
@@ -309,7 +341,7 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
     )
     try:
         with connected() as connection:
-            column = connection.execute(query, [str(path), start, stop]).fetchnumpy()["id"]
+            column = connection.execute(query, [literal_path(path), start, stop]).fetchnumpy()["id"]
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: cannot be read; damaged? ({reason}): restore it, or {_AGAIN}") from error

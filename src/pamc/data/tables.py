@@ -7,6 +7,8 @@ names may differ in case alone.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.database import connected
-from pamc.data.files import existing_file, kind_of
+from pamc.data.database import connected, literal_path
+from pamc.data.files import check_gzip, existing_file, kind_of
 from pamc.data.text_records import SPACED_KINDS, SPACES, delimiter_of, first_record, records_of
 from pamc.errors import BackendError, DataError
 
@@ -124,14 +126,14 @@ class Table:
             wrong = np.flatnonzero(np.ma.getmaskarray(column) | ~np.isfinite(out[:, position]))
             if len(wrong):
                 first = min(first or (int(wrong[0]), position), (int(wrong[0]), position))
-        return out, None if first is None else self._cell(first[0], names[first[1]])
+        return out, None if first is None else self.cell(first[0], names[first[1]])
 
     def texts(self, name: str) -> tuple[NDArray[np.str_], Cell | None]:
         """Return one column as (N,) strings without blanks around them, and the first empty cell, if any."""
         (column,) = self._fetch([_trimmed(self._positions[name])])
         empty = np.flatnonzero(np.ma.getmaskarray(column) | (np.ma.getdata(column) == ""))
         texts = np.ma.getdata(column).astype(np.str_)
-        return texts, self._cell(int(empty[0]), name) if len(empty) else None
+        return texts, self.cell(int(empty[0]), name) if len(empty) else None
 
     def cells(self, name: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return one column as (N,) strings, None where a cell is empty, and as (N,) numbers, NaN where it is none."""
@@ -141,6 +143,24 @@ class Table:
         found = np.ma.getdata(texts).astype(np.str_).astype(object)
         found[empty] = None
         return found, np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
+
+    def first_rows(self, n_rows: int) -> dict[str, list[str]]:
+        """Return the first cells of every column of a text file, up to the first line that cannot be read."""
+        rows: list[list[str]] = []
+        with contextlib.suppress(DataError):
+            rows.extend(cells for _, cells in itertools.islice(self._rows(), n_rows))
+        return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
+
+    def cell_if_all(self, name: str, pattern: str, *, example: str) -> str | None:
+        """Return the first cell of a column that matches `example`, if every cell of the column matches `pattern`."""
+        text = _trimmed(self._positions[name])
+        agree, first = self._fetch(
+            [
+                f"bool_and(regexp_full_match({text}, {quoted(pattern)}))",
+                f"first({text}) FILTER (WHERE regexp_full_match({text}, {quoted(example)}))",
+            ]
+        )
+        return str(first[0]) if bool(np.ma.getdata(agree)[0]) and not np.ma.getmaskarray(first)[0] else None
 
     def number_sql(self, name: str, *, dtype: str = "float32") -> str:
         """Return SQL that is the number in a column, or NULL where there is none; dtype as for `numbers`."""
@@ -158,7 +178,7 @@ class Table:
         nothing, and all cells of such a line are NULL instead.
         """
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
-        relation = self.relation.replace("?", quoted(str(self.path)), 1)
+        relation = self.relation.replace("?", quoted(literal_path(self.path)), 1)
         if self.delimiter:
             relation = relation.removesuffix(")") + f", store_rejects=true, buffer_size={_BUFFER_BYTES})"
         return f"{relation.replace(_REFUSED, '')} AS file({columns})"
@@ -186,7 +206,7 @@ class Table:
         with connected() as connection:
             columns = ", ".join(f"c{i}" for i in range(len(self.names)))
             query = f"SELECT {texts} FROM {self.relation} AS file({columns}) LIMIT 1 OFFSET {row}"
-            found = connection.execute(query, [str(self.path)]).fetchone()
+            found = connection.execute(query, [literal_path(self.path)]).fetchone()
         return [None if text is None else _cut(text) for text in found or ()]
 
     def __contains__(self, name: object) -> bool:
@@ -216,13 +236,14 @@ class Table:
         try:
             with connected() as connection:
                 query = f"SELECT {values} FROM {self.relation} AS file({columns})"
-                fetched = connection.execute(query, [str(self.path)]).fetchnumpy()
+                fetched = connection.execute(query, [literal_path(self.path)]).fetchnumpy()
         except duckdb.Error as error:
             self._explain()
             raise _unreadable(self.path, error) from error
         return [fetched[f"v{i}"] for i in range(len(expressions))]
 
-    def _cell(self, row: int, name: str) -> Cell:
+    def cell(self, row: int, name: str) -> Cell:
+        """Return one cell as the file has it, with its line."""
         position = self._positions[name]
         if self.delimiter is None:
             (column,) = self._fetch([f"CAST(c{position} AS VARCHAR)"])
@@ -269,6 +290,7 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
         return _open_parquet(path)
     if kind_of(path) not in TABLE_KINDS:
         raise DataError(f"{path}: not a table; tables end in {', '.join(TABLE_KINDS)}")
+    check_gzip(path)
     delimiter = delimiter_of(path)
     n_before, first = first_record(path, delimiter)
     has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
@@ -354,8 +376,9 @@ def _open_parquet(path: Path) -> Table:
     relation = "read_parquet(?, hive_partitioning=false)"
     try:
         with connected() as connection:
-            described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", [str(path)]).fetchall()
-            schema = connection.execute("SELECT name, num_children FROM parquet_schema(?)", [str(path)]).fetchall()
+            name = literal_path(path)
+            described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", [name]).fetchall()
+            schema = connection.execute("SELECT name, num_children FROM parquet_schema(?)", [name]).fetchall()
     except duckdb.Error as error:
         raise _unreadable(path, error) from error
     names, unnamed = _column_names(path, _top_names(schema))

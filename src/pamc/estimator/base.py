@@ -28,6 +28,7 @@ from pamc.results.record import RunRecord
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, resolve_dtype, seed_of
+from pamc.training.engine import on_device
 from pamc.training.fit import Fit, OnEpoch, assign_rows, fit_method
 from pamc.training.kept_fit import CheckpointPlan
 from pamc.training.progress import Progress, RichProgress, SilentProgress
@@ -116,8 +117,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
         A torch_geometric Data or an AnnData will do as well. Labels are not read. `on_epoch` watches training: it is
-        called after each epoch with its number and a function that returns the labels of that epoch. `checkpoints`
-        keeps what a fit that was stopped goes on from; `team` has the processes that help.
+        called once for each epoch of `history_` with its number and a function that returns the labels of that epoch,
+        after training where training may begin again (every start but the paper's). `checkpoints` keeps what a fit
+        that was stopped goes on from; `team` has the processes that help.
         """
         graph = from_object(graph)
         self._validated(graph.features, reset=True)
@@ -163,8 +165,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _adopt_from(self, run: Callable[[], Fit]) -> Self:
-        """Adopt what a fit gives, with each of its warnings once."""
-        with _TURNS, warnings.catch_warnings(record=True) as caught:
+        """Adopt what a fit gives, with each of its warnings once.
+
+        A fit needs gradients, whatever mode of torch the caller is in.
+        """
+        with torch.inference_mode(False), torch.enable_grad(), _TURNS, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fit = run()
             if not any(issubclass(warning.category, _LOST) for warning in caught):
@@ -248,12 +253,15 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(str(name) for name in names)
-        saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder=self.encoder is not None)
+        record = record or self.record()
+        read = record.data.get("read") or {}
+        own_encoder = self.encoder is not None
+        saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder, read.get("id_column"))
         save_fit(folder / MODEL_FILE, saved)
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
         write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)
-        (folder / RECORD_FILE).write_text((record or self.record()).to_json(), encoding="utf-8")
+        (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
@@ -356,7 +364,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         """Return z (n, n_dims) and q (n, C) of rows."""
         fit, device = self._fit_result, rows.device
         network: Any = fit.encoder
-        encoder, centers = network.to(device), fit.centers.to(device)
+        encoder, centers = on_device(network, device), fit.centers.to(device)
         chunk_size = getattr(fit.config, "chunk_size", None)
         z, q = assign_rows(encoder, centers, rows, eta=getattr(fit.config, "eta", 1.0), chunk_size=chunk_size)
         lost = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()

@@ -214,6 +214,7 @@ class PamCGC(RowClusterer):
         progress: Progress | None = None,
         checkpoints: CheckpointPlan | None = None,
         team: Ranks | None = None,
+        verify: bool = True,
     ) -> Self:
         """Cluster the rows of a store (`pamc ingest`) without reading it into memory; its labels are not read.
 
@@ -227,10 +228,15 @@ class PamCGC(RowClusterer):
             Bytes that training may use; what the device has left without.
         progress, checkpoints, team
             As of :meth:`fit_graph`.
+        verify
+            Whether to compare the checksums of the files with the manifest before the first fit of the store, which
+            reads every byte once (:meth:`pamc.data.store.Store.verify_once`).
         """
         if self.encoder is not None or self.pretrained is not None:
             raise ConfigError("a store is fitted with an encoder and a start of pamc's own: leave out the others")
         device = resolve_device(self.device) if team is None else team.device
+        if verify:
+            store.verify_once()
         self.n_features_in_ = store.n_features
         if store.feature_names is not None:
             self.feature_names_in_ = np.array(store.feature_names, dtype=object)

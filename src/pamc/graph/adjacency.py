@@ -183,7 +183,8 @@ def _degrees(matrix: Adjacency) -> NDArray[np.float64]:
 
 
 def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+    # The inverse of a smaller number is not finite.
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values >= np.finfo(np.float64).tiny)
 
 
 def _scale(matrix: Adjacency, row_scale: NDArray[np.float64], column_scale: NDArray[np.float64] | None) -> Adjacency:

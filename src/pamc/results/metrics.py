@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
+from pamc.data.attributed_graph import label_codes
 from pamc.errors import DataError
 from pamc.ops.scores import (
     alignment,
@@ -199,14 +200,4 @@ def _codes(y_true: Labels, y_pred: Labels) -> tuple[Integers, Integers]:
         raise DataError(f"y_true and y_pred must label the same rows, got {len(true)} and {len(pred)} labels")
     if len(true) == 0:
         raise DataError("y_true and y_pred are empty: there are no rows to compare")
-    return _code("y_true", true), _code("y_pred", pred)
-
-
-def _code(name: str, labels: NDArray[Any]) -> Integers:
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise DataError(f"{name} has labels that are not finite; leave rows without a label out")
-    try:
-        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    except TypeError:
-        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
-        raise DataError(f"{name} must hold integers or strings, not a mixture; got {kinds}") from None
+    return label_codes(true, what="y_true"), label_codes(pred, what="y_pred")

@@ -16,7 +16,7 @@ from pamc.training.checkpoint import checksum_of
 
 __all__ = ["FORMAT_VERSION", "read_model", "write_model"]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pamc.runtime import environment
 from pamc.training.fit import Fit
+from pamc.training.guarded import START_RETURNED
 
 __all__ = ["SELECTION_RULES", "RunRecord"]
 
@@ -84,7 +85,7 @@ class RunRecord:
         command: str | None = None,
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
-        n_epochs_run, n_epochs = len(fit.history.get("loss", [])), getattr(fit.config, "n_epochs", 0)
+        n_epochs_run = len(fit.history.get("loss", []))
         return cls(
             method=fit.method,
             data=data,
@@ -92,7 +93,7 @@ class RunRecord:
             config=fit.config.to_dict(),
             device=fit.device,
             n_epochs_run=n_epochs_run,
-            stopped="all epochs run" if n_epochs_run == n_epochs else "labels stopped changing",
+            stopped=_why_stopped(fit, n_epochs_run),
             seconds=fit.seconds,
             facts=fit.facts,
             history=fit.history,
@@ -108,3 +109,9 @@ class RunRecord:
     def from_json(cls, text: str) -> RunRecord:
         """Return the record of :meth:`to_json`."""
         return cls(**json.loads(text))
+
+
+def _why_stopped(fit: Fit, n_epochs_run: int) -> str:
+    if fit.facts.get("remedy") == START_RETURNED:
+        return "training lost a cluster and was undone"
+    return "all epochs run" if n_epochs_run == getattr(fit.config, "n_epochs", 0) else "labels stopped changing"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.database import connected
+from pamc.data.tables import quoted
 from pamc.data.whole_folder import (
     cannot_write,
     check_replaceable,
@@ -149,9 +150,7 @@ def write_labels(
     with connected() as connection:
         connection.register("result", table)
         try:
-            connection.execute(
-                f"COPY (SELECT * FROM result) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
-            )
+            connection.execute(f"COPY (SELECT * FROM result) TO {quoted(str(path.absolute()))} (FORMAT parquet)")
         except duckdb.IOException as error:
             raise OutputError(f"cannot write to {path}: {error}") from error
     return path

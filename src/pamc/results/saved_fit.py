@@ -40,12 +40,15 @@ class SavedFit:
         Their names, where they had any.
     own_encoder
         Whether the encoder is a module of the user's, of which only the weights are saved.
+    id_column
+        The column that named the rows, where they came from a table that had one.
     """
 
     fit: Fit
     n_features: int
     feature_names: tuple[str, ...] | None = None
     own_encoder: bool = False
+    id_column: str | None = None
 
 
 def save_fit(path: Path, saved: SavedFit) -> None:
@@ -66,6 +69,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "preparation": fit.preparation.kind,
         "n_features": saved.n_features,
         "feature_names": saved.feature_names,
+        "id_column": saved.id_column,
         "sizes": getattr(fit.encoder, "sizes", None) if not saved.own_encoder else None,
         **{name: getattr(fit, name) for name in _PLAIN},
     }
@@ -93,7 +97,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         **{name: about[name] for name in _PLAIN},
     )
     names = about["feature_names"]
-    return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder)
+    return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder, about["id_column"])
 
 
 def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:

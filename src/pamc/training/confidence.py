@@ -23,7 +23,7 @@ from pamc.losses.clustering import log_soft_assignment
 from pamc.models.rows import FeatureRows
 from pamc.runtime import seed_for
 from pamc.training.consensus import Evidence, agreed_clusters
-from pamc.training.engine import encode_chunk
+from pamc.training.engine import encode_chunk, on_device
 
 __all__ = [
     "BeforeTraining",
@@ -103,7 +103,7 @@ class BeforeTraining(NamedTuple):
         labels
             (n,) the clusters of the rows after training.
         """
-        encoder, centers = self.encoder.to(rows.device), self.centers.to(rows.device)
+        encoder, centers = on_device(self.encoder, rows.device), self.centers.to(rows.device)
         found = []
         for chunk, block in rows.chunks(chunk_size or _ROWS_AT_A_TIME):
             z, own = encode_chunk(encoder, chunk, block), labels[chunk].to(rows.device)

@@ -14,6 +14,7 @@ Networks that mix rows along the graph are one chunk always.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.rows import FeatureRows, SparseRows
 
-__all__ = ["accumulate_gradient", "encode_chunk", "encode_rows"]
+__all__ = ["accumulate_gradient", "encode_chunk", "encode_rows", "on_device"]
 
 
 @torch.no_grad()
@@ -80,3 +81,10 @@ def encode_chunk(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -
     n_rows = chunk.stop - chunk.start
     # The gradient of a part is a copy of it in zeros, which the whole does not need.
     return z if len(z) == n_rows else z[:n_rows]
+
+
+def on_device(encoder: nn.Module, device: torch.device) -> nn.Module:
+    """Return a network on a device: itself where it is there already, else a copy, so that nobody's own one moves."""
+    if all(tensor.device == device for tensor in encoder.state_dict().values()):
+        return encoder
+    return copy.deepcopy(encoder).to(device)

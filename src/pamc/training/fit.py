@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,8 +122,15 @@ class Fit:
     adjacency: Adjacency | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
-        """Return the fit itself: nothing in it is ever changed, and torch cannot copy the graph's sparse tensors."""
-        return self
+        """Return an independent copy.
+
+        Shared are what nothing ever changes: the graph, and a network that is not run again, as it has no encoder of
+        single rows (its sparse tensors cannot be copied by torch).
+        """
+        memo[id(self.adjacency)] = self.adjacency
+        if self.encoder is None:
+            memo[id(self.network)] = self.network
+        return replace(self, **{name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
 
 
 class Clock:

@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from pamc.training.trainer import EpochRecord, train
 __all__ = [
     "LABELED_AT_A_TIME",
     "PAPER_START",
+    "START_RETURNED",
     "OnEpoch",
     "by_name",
     "labeled",
@@ -54,6 +56,13 @@ LABELED_AT_A_TIME = 16384
 # The start of the paper.
 PAPER_START = "autoencoder"
 
+# What is returned where training loses a cluster twice.
+START_RETURNED = "the clusters of the start"
+
+# A cluster is lost once it has fewer of the rows that it started with than this share, or fewer rows than this.
+_LEAST_SHARE = 0.05
+_LEAST_ROWS = 2
+
 
 def train_guarded(
     model: AnyModel,
@@ -66,19 +75,22 @@ def train_guarded(
     on_epoch: OnEpoch | None,
     keeper: CheckpointKeeper | None = None,
 ) -> tuple[list[EpochRecord], str | None]:
-    """Train the model; return the records of the epochs, and the remedy that a lost cluster needed.
+    """Train the model; return the records of the epochs that led to it, and the remedy that a lost cluster needed.
 
-    A start can be gone back to: where training empties one of its clusters, it begins again at a tenth of the rate, and
-    where that does not help either the start is the answer. The paper's own start is left to itself, as in the paper.
+    A start can be gone back to: where training drains one of its clusters, it begins again at a tenth of the rate, and
+    where that does not help either the start is the answer, with no epochs. The paper's own start is left to itself, as
+    in the paper. `on_epoch` is called for the epochs that are returned and no others: as they end, or, where training
+    may begin again, once it is known that they count.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
     guarded = started is not None and getattr(config, "start", PAPER_START) != PAPER_START and n_epochs > 0
     before = copy.deepcopy(model.state_dict()) if guarded else None
-    present = _n_clusters_present(model, rows, config, 0) if guarded else 0
+    sizes = _cluster_sizes(model, rows, config, 0) if guarded else None
     for attempt, (rate, remedy) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
         if keeper is not None and not keeper.enter(attempt):
             continue
         history: list[EpochRecord] = []
+        watched: list[tuple[int, NDArray[np.integer[Any]]]] = []
         with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for record in train_epochs(
@@ -87,10 +99,17 @@ def train_guarded(
                 history.append(record)
                 phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
                 if on_epoch is not None:
-                    on_epoch(record.epoch, _labels_of(record, model, rows, config, seed))
-        if before is None or _n_clusters_present(model, rows, config, len(history)) >= present:
+                    labels = _labels_of(record, model, rows, config, seed)
+                    if guarded:
+                        watched.append((record.epoch, labels().astype(np.min_scalar_type(config.n_clusters))))
+                    else:
+                        on_epoch(record.epoch, labels)
+        if before is None or not _drained(sizes, _cluster_sizes(model, rows, config, len(history))):
             for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            if on_epoch is not None:
+                for epoch, compact in watched:
+                    on_epoch(epoch, partial(compact.astype, np.int64))
             return history, remedy
         model.load_state_dict(before)
     warnings.warn(
@@ -98,10 +117,19 @@ def train_guarded(
         CollapseWarning,
         stacklevel=3,
     )
-    return history, "the clusters of the start"
+    return [], START_RETURNED
 
 
-def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> int:
+def _drained(before: Tensor | None, after: Tensor) -> bool:
+    """Return whether a cluster has lost nearly all of the rows (C,) that it had before."""
+    if before is None:
+        return False
+    least = (before * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
+    return bool((after < torch.minimum(before, least)).any())
+
+
+def _cluster_sizes(model: AnyModel, rows: FeatureRows, config: Any, n_epochs_run: int) -> Tensor:
+    """Return the number of rows (C,) in each cluster of a model as it stands."""
     when = f"after epoch {n_epochs_run}"
     if isinstance(model, Model) and model.centers is not None and not isinstance(model, SharedModel):
         labels = labeled(model, rows, config, when=when)[1]
@@ -109,7 +137,7 @@ def _n_clusters_present(model: AnyModel, rows: FeatureRows, config: Any, n_epoch
         z, q, _ = read_model(model, rows, config, seed=0)
         check_embedding(q, len(z), when, "A smaller lr")
         labels = q.argmax(dim=1)
-    return int(torch.unique(labels).numel())
+    return torch.bincount(labels, minlength=config.n_clusters)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace
 from pamc.data.readers import not_a_number
@@ -27,7 +28,7 @@ _REASONS = {
     "line": "malformed line",
     "end": "an edge needs two ends",
     "unknown": "no row has this id",
-    "weight": "a weight must be positive and finite",
+    "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
 }
 _COLUMNS = "file, place, line, col, cell, reason"
 # Of one listed line of a file.
@@ -143,13 +144,14 @@ class BadRows:
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
             return not_a_number(path, cell, self._dtype)
+        shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",
-            "truth": "the cell is empty; every row needs a truth",
+            "truth": f"{shown}; every row needs a truth",
             "repeated": f"the id {cell.text!r} names an earlier row too; ids must name one row each",
             "end": "the cell is empty; every edge needs two ends",
             "unknown": f"no row has the id {cell.text!r}",
-            "weight": f"the weight is {cell.text!r}; weights must be positive and finite",
+            "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",
         }
         if bad.reason == "unknown" and self._ids_are_rows:
             about["unknown"] = f"{cell.text!r} is not a row number; where edges name rows, --id says in which column"

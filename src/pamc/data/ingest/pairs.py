@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.edge_files import END_NAMES
 from pamc.data.files import kind_of, naming
 from pamc.data.ingest.bad_rows import BadRows
@@ -138,7 +139,7 @@ class PairIngest:
 
     @property
     def _good_weight(self) -> str:
-        return "w > 0 AND isfinite(w)" if self._weighted else "true"
+        return f"w > 0 AND w <= {MAX_EDGE_WEIGHT}" if self._weighted else "true"
 
     def _joined(self, table: Table, *, numbered: bool = False) -> str:
         """Return SQL of all edges of a part: ends a, b as the file has them, their rows, and a weight.

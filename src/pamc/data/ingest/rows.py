@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.attributed_graph import NOT_LABELS
 from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
@@ -69,7 +70,9 @@ class RowIngest:
         with self.workspace.step("row checks"), self.progress.phase("check ids"):
             for column, name in (("id", self.id_column), ("truth", self.truth_column)):
                 if name is not None:
-                    self._note(name, column, f"SELECT row FROM names WHERE {column} IS NULL OR {column} = ''")
+                    words = ("", *NOT_LABELS) if column == "truth" else ("",)
+                    listed = ", ".join(map(quoted, words))
+                    self._note(name, column, f"SELECT row FROM names WHERE coalesce(lower({column}), '') IN ({listed})")
             if self.id_column is not None:
                 good = "SELECT row, id FROM names WHERE row NOT IN (SELECT row FROM bad WHERE row IS NOT NULL)"
                 repeated = f"SELECT id, min(row) AS first FROM ({good}) GROUP BY id HAVING count(*) > 1"
@@ -121,7 +124,7 @@ class RowIngest:
             if kind == "strings":
                 # In the order of the rows, as they were inserted.
                 self.workspace.run(
-                    f"COPY (SELECT id FROM names) TO {quoted(str(self.writer.path('ids.parquet')))} "
+                    f"COPY (SELECT id FROM names) TO {quoted(str(self.writer.path('ids.parquet').absolute()))} "
                     f"(FORMAT parquet, ROW_GROUP_SIZE {_IDS_PER_GROUP})"
                 )
             elif kind == "integers":

@@ -15,7 +15,7 @@ from pamc.data.ingest.rows import RowIngest
 from pamc.data.ingest.sources import Parts, source_files
 from pamc.data.ingest.workspace import Workspace
 from pamc.data.progress import Progress, SilentProgress
-from pamc.data.readers import feature_columns, listed, warn_about_columns
+from pamc.data.readers import feature_columns, listed, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
 from pamc.data.store_writer import StoreWriter
 from pamc.data.tables import open_table
@@ -95,6 +95,9 @@ def ingest(
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
         raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+    if "?" in str(Path(out).absolute()):
+        # duckdb takes it for the end of a file's name.
+        raise OutputError(f"{out}: an ingest cannot work under a name with '?'; name another folder")
     n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
     shown = SilentProgress() if progress is None else progress
     row_files = source_files(features)
@@ -102,6 +105,7 @@ def ingest(
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, listed(columns), listed(drop))
     warn_about_columns(first, names, explicit=columns is not None)
+    warn_about_points(first, names)
     options: dict[str, Any] = {
         "id_column": id_column,
         "truth_column": truth_column,

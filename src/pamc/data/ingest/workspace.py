@@ -50,15 +50,16 @@ class Workspace:
             ) from error
         self._duckdb = duckdb
         self.folder = folder
+        place = folder.absolute()
         self.memory_bytes = int(_DATABASE_SHARE * memory_bytes)
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{self.memory_bytes // 10**6}MB",
-            "temp_directory": str(folder / "spill"),
+            "temp_directory": str(place / "spill"),
             "threads": n_threads,
         }
         with self.explained():
             try:
-                self._connection = duckdb.connect(str(folder / "rows.duckdb"), config=config)
+                self._connection = duckdb.connect(str(place / "rows.duckdb"), config=config)
             except duckdb.IOException as error:
                 if "lock" in str(error):
                     raise OutputError(f"{folder.parent}: another ingest is writing there; wait for it") from error
