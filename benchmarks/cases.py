@@ -21,7 +21,7 @@ from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.catalog import load_dataset
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device
-from pamc.training.fit import fit_method
+from pamc.training.pipeline import fit_method
 
 __all__ = ["CASES", "Case"]
 
@@ -57,7 +57,7 @@ def fit_time(quick: bool) -> Rows:
     rows: Rows = []
     for name in ("digits",) if quick else _FITTED_SETS:
         graph = load_dataset(name)
-        graph = graph.without_edges() if graph.edges_are_neighbours else graph
+        graph = graph.without_edges() if graph.edges_are_neighbors else graph
         sizes: dict[str, Any] = {"n_clusters": len(np.unique(graph.labels)), **({"n_epochs": 5} if quick else {})}
         table_1: dict[str, Any] = (
             {} if name in PAPER_TABLE_1 else {"alpha": 1.0, "beta": 1.0, "tau": 1.0, "n_hops": FitConfig().n_hops}

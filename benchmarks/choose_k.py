@@ -70,7 +70,7 @@ def measure(name: str, seed: int) -> Row:
     """
     made = PLANTED.get(name) or WITHOUT.get(name)
     graph = load_dataset(name) if made is None else made(seed)
-    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    graph = graph.without_edges() if graph.edges_are_neighbors else graph
     truth = 0 if name in WITHOUT else len(np.unique(graph.labels))
     began = time.process_time()
     chosen = choose_k(graph, random_state=seed, device="cpu")

@@ -20,7 +20,7 @@ from benchmarks.choose_k import PLANTED, fit_seconds
 from benchmarks.rows import append, stamp
 from pamc import AttributedGraph, PamCGC, load_dataset
 from pamc.bench.rows import Row
-from pamc.training.confidence import calibration_error, fit_halves, matched_clusters
+from pamc.initialize.calibration import calibration_error, fit_split_halves, matched_clusters
 
 __all__ = ["SETS", "cost", "measure"]
 
@@ -50,7 +50,7 @@ def main() -> None:
 def measure(name: str, *, n_refits: int, n_epochs: int, device: str = "cpu") -> Row:
     """Return the row of one data set."""
     graph = PLANTED[name](0) if name in PLANTED else load_dataset(name)
-    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    graph = graph.without_edges() if graph.edges_are_neighbors else graph
     truth: Any = graph.labels
     n_clusters = len(np.unique(truth))
     truth = np.unique(truth, return_inverse=True)[1]
@@ -90,17 +90,17 @@ def measure(name: str, *, n_refits: int, n_epochs: int, device: str = "cpu") -> 
 def cost(name: str) -> Row:
     """Return the row of what calibration takes of a fit of the default settings, in seconds of the processor."""
     graph = PLANTED[name](0) if name in PLANTED else load_dataset(name)
-    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    graph = graph.without_edges() if graph.edges_are_neighbors else graph
     n_clusters = len(np.unique(graph.labels))
     spent: list[float] = []
 
     def timed(*arguments: Any, **options: Any) -> Any:
         began = time.process_time()
-        found = fit_halves(*arguments, **options)
+        found = fit_split_halves(*arguments, **options)
         spent.append(time.process_time() - began)
         return found
 
-    with mock.patch("pamc.training.fit.fit_halves", timed):
+    with mock.patch("pamc.training.pipeline.fit_halves", timed):
         fit_s = fit_seconds(graph, n_clusters, 0)
     values = {"calibration_s": spent[0], "fit_s": fit_s, "share": spent[0] / fit_s}
     return {"provider": "calibration", "parameters": {"data": name, "n_nodes": graph.n_nodes}, "values": values}

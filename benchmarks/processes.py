@@ -21,15 +21,14 @@ import torch
 
 from benchmarks.rows import append, stamp
 from pamc.config import FitConfig
-from pamc.graph.pair_rows import PairRows
-from pamc.graph.pairs import PositivePairs
+from pamc.distributed.group import SINGLE_PROCESS, join_group, launched, row_range
+from pamc.distributed.step import SharedModel, bytes_per_epoch
+from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.runtime import generator
-from pamc.training.distributed import SharedModel, bytes_per_epoch
-from pamc.training.engine import encode_rows
-from pamc.training.team import ALONE, join_team, launched, row_range
 from pamc.training.trainer import train
 
 __all__ = ["main"]
@@ -49,26 +48,26 @@ def problem(n_nodes: int, n_features: int, n_neighbors: int) -> tuple[torch.Tens
 
 def worker(options: argparse.Namespace) -> None:
     """Train as one of the processes, and write the seconds of the epochs."""
-    team = join_team("cpu") if launched() else ALONE
+    group = join_group("cpu") if launched() else SINGLE_PROCESS
     features, pairs = problem(options.n_nodes, options.n_features, options.n_neighbors)
     config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS)
     encoder = MLP((options.n_features, *HIDDEN, N_DIMS), generator=generator(0, "weights"))
-    first = FeatureRows(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
+    first = FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
     centers = encode_rows(encoder, first)
-    own = row_range(options.n_nodes, team.rank, team.size)
-    rows = FeatureRows(features.numpy()[own], device=CPU, dtype=torch.float32)
+    own = row_range(options.n_nodes, group.rank, group.size)
+    rows = FeatureLoader(features.numpy()[own], device=CPU, dtype=torch.float32)
     model: Any = PamCGCModel(encoder, centers, pairs, config)
-    if team.size > 1:
-        model = SharedModel(encoder, centers, PairRows.of(pairs, own), config, team=team)
+    if group.size > 1:
+        model = SharedModel(encoder, centers, PairShard.of(pairs, own), config, group=group)
     records = list(
-        train(model, rows, n_epochs=options.n_epochs + 1, lr=1e-4, chunk_size=-(-options.chunk_size // team.size))
+        train(model, rows, n_epochs=options.n_epochs + 1, lr=1e-4, chunk_size=-(-options.chunk_size // group.size))
     )
-    if team.rank == 0:
+    if group.rank == 0:
         # The first epoch touches all memory for the first time.
         found = {"seconds": [record.seconds for record in records[1:]], "loss": records[-1].values["loss"]}
         Path(options.result).write_text(json.dumps(found))
-    if team is not ALONE:
-        team.leave()
+    if group is not SINGLE_PROCESS:
+        group.leave()
         os._exit(0)
 
 

@@ -14,8 +14,8 @@ _HEAD = """\
 # Without labels and without settings
 
 What `pamc fit --dataset NAME --n-clusters K` gives, with no other option: one configuration for all data, the last
-epoch, twenty seeds (ten for the other starts, three for the ablations). No label is read by preparation, graph, start,
-training, stopping or the choice between them; labels serve the metrics below and nothing else. The tables of features
+epoch, twenty seeds (ten for the other starts, three for the ablations). No label is read by preprocessing, graph,
+start, training, stopping or the choice between them; labels serve the metrics below and nothing else. The tables of features
 (USPS, HHAR, news4, reut21578_4, digits) get a graph of their own nearest neighbors; the neighbor lists that come with
 some of them are not used.
 

@@ -11,11 +11,11 @@ import torch
 from benchmarks.rows import Rows, latest
 from pamc.bench.shown import bytes_text, time_text
 from pamc.config import FitConfig
+from pamc.distributed.step import bytes_per_epoch
 from pamc.errors import ConfigError
 from pamc.experiments.figures import PALETTE, drawing, save_figure
 from pamc.experiments.rows import machine_of, provenance
 from pamc.results.table import Table
-from pamc.training.distributed import bytes_per_epoch
 from pamc.training.plan import plan_fit, size_text
 
 __all__ = ["scale_page"]

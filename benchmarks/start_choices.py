@@ -14,20 +14,20 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.rows import Rows
 from pamc.data.catalog import load_dataset
-from pamc.data.preparation import fit_preparation
+from pamc.data.preprocessing import fit_preprocessing
 from pamc.graph import smoothing
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.smoothing import Floats, embedding, leading_directions, on_sphere, smoothed
-from pamc.results.metrics import evaluate
-from pamc.training import consensus, partitions
-from pamc.training.consensus import (
+from pamc.initialize import consensus, partitions
+from pamc.initialize.consensus import (
     agreed_clusters,
     by_repeated_kmeans,
     by_repeated_merging,
     knn_adjacency,
     smoothed_points,
 )
-from pamc.training.partitions import Labels
+from pamc.initialize.partitions import Labels
+from pamc.results.metrics import evaluate
 
 __all__ = ["ALTERNATIVES", "AS_IS", "start_choices"]
 
@@ -111,13 +111,13 @@ def start_choices(data_sets: tuple[str, ...], *, seeds: int) -> Rows:
     rows: Rows = []
     for name in data_sets:
         graph = load_dataset(name)
-        preparation = fit_preparation(graph.features, "auto")
-        features = preparation.apply(graph.features)
+        preprocessing = fit_preprocessing(graph.features, "auto")
+        features = preprocessing.apply(graph.features)
         truth = np.asarray(graph.labels)
         for seed in range(seeds):
             with threadpool_limits(limits=1):
-                directions = leading_directions(features, seed=seed, centered=preparation.kind != "tfidf")
-                if graph.edges is None or graph.edges_are_neighbours:
+                directions = leading_directions(features, seed=seed, centered=preprocessing.kind != "tfidf")
+                if graph.edges is None or graph.edges_are_neighbors:
                     adjacency = knn_adjacency(directions, 10)
                 else:
                     adjacency = build_adjacency(graph.edges, None, n_nodes=graph.n_nodes, expect_directed=False)

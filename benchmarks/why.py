@@ -60,7 +60,7 @@ def reason(tables: Sequence[Row], others: Sequence[Row], method: str, data_set: 
     tried = _variants(others, method, data_set)
     if tried and abs(oracle - paper) > LARGE:
         parts.append(_about_the_settings(tried, oracle, paper))
-    if abs(oracle - paper) > LARGE and METHODS[method].start_of(METHODS[method].config()) is not None:
+    if abs(oracle - paper) > LARGE and METHODS[method].init_of(METHODS[method].config()) is not None:
         parts += _about_the_start(tables, method, data_set)
     if abs(oracle - paper) > LARGE and not parts:
         parts.append(_spread(tables, method, data_set))

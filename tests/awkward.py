@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 
 class Case(NamedTuple):

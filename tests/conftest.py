@@ -13,8 +13,8 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from pamc.initialize import consensus
 from pamc.report import projection
-from pamc.training import consensus
 
 projection._MOST_UMAP_ROWS = 0
 

@@ -74,8 +74,8 @@ def test_the_estimator_has_every_setting_with_the_same_default():
 def test_the_paper_preset_is_the_equations_and_the_released_preset_the_program():
     paper, released = PRESETS["paper"], PRESETS["released"]
     assert (paper.proxy, paper.meta_assignment, paper.self_edges, paper.kl_reduction) == ("eq2", "hard", "drop", "mean")
-    assert (paper.start, paper.pretrain_epochs, paper.batch_size, paper.n_init) == ("autoencoder", 30, 256, 20)
-    assert (paper.hidden, paper.n_dims, paper.n_epochs, paper.preparation) == ((500, 500, 2000), 10, 200, "none")
+    assert (paper.init, paper.pretrain_epochs, paper.batch_size, paper.n_init) == ("autoencoder", 30, 256, 20)
+    assert (paper.hidden, paper.n_dims, paper.n_epochs, paper.preprocessing) == ((500, 500, 2000), 10, 200, "none")
     assert (released.proxy, released.self_edges) == ("eq6", "keep")
     assert (released.meta_assignment, released.kl_reduction) == ("hard", "mean")
 

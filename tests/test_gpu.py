@@ -17,18 +17,17 @@ from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.contrastive import contrastive_loss
-from pamc.models.block_contrast import BlockContrastModel
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.methods.block_contrast import BlockContrastModel
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference, torch_ops
+from pamc.ops.cuda_graph import capturing
 from pamc.ops.dispatch import resolve_backend
 from pamc.ops.self_training import self_training
 from pamc.runtime import generator
-from pamc.training.capture import capturing
-from pamc.training.engine import encode_rows
 from pamc.training.optimizer import adam
 from pamc.training.trainer import _Epoch, train
 
@@ -93,7 +92,7 @@ def test_a_fit_on_a_gpu_follows_the_fit_on_a_cpu(kind):
     # A start whose clusters are found on the host: K-means on a GPU draws and rounds in its own way.
     options = {
         **SMALL,
-        "start": "propagated_svd",
+        "init": "propagated_svd",
         "precision": "float64",
         "chunk_size": 97 if kind == "chunked" else None,
     }
@@ -125,7 +124,7 @@ def test_captured_epochs_are_those_of_the_cpu_and_wait_for_nothing(dtype):
     numbers = {}
     for name in ("cpu", "cuda"):
         device = torch.device(name)
-        rows = FeatureRows(graph.features, device=device, dtype=dtype)
+        rows = FeatureLoader(graph.features, device=device, dtype=dtype)
         encoder = MLP((20, 64, 32, 8), generator=generator(0, "weights"), dtype=dtype).to(device)
         centers = encode_rows(encoder, rows)[::100].clone()
         config = FitConfig(n_clusters=4, precision="float64" if dtype == torch.float64 else "float32")
@@ -347,7 +346,7 @@ def test_replayed_epochs_are_the_epochs_that_are_launched_one_by_one():
     pairs = positive_pairs(adjacency, n_hops=2, max_positives=None, dtype=torch.float32)[0].to(device="cuda")
     numbers, parameters = [], []
     for captured in (True, False):
-        rows = FeatureRows(graph.features, device=torch.device("cuda"), dtype=torch.float32)
+        rows = FeatureLoader(graph.features, device=torch.device("cuda"), dtype=torch.float32)
         encoder = MLP((21, 64, 130, 10), generator=generator(0, "weights"), tensor_cores=True).cuda()
         model = PamCGCModel(encoder, encode_rows(encoder, rows)[::750].clone(), pairs, FitConfig(n_clusters=4))
         with capturing(captured):
@@ -444,7 +443,7 @@ def test_chunks_of_a_planted_graph_give_the_epoch_of_one_chunk():
     )
     curves = []
     for chunk_size in (None, 1024):
-        rows = FeatureRows(graph.features, device=CUDA, dtype=torch.float32)
+        rows = FeatureLoader(graph.features, device=CUDA, dtype=torch.float32)
         encoder = MLP((24, 50, 10), generator=torch.Generator().manual_seed(0)).to(CUDA)
         with torch.no_grad():
             centers = encoder(graph.features)[::700][:7].clone()

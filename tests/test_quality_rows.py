@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.pages import rows_of
 from benchmarks.rows import latest
-from pamc.experiments.paper.quality import DATA_SETS, DEFAULT, SEVEN, STARTS, figures_of
+from pamc.experiments.paper.quality import DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of
 
 FLOORS = {
     "dblp": 81,
@@ -60,7 +60,7 @@ def test_no_fit_with_the_defaults_lost_a_cluster(rows):
 
 
 def test_every_start_has_ten_seeds_on_every_set(rows):
-    for start in STARTS:
+    for start in INITIALIZERS:
         for data_set in DATA_SETS:
             assert len(figures_of(rows, start, data_set)) >= 10, (start, data_set)
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pamc.estimator import clusterer as clusterer
     from pamc.losses.pamc import PamCLoss as PamCLoss
     from pamc.losses.pamc import pamc_loss as pamc_loss
-    from pamc.report.choose_k import choose_k as choose_k
     from pamc.report.explain import explain as explain
     from pamc.report.writing import write_report as write_report
     from pamc.results.metrics import evaluate as evaluate
+    from pamc.selection.choose_k import choose_k as choose_k
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOMES = {
     "AttributedGraph": "pamc.data.attributed_graph",
     "PamCGC": "pamc.estimator",
     "PamCLoss": "pamc.losses.pamc",
-    "choose_k": "pamc.report.choose_k",
+    "choose_k": "pamc.selection.choose_k",
     "clusterer": "pamc.estimator",
     "evaluate": "pamc.results.metrics",
     "explain": "pamc.report.explain",

@@ -27,10 +27,10 @@ __all__ = [
 
 CHOICES = MappingProxyType(
     {
-        "preparation": ("auto", "none", "scale", "standardize", "unit", "rms", "tfidf"),
+        "preprocessing": ("auto", "none", "scale", "standardize", "unit", "rms", "tfidf"),
         "metric": ("auto", "euclidean", "cosine"),
         "graph_trust": ("auto", "always"),
-        "start": ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"),
+        "init": ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"),
         "proxy": ("eq2", "eq6"),
         "meta_assignment": ("hard", "soft", "soft_detached"),
         "self_edges": ("drop", "keep"),
@@ -73,7 +73,7 @@ class MethodConfig:
     ----------
     n_clusters
         C, the number of clusters.
-    preparation
+    preprocessing
         How features are prepared; "auto" decides from the data.
     n_init
         K-means starts.
@@ -83,7 +83,7 @@ class MethodConfig:
     """
 
     n_clusters: int = 8
-    preparation: str = "auto"
+    preprocessing: str = "auto"
     n_init: int = 20
     precision: str = "float32"
 
@@ -226,25 +226,25 @@ class FitConfig(GraphConfig, AssigningConfig):
         Of the kNN graph that is built when no graph is given. "auto" is the angle in the 50 leading directions of the
         features; "euclidean" and "cosine" compare the features themselves.
     graph_trust
-        With start "consensus": "auto" leaves out the graph or the features where the two have nothing to do with each
+        With init "consensus": "auto" leaves out the graph or the features where the two have nothing to do with each
         other, "always" uses both.
     n_hops
         Order of the cumulative influence γ = Σ_r Ā^r.
     max_positives
         Keep this many of the largest γ_ij per row, None for all.
-    preparation
+    preprocessing
         How features are prepared; "auto" decides from the data.
     hidden, n_dims
-        Sizes of the encoder's hidden layers and of the embedding z. None is 10 for start "autoencoder", as in the
+        Sizes of the encoder's hidden layers and of the embedding z. None is 10 for init "autoencoder", as in the
         paper, and else two dimensions per cluster, at most 32.
-    start
+    init
         How the encoder gets its first weights, and the clusters their first centers. "consensus" fits it to the
         features smoothed over the graph and takes the clusters that many quick clusterings agree on; "propagated_svd"
         fits it to a truncated SVD of Ã²X; "propagated_autoencoder" trains it to reconstruct Ã²X; "spectral" trains it
         to bring neighbors together and to keep the directions of z apart; "autoencoder" trains it to reconstruct the
         features, as in the paper.
     embedding_scale
-        Length of a row of z after a start other than "autoencoder". The kernel of Eq 9 has width 1, so this decides how
+        Length of a row of z after an init other than "autoencoder". The kernel of Eq 9 has width 1, so this decides how
         sharp the first assignment is.
     pretrain_epochs, pretrain_lr, batch_size
         Of the start. An encoder that learns the place of fewer than 1,200 rows gets up to three times the epochs.
@@ -278,10 +278,10 @@ class FitConfig(GraphConfig, AssigningConfig):
     graph_trust: str = "auto"
     n_hops: int = 2
     max_positives: int | None = None
-    preparation: str = "auto"
+    preprocessing: str = "auto"
     hidden: tuple[int, ...] = (500, 500, 2000)
     n_dims: int | None = None
-    start: str = "consensus"
+    init: str = "consensus"
     embedding_scale: float = 2.0
     pretrain_epochs: int = 30
     pretrain_dropout: float = 0.3
@@ -316,11 +316,11 @@ _SWAPPED = {"dblp": "cite", "cite": "dblp"}
 _RATES = ("lr", "pretrain_lr")
 
 _PAPER = FitConfig(
-    preparation="none",
+    preprocessing="none",
     metric="euclidean",
     graph_trust="always",
     n_dims=10,
-    start="autoencoder",
+    init="autoencoder",
     pretrain_epochs=30,
     lr=1e-3,
     proxy="eq2",

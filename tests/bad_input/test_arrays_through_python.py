@@ -173,13 +173,13 @@ def test_training_that_leaves_the_numbers_stops_with_the_epoch(options, says):
 
 
 def test_raw_features_beyond_single_precision_stop_before_the_first_epoch():
-    with pytest.raises(TrainingError, match="preparation='auto'"):
-        model(preparation="none").fit(X * 1e30)
+    with pytest.raises(TrainingError, match="preprocessing='auto'"):
+        model(preprocessing="none").fit(X * 1e30)
 
 
 def test_a_rate_far_too_large_collapses_with_a_warning():
     with pytest.warns(CollapseWarning, match="1 of 3 clusters have members"):
-        model(lr=1e6, start="autoencoder").fit(X)
+        model(lr=1e6, init="autoencoder").fit(X)
 
 
 def test_a_start_that_found_clusters_keeps_them_at_any_rate():

@@ -266,7 +266,7 @@ def test_training_that_leaves_the_numbers_stops_with_the_epoch(refused, setting,
 
 def test_the_same_note_is_shown_once(pamc):
     write(rows_csv=table())
-    result = pamc("fit", "rows.csv", "-k", 3, "--out", "run", *FAST, "--set", "lr=1e6", "--set", "start=autoencoder")
+    result = pamc("fit", "rows.csv", "-k", 3, "--out", "run", *FAST, "--set", "lr=1e6", "--set", "init=autoencoder")
     notes = [line for line in result.err.splitlines() if "note:" in line]
     assert result.code == 0, result.err
     assert len(notes) == len(set(notes)) > 0

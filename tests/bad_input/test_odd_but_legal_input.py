@@ -14,7 +14,7 @@ import torch
 from sklearn.model_selection import GridSearchCV
 
 from pamc import PamCGC
-from pamc.data.preparation import fit_preparation
+from pamc.data.preprocessing import fit_preprocessing
 from tests.bad_input.conftest import PATH, X
 from tests.bad_input.test_arrays_through_python import SMALL, model
 
@@ -62,9 +62,9 @@ def test_every_form_of_one_table_gives_the_same_bits(fitted, form):
         assert np.array_equal(fitted.predict(given), fitted.labels_)
 
 
-@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
-def test_a_read_only_memory_map_is_fitted_and_predicted(memory_map, preparation):
-    found = model(preparation=preparation).fit(memory_map)
+@pytest.mark.parametrize("preprocessing", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
+def test_a_read_only_memory_map_is_fitted_and_predicted(memory_map, preprocessing):
+    found = model(preprocessing=preprocessing).fit(memory_map)
     assert np.array_equal(found.predict(memory_map), found.labels_)
     assert np.array_equal(memory_map, X)
 
@@ -88,12 +88,12 @@ def messy_sparse(kind):
     return sp.csr_matrix((plain.data[order], plain.indices[order], plain.indptr), plain.shape), plain
 
 
-@pytest.mark.parametrize("preparation", ["auto", "scale", "standardize"])
+@pytest.mark.parametrize("preprocessing", ["auto", "scale", "standardize"])
 @pytest.mark.parametrize("kind", ["zeros", "duplicates", "unsorted"])
-def test_a_messy_sparse_matrix_is_left_alone_and_means_what_its_entries_add_up_to(kind, preparation):
+def test_a_messy_sparse_matrix_is_left_alone_and_means_what_its_entries_add_up_to(kind, preprocessing):
     messy, plain = messy_sparse(kind)
     before = [part.copy() for part in (messy.data, messy.indices, messy.indptr)]
-    options = {"preparation": preparation, "precision": "float64"}
+    options = {"preprocessing": preprocessing, "precision": "float64"}
     found, expected = model(**options).fit(messy), model(**options).fit(plain)
     np.testing.assert_allclose(found.embedding_, expected.embedding_, atol=1e-9)
     assert np.array_equal(found.predict(messy), expected.labels_)
@@ -106,9 +106,9 @@ def test_an_empty_sparse_row_is_a_row():
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-40, 1e-12, 1e30, 1e140, -1.0])
-@pytest.mark.parametrize("preparation", ["auto", "scale", "standardize"])
-def test_the_unit_of_the_features_does_not_matter(scale, preparation, fitted):
-    found = model(preparation=preparation).fit(X * scale)
+@pytest.mark.parametrize("preprocessing", ["auto", "scale", "standardize"])
+def test_the_unit_of_the_features_does_not_matter(scale, preprocessing, fitted):
+    found = model(preprocessing=preprocessing).fit(X * scale)
     assert len(np.unique(found.labels_)) == 3
     same = found.labels_[:, None] == found.labels_
     assert np.array_equal(same, fitted.labels_[:, None] == fitted.labels_)
@@ -122,7 +122,7 @@ def test_unit_rows_are_the_same_bits_at_every_scale(as_form, kind, dtype, expone
 
     def prepared(exponent):
         scaled = as_form(np.ldexp(np.floor(rows), exponent))
-        found = fit_preparation(scaled, kind).apply(scaled)
+        found = fit_preprocessing(scaled, kind).apply(scaled)
         return found if isinstance(found, np.ndarray) else found.toarray()
 
     for exponent in exponents:

@@ -31,7 +31,7 @@ def test_fewer_rows_than_columns_and_dimensions_are_fitted(as_form, n_rows):
 @pytest.mark.parametrize("as_form", [np.asarray, sp.csr_matrix])
 def test_one_column_is_fitted(as_form):
     column = as_form(np.repeat([[1.0], [5.0], [9.0]], 12, axis=0))
-    assert np.bincount(model(preparation="scale").fit(column).labels_).tolist() == [12, 12, 12]
+    assert np.bincount(model(preprocessing="scale").fit(column).labels_).tolist() == [12, 12, 12]
 
 
 def test_three_wide_rows_and_one_column_go_through_the_command(pamc):

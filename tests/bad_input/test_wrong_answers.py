@@ -16,12 +16,12 @@ from torch import nn
 
 from pamc import PamCGC, clusterer, evaluate, load_dataset
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.catalog import CATALOG, load_neighbour_list
+from pamc.data.catalog import CATALOG, load_neighbor_list
 from pamc.data.ingest import ingest
 from pamc.data.readers import read_features, read_graph, read_labels
 from pamc.data.store import open_store
 from pamc.errors import CollapseWarning, DataError, DataWarning
-from pamc.training import guarded
+from pamc.training import fallback
 from tests.bad_input.conftest import IDS, PATH, X, edge_table, table, write
 from tests.bad_input.test_arrays_through_python import assert_refused, model
 from tests.cli.conftest import FAST
@@ -178,7 +178,7 @@ class TestDamage:
 
     @pytest.mark.skipif("PAMC_DATA" not in os.environ, reason="needs the data sets of PAMC_DATA")
     @pytest.mark.parametrize(
-        "load", [load_dataset, lambda name: load_neighbour_list(name, 3)], ids=["rows", "neighbors"]
+        "load", [load_dataset, lambda name: load_neighbor_list(name, 3)], ids=["rows", "neighbors"]
     )
     def test_a_data_set_with_other_labels_is_refused(self, load, tmp_path, monkeypatch, refused):
         name = "usps"
@@ -187,7 +187,7 @@ class TestDamage:
         arrays["y"] = arrays["y"][::-1]
         np.savez_compressed(tmp_path / f"{name}.npz", **arrays)
         monkeypatch.setenv("PAMC_DATA", str(tmp_path))
-        for load in (load_dataset, lambda name: load_neighbour_list(name, 3)):
+        for load in (load_dataset, lambda name: load_neighbor_list(name, 3)):
             with pytest.raises(DataError, match=f"not the file the catalog describes.*expected {CATALOG[name].sha256}"):
                 load(name)
         refused("fit", "--dataset", name, "-k", 10, code=3, says="not the file the catalog describes")
@@ -356,7 +356,7 @@ class TestModelsFromPython:
 class TestTheRecordOfAFitThatLostAClusterTwice:
     @pytest.fixture
     def undone(self, monkeypatch):
-        monkeypatch.setattr(guarded, "_drained", lambda before, after: before is not None)
+        monkeypatch.setattr(fallback, "_drained", lambda before, after: before is not None)
         seen = []
         with pytest.warns(CollapseWarning, match="lost a cluster"):
             fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append(epoch))
@@ -377,13 +377,13 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
 
     def test_the_second_attempt_is_seen_once(self, monkeypatch):
         answers = iter([True, False])
-        monkeypatch.setattr(guarded, "_drained", lambda before, after: next(answers))
+        monkeypatch.setattr(fallback, "_drained", lambda before, after: next(answers))
         seen = []
         fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append((epoch, labels())))
         assert [epoch for epoch, _ in seen] == [1, 2, 3]
         assert fitted.n_iter_ == 3
         assert seen[-1][1].dtype == np.int64
-        assert fitted._fit_result.facts["remedy"] == "a tenth of the learning rate"
+        assert fitted._fit_result.facts["fallback"] == "a tenth of the learning rate"
 
     @pytest.mark.parametrize(
         ("before", "after", "lost"),
@@ -398,7 +398,7 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
         ],
     )
     def test_a_cluster_that_is_nearly_empty_is_lost(self, before, after, lost):
-        assert guarded._drained(torch.tensor(before), torch.tensor(after)) is lost
+        assert fallback._drained(torch.tensor(before), torch.tensor(after)) is lost
 
 
 @pytest.mark.filterwarnings("ignore::pamc.errors.EmptyClusterWarning")

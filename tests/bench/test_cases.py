@@ -20,9 +20,9 @@ from pamc.bench.rows import latest, read
 from pamc.bench.run import OUT_OF_MEMORY, run_case
 from pamc.bench.shown import bytes_text, ratio_to_pamc, tables
 from pamc.models.layers import MLP
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader
 from pamc.runtime import generator
-from pamc.training.fit import assign_rows
+from pamc.training.pipeline import assign_rows
 
 CPU = torch.device("cpu")
 QUICK = Scope(CPU, quick=True)
@@ -196,7 +196,7 @@ def test_bytes_of_the_positive_term():
 def test_rows_on_the_device_have_the_labels_of_rows_from_the_host():
     features = np.random.default_rng(0).standard_normal((700, 8), dtype=np.float32)
     encoder, centers = MLP((8, 20, 4), generator=generator(0, "weights")), torch.eye(4)
-    host = FeatureRows(features, device=CPU, dtype=torch.float32)
+    host = FeatureLoader(features, device=CPU, dtype=torch.float32)
     here = RowsOnDevice(torch.from_numpy(features), device=CPU, dtype=torch.float32, sparse=False)
     labels = [assign_rows(encoder, centers, rows, eta=1.0, chunk_size=100)[1].argmax(1) for rows in (host, here)]
     assert torch.equal(*labels)

@@ -3,7 +3,7 @@ import torch
 
 from pamc.bench.problems import normal, random_pairs, random_problem
 from pamc.errors import ConfigError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from tests.tolerances import assert_value
 
 

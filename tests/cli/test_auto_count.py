@@ -7,7 +7,7 @@ import pytest
 
 from pamc.cli import auto_count
 from pamc.errors import ConfigError
-from pamc.report.choose_k import ChosenK
+from pamc.selection.choose_k import ChosenK
 
 
 def answer(n_clusters):
@@ -78,7 +78,7 @@ def test_rows_that_are_all_alike_are_refused_as_for_any_number(pamc, tmp_path):
 
 def test_it_is_refused_for_large_stores_and_teams():
     with pytest.raises(ConfigError, match="sample"):
-        auto_count.refuse_auto(large=True, team=False)
+        auto_count.refuse_auto(large=True, group=False)
     with pytest.raises(ConfigError, match="one process"):
-        auto_count.refuse_auto(large=False, team=True)
-    auto_count.refuse_auto(large=False, team=False)
+        auto_count.refuse_auto(large=False, group=True)
+    auto_count.refuse_auto(large=False, group=False)

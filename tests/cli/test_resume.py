@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pamc.cli import app, fit_command, teamwork
+from pamc.cli import app, fit_command, launch
+from pamc.distributed.group import ProcessGroupError
 from pamc.errors import DataError
-from pamc.training.team import TeamError
 from tests.cli.conftest import FAST
 from tests.training.test_checkpoint import StopAfter, StoppedError
 
@@ -137,16 +137,16 @@ def test_resume_needs_the_folder(pamc, table):
 
 def test_without_out_the_folder_is_part_of_the_command_that_goes_on(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["pamc", "fit", "a b.csv", "-k", "3"])
-    assert teamwork.resume_command(Path("pamc-run-1")) == "pamc fit 'a b.csv' -k 3 --out pamc-run-1 --resume"
+    assert launch.resume_command(Path("pamc-run-1")) == "pamc fit 'a b.csv' -k 3 --out pamc-run-1 --resume"
     for name, value in {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert teamwork.resume_command(Path("x")).startswith("torchrun --nproc-per-node=4 -m pamc fit 'a b.csv'")
+    assert launch.resume_command(Path("x")).startswith("torchrun --nproc-per-node=4 -m pamc fit 'a b.csv'")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert teamwork.resume_command(Path("x")).startswith("torchrun … --nproc-per-node=2 -m pamc")
+    assert launch.resume_command(Path("x")).startswith("torchrun … --nproc-per-node=2 -m pamc")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
-    assert teamwork.restarted()
-    assert teamwork.will_restart()
+    assert launch.restarted()
+    assert launch.will_restart()
 
 
 class FakeTeam:
@@ -160,7 +160,7 @@ class FakeTeam:
         return self.first
 
     def lost(self, error):
-        return TeamError("process 0 of 2 failed: it", told=True, code=3)
+        return ProcessGroupError("process 0 of 2 failed: it", told=True, code=3)
 
     def leave(self):
         self.left = True
@@ -168,30 +168,33 @@ class FakeTeam:
 
 @pytest.fixture
 def fake(monkeypatch):
-    team = FakeTeam()
-    monkeypatch.setattr(teamwork, "several", lambda: True)
-    monkeypatch.setattr(teamwork, "join_team", lambda device: team)
-    return team
+    group = FakeTeam()
+    monkeypatch.setattr(launch, "several", lambda: True)
+    monkeypatch.setattr(launch, "join_group", lambda device: group)
+    return group
 
 
 def test_a_team_is_left_at_the_end(fake):
-    with teamwork.teamwork("cpu") as team:
-        assert team is fake
+    with launch.launched_group("cpu") as group:
+        assert group is fake
     assert fake.left
 
 
 def test_the_first_to_fail_speaks_and_the_others_do_not(fake):
-    with pytest.raises(DataError), teamwork.teamwork("cpu"):
+    with pytest.raises(DataError), launch.launched_group("cpu"):
         raise DataError("bad\nrow")
     assert fake.said == ("bad row", 3)
     fake.first = False
-    with pytest.raises(TeamError, match="failed first") as caught, teamwork.teamwork("cpu"):
+    with pytest.raises(ProcessGroupError, match="failed first") as caught, launch.launched_group("cpu"):
         raise ZeroDivisionError
     assert caught.value.told
-    with pytest.raises(TeamError, match="process 0 of 2 failed") as caught, teamwork.teamwork("cpu"):
+    with (
+        pytest.raises(ProcessGroupError, match="process 0 of 2 failed") as caught,
+        launch.launched_group("cpu"),
+    ):
         raise RuntimeError("[gloo/pair.cc] Connection closed by peer")
     assert caught.value.told
-    with pytest.raises(KeyboardInterrupt), teamwork.teamwork("cpu"):
+    with pytest.raises(KeyboardInterrupt), launch.launched_group("cpu"):
         raise KeyboardInterrupt
     assert fake.said == ("interrupted", 130)
     assert not fake.left
@@ -200,7 +203,7 @@ def test_the_first_to_fail_speaks_and_the_others_do_not(fake):
 @pytest.mark.parametrize(("told", "heard"), [(True, ""), (False, "pamc: error: process 1: gone\n")])
 def test_what_another_process_has_said_is_not_said_again(pamc, monkeypatch, told, heard):
     def lost(*_, **__):
-        raise TeamError("gone", told=told, code=3)
+        raise ProcessGroupError("gone", told=told, code=3)
 
     monkeypatch.setattr(app, "own_rank", lambda: 1)
     monkeypatch.setattr(app, "app", lost)
@@ -217,7 +220,7 @@ def test_of_several_processes_the_first_refuses_a_command_line(pamc, monkeypatch
 
 def test_a_helper_only_helps(pamc, fake, table, monkeypatch):
     helped = []
-    monkeypatch.setattr(fit_command, "help_fit", helped.append)
+    monkeypatch.setattr(fit_command, "run_worker", helped.append)
     assert pamc("fit", table[0], "-k", 3, *FAST).code == 0
     assert helped == [fake]
     assert not Path("pamc-run-1").exists()

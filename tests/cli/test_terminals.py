@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import pamc as package
+from pamc import progress as progress_module
 from pamc.bench.case import CASES
 from pamc.cli import commands, completion
 from pamc.cli.app import app
@@ -25,9 +26,8 @@ from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.estimator import METHODS
 from pamc.experiments.experiment import EXPERIMENTS
+from pamc.progress import RichProgress
 from pamc.report.projection import MAPS
-from pamc.training import progress as progress_module
-from pamc.training.progress import RichProgress
 from tests.cli.conftest import FAST
 
 COMMANDS = [command.name for command in app.registered_commands]
@@ -69,7 +69,7 @@ def lines_on_screen(shown):
 DRAW = """
 import time
 from pamc.cli.show import print_table
-from pamc.training.progress import RichProgress
+from pamc.progress import RichProgress
 progress = RichProgress()
 with progress.phase("neighbors"):
     time.sleep(0.15)

@@ -32,12 +32,12 @@ def test_without_labels_only_the_labels_go():
 
 def test_without_edges_the_rows_stay():
     graph = AttributedGraph(
-        np.ones((3, 2)), edges=RING, edge_weight=np.ones(3), labels=np.array([0, 1, 1]), edges_are_neighbours=True
+        np.ones((3, 2)), edges=RING, edge_weight=np.ones(3), labels=np.array([0, 1, 1]), edges_are_neighbors=True
     )
     bare = graph.without_edges()
     assert bare.edges is None
     assert bare.edge_weight is None
-    assert not bare.edges_are_neighbours
+    assert not bare.edges_are_neighbors
     assert bare.labels.tolist() == [0, 1, 1]
 
 

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from pamc.data import catalog
-from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbour_list
+from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbor_list
 from pamc.data.download import sha256_of
 from pamc.errors import UnknownNameError
 
@@ -85,14 +85,14 @@ def test_a_real_set_has_the_statistics_and_the_checksum_of_its_row(data_folder, 
     assert sorted(set(graph.labels.tolist())) == list(range(row.n_classes))
     assert graph.edges.shape == (2, row.n_edges)
     assert sp.issparse(graph.features) == row.sparse
-    assert graph.edges_are_neighbours == (row.kind == "table")
+    assert graph.edges_are_neighbors == (row.kind == "table")
     assert graph.name == name
     assert sha256_of(data_folder / f"{name}.npz") == row.sha256
 
 
 @pytest.mark.parametrize("name", WITH_NEIGHBOURS)
 def test_neighbor_lists_of_every_k_are_there_and_the_default_is_one_of_them(data_folder, name):
-    lists = {k: load_neighbour_list(name, k, root=data_folder) for k in (1, 3, 5, 10)}
+    lists = {k: load_neighbor_list(name, k, root=data_folder) for k in (1, 3, 5, 10)}
     assert all(edges.shape[0] == 2 and edges.dtype == np.int64 for edges in lists.values())
     sizes = [edges.shape[1] for edges in lists.values()]
     assert sizes == sorted(set(sizes))
@@ -109,7 +109,7 @@ def test_reut_without_features_is_refused_and_the_stand_ins_are_named(data_folde
 
 @pytest.mark.parametrize("name", ["acm", "digits"])
 def test_a_set_without_neighbor_lists_says_so(refusal, name):
-    assert f"'{name}' comes without neighbor lists" in refusal(load_neighbour_list, name, 3)
+    assert f"'{name}' comes without neighbor lists" in refusal(load_neighbor_list, name, 3)
 
 
 # Finding
@@ -125,7 +125,7 @@ def test_digits_come_with_scikit_learn():
 
 
 def test_an_unknown_name_is_refused_with_the_near_miss(refusal):
-    for function in (load_dataset, available, partial(load_neighbour_list, k=3)):
+    for function in (load_dataset, available, partial(load_neighbor_list, k=3)):
         assert "did you mean 'usps'?" in refusal(function, "usp", error=UnknownNameError)
 
 
@@ -163,17 +163,17 @@ def test_a_loaded_set_carries_labels_edges_and_its_name(places, monkeypatch):
     graph = load_dataset("toy", root=places / "data")
     assert graph.labels.tolist() == Y.tolist()
     assert (graph.edges == EDGES.T).all()
-    assert graph.edges_are_neighbours
+    assert graph.edges_are_neighbors
     assert graph.name == "toy"
-    assert (load_neighbour_list("toy", 1, root=places / "data") == EDGES[:2].T).all()
+    assert (load_neighbor_list("toy", 1, root=places / "data") == EDGES[:2].T).all()
     add_row(monkeypatch, kind="graph")
-    assert not load_dataset("toy", root=places / "data").edges_are_neighbours
+    assert not load_dataset("toy", root=places / "data").edges_are_neighbors
 
 
 def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
     add_row(monkeypatch)
     (places / "data" / "toy.npz").write_bytes(TOY)
-    message = refusal(load_neighbour_list, "toy", 2, root=places / "data")
+    message = refusal(load_neighbor_list, "toy", 2, root=places / "data")
     assert "has no array 'edges_k2'" in message
     assert "k = 1, 3, 5 and 10" in message
 
@@ -184,7 +184,7 @@ def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
 def test_a_missing_set_is_refused_with_source_layout_and_place(places, monkeypatch, refusal):
     add_row(monkeypatch, note="sold out")
     monkeypatch.setenv("PAMC_DATA", str(places / "data"))
-    for function in (load_dataset, partial(load_neighbour_list, k=1)):
+    for function in (load_dataset, partial(load_neighbor_list, k=1)):
         message = refusal(function, "toy")
         assert str(places / "data" / "toy.npz") in message
         assert str(places / "cache" / "toy.npz") in message
@@ -249,7 +249,7 @@ def test_a_public_set_is_downloaded_once_into_the_cache(shop, places, monkeypatc
     assert (places / "cache" / "toy.npz").read_bytes() == TOY
     monkeypatch.setattr(catalog, "fetch", None)
     assert load_dataset("toy").n_nodes == 4
-    assert load_neighbour_list("toy", 1).shape == (2, 2)
+    assert load_neighbor_list("toy", 1).shape == (2, 2)
 
 
 def test_a_download_is_not_made_when_not_wanted(shop, places, monkeypatch, refusal):

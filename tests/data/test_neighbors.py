@@ -9,11 +9,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pamc.data.neighbors import NeighborSorter, bucket_starts, in_order
-from pamc.data.progress import SilentProgress
+from pamc.data.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store_writer import GrowingArray, StoreWriter
 from pamc.errors import DataError
 from pamc.graph.adjacency import build_adjacency
+from pamc.progress import SilentProgress
 
 
 def sorted_on_disk(folder, n_nodes, blocks, *, weighted, starts=(0,)):

@@ -255,6 +255,6 @@ def test_a_finished_partial_is_only_put_in_place(tmp_path):
     written.folder.rename(tmp_path / "s.partial")
     with StoreWriter(tmp_path / "s", resume=True) as writer:
         assert is_store(writer.folder)
-        store = writer.put_in_place()
+        store = writer.commit()
     assert store.labels.tolist() == [0, 1, 1, 0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s"]

@@ -38,14 +38,14 @@ class CountedBytes:
 
 
 def main(folder):
-    from pamc.training.team import join_team
+    from pamc.distributed.group import join_group
 
     counted = CountedBytes()
-    team = join_team("cpu")
+    group = join_group("cpu")
     results = {}
     for name, chunk_size in (("whole", None), ("chunked", 50)):
         whole, rows = parts(config_of())
-        share, own = shared(team, config_of(), whole, rows._features)
+        share, own = shared(group, config_of(), whole, rows._features)
         before = counted.sent
         records = list(train(share, own, n_epochs=N_EPOCHS, lr=1e-3, chunk_size=chunk_size))
         weights = torch.cat([tensor.ravel() for tensor in share.state_dict().values()])
@@ -56,12 +56,12 @@ def main(folder):
             "labels": records[-1].labels.tolist(),
             "checksum": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),
         }
-        np.save(Path(folder) / f"{name}-{team.rank}.npy", weights.numpy())
+        np.save(Path(folder) / f"{name}-{group.rank}.npy", weights.numpy())
     # Sums depend on neither sizes nor shapes, and say the same everywhere.
-    odd = team.sum(torch.full((5, 1), float(team.rank + 1), dtype=torch.float64))
+    odd = group.sum(torch.full((5, 1), float(group.rank + 1), dtype=torch.float64))
     results["odd_sum"] = odd.ravel().tolist()
-    (Path(folder) / f"rank-{team.rank}.json").write_text(json.dumps(results))
-    team.leave()
+    (Path(folder) / f"rank-{group.rank}.json").write_text(json.dumps(results))
+    group.leave()
     # As the command ends: threads of the network library do not always outlive the interpreter in peace.
     os._exit(0)
 

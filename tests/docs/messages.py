@@ -94,7 +94,7 @@ def _all_classes():
     def below(kind):
         return {kind.__name__}.union(*(below(sub) for sub in kind.__subclasses__()))
 
-    import pamc.training.team
+    import pamc.distributed.group
 
     return below(pamc.errors.PamcError) | below(pamc.errors.PamcWarning)
 

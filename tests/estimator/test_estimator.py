@@ -84,7 +84,7 @@ import hashlib, sys, numpy as np, scipy.sparse as sp
 from pamc import PamCGC
 from pamc.data.synthetic import block_model
 import pamc.models.products as products
-from pamc.training import consensus
+from pamc.initialize import consensus
 kind, n_features, products._CUT_HERE = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "cut"
 graph = block_model(1500, 4, n_features=n_features, random_state=0)
 X = sp.csr_matrix(np.where(graph.features > 2.2, graph.features, 0)) if kind == "sparse" else graph.features
@@ -141,7 +141,7 @@ def test_chunks_change_nothing_but_rounding(graph):
 
 def test_sparse_and_dense_features_give_one_answer(graph):
     features = np.where(graph.features > 0, graph.features, 0)
-    options = {**SMALL, "precision": "float64", "preparation": "tfidf"}
+    options = {**SMALL, "precision": "float64", "preprocessing": "tfidf"}
     dense = PamCGC(3, **options).fit(features, adjacency=graph.edges)
     sparse = PamCGC(3, **options).fit(sp.csr_matrix(features), adjacency=graph.edges)
     assert np.array_equal(dense.labels_, sparse.labels_)
@@ -158,7 +158,7 @@ def test_it_works_in_a_pipeline_and_in_a_grid_search(graph):
     pipeline = make_pipeline(StandardScaler(), PamCGC(3, **SMALL))
     labels = pipeline.fit_predict(graph.features)
     assert evaluate(graph.labels, labels)["acc"] > 0.8
-    search = GridSearchCV(PamCGC(3, **{**SMALL, "start": "propagated_svd"}), {"n_clusters": [2, 3]}, cv=2).fit(
+    search = GridSearchCV(PamCGC(3, **{**SMALL, "init": "propagated_svd"}), {"n_clusters": [2, 3]}, cv=2).fit(
         graph.features
     )
     assert search.best_params_["n_clusters"] in (2, 3)
@@ -286,7 +286,7 @@ def test_pretrained_weights_in_sdcns_layout_replace_pretraining(graph, tmp_path)
     state = sdcn_state((8, 6, 6, 7, 5))
     path = tmp_path / "weights.pkl"
     torch.save(state, path)
-    options = {**SMALL, "hidden": (6, 6, 7), "n_epochs": 0, "preparation": "none"}
+    options = {**SMALL, "hidden": (6, 6, 7), "n_epochs": 0, "preprocessing": "none"}
     model = PamCGC(3, pretrained=str(path), **options).fit(graph.features, adjacency=graph.edges)
     x = torch.from_numpy(graph.features)
     for name in ("enc_1", "enc_2", "enc_3"):

@@ -45,11 +45,11 @@ def test_a_run_folder_holds_labels_embedding_model_and_record(run, model):
     assert set(record.scores) == {"modularity", "silhouette", "objective"}
 
 
-@pytest.mark.parametrize("preparation", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
-def test_a_loaded_model_predicts_the_same_bits(graph, preparation, tmp_path):
+@pytest.mark.parametrize("preprocessing", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
+def test_a_loaded_model_predicts_the_same_bits(graph, preprocessing, tmp_path):
     features = np.abs(graph.features)
     options = {"hidden": (16,), "n_epochs": 2, "pretrain_epochs": 1, "n_init": 1, "random_state": 0}
-    model = PamCGC(3, preparation=preparation, **options).fit(features, adjacency=graph.edges)
+    model = PamCGC(3, preprocessing=preprocessing, **options).fit(features, adjacency=graph.edges)
     model.save(tmp_path / "run")
     loaded = PamCGC.load(tmp_path / "run")
     for name in ("labels_", "confidence_", "embedding_", "cluster_centers_", "meta_nodes_"):

@@ -29,7 +29,7 @@ from pamc.graph.knn import knn_edges
 from pamc.losses.bound import bound_holds, bound_ratio
 from pamc.models.method import METHODS
 
-CONFIG = FitConfig(preparation="none", n_neighbors=4)
+CONFIG = FitConfig(preprocessing="none", n_neighbors=4)
 
 
 def graph_of(*, weighted=False, both_directions=True):

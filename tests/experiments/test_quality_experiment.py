@@ -2,7 +2,7 @@
 
 from pamc.config import FitConfig
 from pamc.experiments.experiment import EXPERIMENTS, Scope
-from pamc.experiments.paper.quality import ABLATIONS, DATA_SETS, DEFAULT, SEVEN, STARTS, figures_of, render
+from pamc.experiments.paper.quality import ABLATIONS, DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of, render
 from pamc.experiments.rows import make_row
 
 ORIGIN = {
@@ -16,11 +16,11 @@ def fake_rows():
     rows = []
     for number, cell in enumerate(EXPERIMENTS["quality"].cells(Scope(device="cpu"))):
         acc = 0.5 + (number % 40) / 100
-        facts = {"preparation": "scale", "graph": "knn", "evidence": "features and graph", "clusters_by": "k-means"}
+        facts = {"preprocessing": "scale", "graph": "knn", "inputs": "features and graph", "clusters_by": "k-means"}
         values = {
             "last": {"acc": acc, "nmi": acc / 2},
             "scores": {"modularity": acc, "silhouette": 0.1, "objective": -acc},
-            "facts": {**facts, "agreement": 0.9, "remedy": None},
+            "facts": {**facts, "agreement": 0.9, "fallback": None},
             "seconds": {"training": 2.0, "evaluation": 1.0},
             "cluster_sizes": [3, 0] if number % 7 == 0 else [3, 3],
         }
@@ -31,10 +31,10 @@ def fake_rows():
 def test_every_start_runs_on_every_set_with_ten_seeds_or_more_and_all_settings_spelled_out():
     cells = EXPERIMENTS["quality"].cells(Scope(device="cpu"))
     names = set(FitConfig.names()) - {"n_clusters"}
-    for start in STARTS:
+    for start in INITIALIZERS:
         own = [cell for cell in cells if cell.options["variant"] == start]
         assert {cell.data_set for cell in own} == set(DATA_SETS)
-        assert all(cell.settings.keys() == names and cell.settings["start"] == start for cell in own)
+        assert all(cell.settings.keys() == names and cell.settings["init"] == start for cell in own)
         assert len(own) == (20 if start == DEFAULT else 10) * len(DATA_SETS)
     default = next(cell for cell in cells if cell.options["variant"] == DEFAULT)
     assert FitConfig(**default.settings) == FitConfig()

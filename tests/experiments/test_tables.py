@@ -187,11 +187,14 @@ def test_settings_are_table_1_for_pamcgc_and_scgc_star_and_the_programs_for_othe
     for method in ("pamcgc", "scgc*"):
         settings = settings_of(method, "dblp")
         assert [settings[name] for name in ("alpha", "beta", "n_hops", "tau", "lr")] == [2.0, 2.5, 3, 0.5, 1e-3]
-        assert settings["preparation"] == "rms"
-        assert settings_of(method, "usps")["preparation"] == "none"
-    assert settings_of("pamcgc", "cite")["start"] == "autoencoder"
+        assert settings["preprocessing"] == "rms"
+        assert settings_of(method, "usps")["preprocessing"] == "none"
+    assert settings_of("pamcgc", "cite")["init"] == "autoencoder"
     assert settings_of("pamcgc", "news4") == settings_of("pamcgc", "reut")
-    assert (settings_of("kmeans", "acm")["preparation"], settings_of("dec", "acm")["preparation"]) == ("none", "rms")
+    assert (settings_of("kmeans", "acm")["preprocessing"], settings_of("dec", "acm")["preprocessing"]) == (
+        "none",
+        "rms",
+    )
     own = settings_of("scgc*", "usps", own_program=True)
     assert [own[name] for name in ("alpha", "beta", "n_hops", "tau", "lr")] == [4.0, 0.1, 4, 0.25, 1e-3]
     assert settings_of("scgc", "hhar")["tau"] == 2.25

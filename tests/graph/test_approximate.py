@@ -13,7 +13,7 @@ from pamc.errors import ConfigError, DataWarning
 from pamc.graph import approximate
 from pamc.graph.approximate import EXACT, approximate_neighbors
 from pamc.graph.knn import knn_edges
-from pamc.training.consensus import angular_neighbors, knn_adjacency
+from pamc.initialize.consensus import angular_neighbors, knn_adjacency
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 N, K = 5000, 10
@@ -223,7 +223,7 @@ def test_rows_beyond_the_constant_are_searched_approximately_and_others_exactly(
     rows = clustered(1500)
     exact = angular_neighbors(rows, 5, DEVICE)
     assert (exact.method, exact.recall) == (EXACT, 1.0)
-    monkeypatch.setattr("pamc.training.consensus.MOST_EXACT_ROWS", 1499)
+    monkeypatch.setattr("pamc.initialize.consensus.MOST_EXACT_ROWS", 1499)
     found = angular_neighbors(rows, 5, DEVICE, seed=3)
     assert found.method != EXACT
     assert share(lists(found.edges, 1500), lists(exact.edges, 1500)) >= 0.9
@@ -232,7 +232,7 @@ def test_rows_beyond_the_constant_are_searched_approximately_and_others_exactly(
 
 
 def test_a_low_recall_is_a_warning(monkeypatch):
-    monkeypatch.setattr("pamc.training.consensus.MOST_EXACT_ROWS", 1499)
+    monkeypatch.setattr("pamc.initialize.consensus.MOST_EXACT_ROWS", 1499)
     monkeypatch.setattr(approximate, "_MOST_COMPARED", 1)
     rows = np.random.default_rng(0).normal(size=(1500, 40))
     with pytest.warns(DataWarning, match=r"only \d+% of the edges .* one of the 5 nearest .* metric='euclidean'"):
@@ -244,7 +244,7 @@ def test_a_fit_of_many_rows_says_how_its_neighbors_were_found(monkeypatch):
     options = {"n_epochs": 1, "pretrain_epochs": 1, "hidden": (16,), "random_state": 0, "device": "cpu"}
     rows = clustered(900)
     assert PamCGC(3, **options).fit(rows).record().facts["neighbors_by"] == EXACT
-    monkeypatch.setattr("pamc.training.consensus.MOST_EXACT_ROWS", 800)
+    monkeypatch.setattr("pamc.initialize.consensus.MOST_EXACT_ROWS", 800)
     facts = PamCGC(3, **options).fit(rows).record().facts
     assert facts["neighbors_by"].endswith("cells")
     assert 0.9 <= facts["neighbors_recall"] <= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pamc.errors import DataError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 # Mostly zeros: weights in one direction, in both, on the diagonal, and rows without any.
 MATRICES = st.integers(1, 7).flatmap(

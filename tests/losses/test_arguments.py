@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pamc.errors import BackendError, ConfigError, DataError, UnknownNameError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.contrastive import ContrastiveLoss, contrastive_loss
 from pamc.losses.pamc import PamCLoss, meta_nodes, pamc_loss, proxy_loss
 

@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pamc.losses.reconstruction import edge_reconstruction_loss, feature_reconstruction, sampled_edge_loss
-from pamc.models.rows import SparseRows
+from pamc.models.loader import SparseBlock
 from pamc.ops.torch_ops import csr_tensor
 from tests.tolerances import assert_gradient, assert_value
 
@@ -198,7 +198,7 @@ def test_the_feature_loss_is_summed_over_rows_and_averaged_over_features(sparse,
     x[x.abs() < 1] = 0
     decoded = torch.randn(11, 6, generator=generator, dtype=torch.float64, requires_grad=True)
     rows = sp.csr_matrix(x.numpy())
-    block = SparseRows.from_scipy(rows, device=CPU, dtype=torch.float64) if sparse else x
+    block = SparseBlock.from_scipy(rows, device=CPU, dtype=torch.float64) if sparse else x
     total = sum((decoded[i, f].item() - x[i, f].item()) ** 2 / 6 for i in range(11) for f in range(6))
     value = feature_reconstruction(decoded, block)
     assert_value(value, total)

@@ -98,7 +98,7 @@ def test_sparse_rows_give_what_dense_rows_give(name):
     dense = rng.random((60, 40)) * (rng.random((60, 40)) < 0.08)
     dense[:, 0] = np.arange(60) % 2 + 0.1
     edges = np.array([[i, (i + 2) % 60] for i in range(60)]).T
-    options = tiny(name, precision="float64", preparation="none", n_epochs=5, pretrain_epochs=2)
+    options = tiny(name, precision="float64", preprocessing="none", n_epochs=5, pretrain_epochs=2)
     one, other = (
         clusterer(name, 2, random_state=0, **options).fit(X, adjacency=edges) for X in (dense, sp.csr_matrix(dense))
     )

@@ -21,7 +21,7 @@ def graph():
 
 
 def test_kmeans_is_scikit_learns_on_the_rows_as_they_are(graph):
-    ours = clusterer("kmeans", 3, random_state=4, preparation="none").fit(graph.features)
+    ours = clusterer("kmeans", 3, random_state=4, preprocessing="none").fit(graph.features)
     theirs = KMeans(3, n_init=20, random_state=seed_for(4, "k-means")).fit(graph.features.astype(np.float64))
     assert np.array_equal(ours.labels_, theirs.labels_)
     assert np.allclose(ours.cluster_centers_, theirs.cluster_centers_, atol=1e-5)
@@ -40,7 +40,7 @@ def test_svd_embeds_the_adjacency_and_never_looks_at_the_features(graph):
 
 def test_pamcgc_with_an_autoencoder_needs_one():
     with pytest.raises(ConfigError, match="start must be 'autoencoder'"):
-        clusterer("pamcgc+ae", 3, start="propagated_svd").fit(np.eye(5))
+        clusterer("pamcgc+ae", 3, init="propagated_svd").fit(np.eye(5))
 
 
 def test_scgc_takes_neighbors_and_scgc_star_influence_as_positives(graph):
@@ -74,7 +74,7 @@ def sdcn_state(hidden, n_features, n_dims, *, decoder=True):
 def test_weights_in_sdcns_layout_fill_encoder_and_decoder(graph, tmp_path):
     state = sdcn_state((8, 6, 7), 9, 5)
     torch.save(state, tmp_path / "weights.pkl")
-    options = tiny("sdcn", hidden=(8, 6, 7), n_dims=5, n_epochs=0, preparation="none")
+    options = tiny("sdcn", hidden=(8, 6, 7), n_dims=5, n_epochs=0, preprocessing="none")
     model = clusterer("sdcn", 3, random_state=0, pretrained=str(tmp_path / "weights.pkl"), **options).fit_graph(graph)
     x = torch.from_numpy(graph.features).float()
     for name in ("enc_1", "enc_2", "enc_3", "z_layer"):
@@ -85,7 +85,7 @@ def test_weights_in_sdcns_layout_fill_encoder_and_decoder(graph, tmp_path):
 
 def test_weights_without_a_decoder_are_refused_by_a_method_that_needs_one(graph, tmp_path):
     torch.save(sdcn_state((8, 6, 7), 9, 5, decoder=False), tmp_path / "weights.pkl")
-    options = tiny("idec", hidden=(8, 6, 7), n_dims=5, n_epochs=1, preparation="none")
+    options = tiny("idec", hidden=(8, 6, 7), n_dims=5, n_epochs=1, preprocessing="none")
     with pytest.raises(ModelFileError, match="no decoder"):
         clusterer("idec", 3, pretrained=str(tmp_path / "weights.pkl"), **options).fit_graph(graph)
 

@@ -10,10 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
-from pamc.models import attention
-from pamc.models.attention import AttentionLayer, DAEGCConfig, build_daegc, build_daegc_pretraining, proximity
+from pamc.models.loader import FeatureLoader, SparseBlock
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.rows import FeatureRows, SparseRows
+from pamc.models.methods import daegc
+from pamc.models.methods.daegc import AttentionLayer, DAEGCConfig, build_daegc, build_daegc_pretraining, proximity
 from pamc.ops import reference
 from pamc.results.metrics import accuracy
 from pamc.runtime import generator
@@ -106,8 +106,8 @@ def test_walks_counted_in_blocks_of_rows_are_all_walks(monkeypatch):
     dense = adjacency.toarray()
     expected = (dense + dense @ dense + dense @ dense @ dense) * (dense > 0)
     for n_entries in (1, 200, 1 << 20):
-        monkeypatch.setattr(attention, "_BLOCK_ENTRIES", n_entries)
-        assert np.array_equal(attention.walk_sums(adjacency, adjacency, n_steps=3).toarray(), expected)
+        monkeypatch.setattr(daegc, "_BLOCK_ENTRIES", n_entries)
+        assert np.array_equal(daegc.walk_sums(adjacency, adjacency, n_steps=3).toarray(), expected)
 
 
 @pytest.mark.parametrize(("n_nodes", "scale"), [(2, 1), (41, 1), (41, 1e4), (401, 1)])
@@ -224,7 +224,7 @@ def test_sparse_rows_give_the_loss_and_gradient_of_dense_rows():
     model = full_model(features.toarray(), adjacency)
     inputs = [*layer_weights(model), model.centers]
     dense = model.loss(torch.from_numpy(features.toarray())).total
-    sparse = model.loss(SparseRows.from_scipy(features, **DOUBLE)).total
+    sparse = model.loss(SparseBlock.from_scipy(features, **DOUBLE)).total
     assert_value(sparse, dense)
     for ours, theirs in zip(torch.autograd.grad(sparse, inputs), torch.autograd.grad(dense, inputs), strict=True):
         assert_gradient(ours, theirs)
@@ -235,7 +235,7 @@ def fit(seed):
     graph = block_model(200, 3, n_features=10, random_state=1)
     adjacency = build_adjacency(graph.edges, n_nodes=200)
     config = DAEGCConfig(n_clusters=3, n_hidden=32, n_dims=8)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float32)
     first = given(graph.features, adjacency, config, seed=seed, dtype=torch.float32)
     pretrained = build_daegc_pretraining(first)
     list(train(pretrained, rows, n_epochs=config.pretrain_epochs, lr=config.pretrain_lr))

@@ -6,9 +6,9 @@ from sklearn.cluster import KMeans
 
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
-from pamc.models.cgc import CGCConfig, Neighbors, Prototypes, build_cgc
+from pamc.models.loader import FeatureLoader, SparseBlock
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.rows import FeatureRows, SparseRows
+from pamc.models.methods.cgc import CGCConfig, Neighbors, Prototypes, build_cgc
 from pamc.results.metrics import accuracy
 from pamc.runtime import generator, seeded
 from pamc.training.trainer import train
@@ -177,7 +177,7 @@ def test_sparse_rows_give_the_loss_and_gradient_of_dense_rows():
     _, adjacency = small_graph()
     features = sp.random(41, 30, density=0.2, format="csr", random_state=0, dtype=np.float64)
     results = []
-    for x in (torch.from_numpy(features.toarray()), SparseRows.from_scipy(features, **DOUBLE)):
+    for x in (torch.from_numpy(features.toarray()), SparseBlock.from_scipy(features, **DOUBLE)):
         model = build(features, adjacency)
         with seeded(0, "test", CPU):
             total = model.loss(x).total
@@ -191,7 +191,7 @@ def fit(seed):
     """Return labels of a block model, what CGC makes of it, and the epochs."""
     graph = block_model(200, 3, n_features=10, random_state=1)
     config = CGCConfig(n_clusters=3, n_hidden=32, n_dims=16)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float32)
     adjacency = build_adjacency(graph.edges, n_nodes=200)
     model = build(graph.features, adjacency, config, seed=seed, dtype=torch.float32)
     records = list(train(model, rows, n_epochs=60, lr=config.lr, seed=seed))

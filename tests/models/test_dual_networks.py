@@ -12,16 +12,16 @@ from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
+from pamc.initialize.base import initial_centers
 from pamc.losses.contrastive import contrastive_loss
 from pamc.losses.pamc import pamc_loss
-from pamc.models.agcn import Attention, BlockLinear
 from pamc.models.layers import Autoencoder
+from pamc.models.loader import FeatureLoader
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.rows import FeatureRows
+from pamc.models.methods.agcn import Attention, BlockLinear
 from pamc.results.metrics import accuracy
 from pamc.runtime import generator
 from pamc.training.engine import accumulate_gradient
-from pamc.training.initialize import starting_centers
 from pamc.training.trainer import train
 from tests.tolerances import assert_gradient, assert_value
 
@@ -39,7 +39,7 @@ def given(name, *, n_nodes=N_NODES, features=None, dtype=torch.float64, sparse=N
     adjacency = build_adjacency(edges, n_nodes=n_nodes)
     config = METHODS[name].config(n_clusters=N_CLUSTERS, hidden=hidden, n_dims=N_DIMS, **settings)
     autoencoder = Autoencoder(features.shape[1], hidden, N_DIMS, generator=generator(0, "weights"), dtype=dtype)
-    rows = FeatureRows(features, device=CPU, dtype=dtype, sparse=sparse)
+    rows = FeatureLoader(features, device=CPU, dtype=dtype, sparse=sparse)
     with torch.no_grad():
         centers = autoencoder.encoder(rows.whole())[:N_CLUSTERS].clone()
     pairs = None
@@ -294,7 +294,7 @@ def test_nothing_has_n_times_n_elements_but_in_the_loss_over_all_pairs(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_training_finds_planted_blocks(name):
     graph = block_model(200, 3, n_features=16, degree=8)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float32)
     adjacency = build_adjacency(graph.edges, n_nodes=200)
     method = METHODS[name]
     settings = {"alpha": 0.1} if "+" in name else {}
@@ -307,7 +307,7 @@ def test_training_finds_planted_blocks(name):
         (autoencoder(x)[0] - x).square().mean().backward()
         optimizer.step()
     with torch.no_grad():
-        centers, _ = starting_centers(autoencoder.encoder(x), config, seed=0)
+        centers, _ = initial_centers(autoencoder.encoder(x), config, seed=0)
     pairs, _ = positive_pairs(adjacency, n_hops=1, max_positives=None, dtype=torch.float32)
     model = method.build(
         BuildInput(
@@ -336,7 +336,7 @@ def test_settings_with_a_contrastive_term_ask_for_positives_and_the_others_do_no
         names = METHODS[name].config.names()
         assert ("n_hops" in names) == ("+" in name)
         assert ("proxy" in names) == name.endswith("+pamc")
-        assert METHODS[name].start == "autoencoder"
+        assert METHODS[name].init == "autoencoder"
         assert not METHODS[name].inductive
 
 

@@ -14,9 +14,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from pamc.data.synthetic import block_model
 from pamc.errors import BackendError
 from pamc.graph.adjacency import build_adjacency
-from pamc.models import graph_autoencoders
+from pamc.models.loader import FeatureLoader
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.rows import FeatureRows
+from pamc.models.methods import graph_autoencoders
 from pamc.results.metrics import evaluate
 from pamc.training.trainer import train
 from tests.tolerances import assert_gradient, assert_value
@@ -178,7 +178,7 @@ def test_sparse_rows_give_the_loss_and_gradient_of_dense_rows(name):
     results = []
     for sparse in (True, False):
         model = built(name, graph)
-        rows = FeatureRows(features, device=CPU, dtype=torch.float64, sparse=sparse)
+        rows = FeatureLoader(features, device=CPU, dtype=torch.float64, sparse=sparse)
         assert rows.sparse == sparse
         with Seed(1):
             total = model.loss(rows.whole()).total
@@ -210,7 +210,7 @@ def test_above_a_size_negatives_are_drawn_anew_in_each_epoch(name, monkeypatch):
 def test_training_finds_clusters_that_the_first_weights_do_not_show(name):
     graph = blocks(300, 4, degree=12, homophily=0.85, feature_noise=6.0)
     model = built(name, graph, dtype=torch.float32, n_hidden=64, n_dims=8)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float32)
     assert accuracy(graph, model, rows) < 0.8
     parts = [record.values["reconstruction"] for record in train(model, rows, n_epochs=100, lr=1e-2)]
     assert np.mean(parts[-10:]) < 0.9 * np.mean(parts[:10])

@@ -6,7 +6,7 @@ import torch
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, propagate
-from pamc.models.rows import SparseRows
+from pamc.models.loader import SparseBlock
 from pamc.runtime import generator
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def test_a_layer_takes_sparse_and_dense_rows_and_has_no_trained_bias(adjacency):
     dense = torch.from_numpy(rows.toarray())
     expected = operator.to_dense() @ dense @ layer.linear.weight.T
     assert torch.allclose(layer(dense, operator), expected, atol=1e-13)
-    sparse = SparseRows.from_scipy(rows, device=CPU, dtype=torch.float64)
+    sparse = SparseBlock.from_scipy(rows, device=CPU, dtype=torch.float64)
     assert torch.allclose(layer(sparse, operator), expected, atol=1e-13)
     assert [p.shape for p in layer.parameters() if p.requires_grad] == [(5, 12)]
     assert layer.linear.weight.abs().max() <= (6 / 17) ** 0.5

@@ -10,9 +10,9 @@ from torch.nn.functional import logsigmoid
 from pamc.data.synthetic import block_model
 from pamc.errors import BackendError
 from pamc.graph.adjacency import build_adjacency
-from pamc.models.graph_autoencoders import geometric_models
+from pamc.models.loader import FeatureLoader
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.rows import FeatureRows
+from pamc.models.methods.graph_autoencoders import geometric_models
 from pamc.results.metrics import evaluate
 from pamc.training.trainer import train
 from tests.tolerances import assert_gradient, assert_value
@@ -101,7 +101,7 @@ def test_sparse_rows_give_the_loss_and_gradient_of_dense_rows():
     results = []
     for sparse in (True, False):
         model = built(graph)
-        rows = FeatureRows(features, device=CPU, dtype=torch.float64, sparse=sparse)
+        rows = FeatureLoader(features, device=CPU, dtype=torch.float64, sparse=sparse)
         total = loss_under(model, rows.whole(), 0)
         results.append((total.detach(), *torch.autograd.grad(total, learnt(model))))
     assert_value(results[0][0], results[1][0])
@@ -112,7 +112,7 @@ def test_sparse_rows_give_the_loss_and_gradient_of_dense_rows():
 def test_training_learns_to_tell_shuffled_rows_and_shows_clusters_that_the_features_hide():
     graph = block_model(300, 4, degree=5, homophily=0.9, feature_noise=4.0)
     model = built(graph, dtype=torch.float32, n_dims=64)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float32)
     before = loss_under(model, rows.whole(), 100).item()
     list(train(model, rows, n_epochs=100, lr=1e-2))
     assert loss_under(model, rows.whole(), 100).item() < 0.5 * before

@@ -9,8 +9,8 @@ from torch import nn
 
 from pamc.models import layers
 from pamc.models.layers import MLP, Autoencoder, Linear
+from pamc.models.loader import FeatureLoader
 from pamc.models.products import MIN_ROWS
-from pamc.models.rows import FeatureRows
 from pamc.ops.dispatch import preferring
 from pamc.runtime import generator
 
@@ -22,7 +22,7 @@ def sparse_features(n, d, seed=0):
 
 
 def rows_of(features, **options):
-    return FeatureRows(features, device=CPU, dtype=torch.float64, **options)
+    return FeatureLoader(features, device=CPU, dtype=torch.float64, **options)
 
 
 @pytest.mark.parametrize(("n_in", "n_out"), [(33, 4), (4, 33), (7, 7), (1, 1)])
@@ -146,7 +146,7 @@ def test_a_rows_embedding_does_not_depend_on_the_rows_beside_it(sparse):
     encoder = MLP((40, 50, 200, 10), generator=generator(0, "weights"))
 
     def encode(part):
-        rows = FeatureRows(part, device=CPU, dtype=torch.float32, sparse=sparse)
+        rows = FeatureLoader(part, device=CPU, dtype=torch.float32, sparse=sparse)
         return encoder(rows.block(0, part.shape[0]))[: part.shape[0]]
 
     whole = encode(features)

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 from tests.net.cases import CASES
 
 # Names of saved tensors that have changed: the new prefix → the old one.
-RENAMED: dict[str, str] = {}
+RENAMED = {"preprocessing.": "preparation."}
 
 
 def digest(content):

@@ -13,10 +13,10 @@ from torch import nn
 from pamc import PamCGC, clusterer
 from pamc.cli.app import run as pamc
 from pamc.data.ingest import ingest
-from pamc.data.progress import SilentPhase, SilentProgress
 from pamc.data.synthetic import blobs, block_model
 from pamc.models.method import METHODS
-from pamc.training.kept_fit import CheckpointPlan
+from pamc.progress import SilentPhase, SilentProgress
+from pamc.training.fit_checkpoints import CheckpointPlan
 from tests.distributed.torchrun import ROOT, command, environment
 from tests.methods.tiny import tiny
 
@@ -242,7 +242,7 @@ def by_processes(folder, *, store=False, n_processes=2):
 
 CASES = {f"method {name}": partial(method, name) for name in METHODS}
 CASES |= {
-    f"initializer {name}, {kind}": partial(fit, start=name)
+    f"initializer {name}, {kind}": partial(fit, init=name)
     for name in ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder")
     for kind, fit in (("given graph", on_graph), ("kNN graph", on_rows))
 }
@@ -269,7 +269,7 @@ CASES |= {
     "tolerance": partial(on_graph, tol=0.05),
     "no epochs": partial(on_graph, n_epochs=0),
     "no dropout": partial(on_graph, pretrain_dropout=0.0),
-    "standardized": partial(on_rows, preparation="standardize"),
+    "standardized": partial(on_rows, preprocessing="standardize"),
     "known labels": with_known_labels,
     "own encoder": with_own_encoder,
     "pre-trained weights": with_pretrained_weights,

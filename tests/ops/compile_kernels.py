@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops import (
     triton_adam,
     triton_changes,
@@ -24,7 +24,7 @@ from pamc.ops import (
     triton_objective,
     triton_ops,
     triton_proxy,
-    triton_slopes,
+    triton_relu_linear,
 )
 from pamc.ops.objective import ObjectiveSettings
 from tests.ops.test_triton_objective import SETTINGS
@@ -87,8 +87,8 @@ def parts(dtype):
     triton_proxy.uniformity(z.detach(), step=1, n_rows=N)
     triton_changes.with_changes(torch.zeros(3, dtype=dtype), labels, labels)
     rows = torch.randn(N, 64).to(dtype)
-    triton_slopes.sloped(rows, rows)
-    triton_slopes.sloped_product(z.detach(), torch.randn(10, 64).to(dtype), rows)
+    triton_relu_linear.relu_backward(rows, rows)
+    triton_relu_linear.relu_linear_backward(z.detach(), torch.randn(10, 64).to(dtype), rows)
     triton_narrow.narrow_product(rows, torch.randn(64, 10).to(dtype), torch.zeros(10, dtype=dtype))
     triton_narrow.transposed(rows)
 

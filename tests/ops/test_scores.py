@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from pamc.errors import DataError
-from pamc.ops.scores import (
-    alignment,
-    comparable_proxy,
-    conductance,
-    modularity,
-    silhouette,
-    stability,
-    uniformity,
-)
+from pamc.ops.scores import alignment, comparable_proxy, conductance, modularity, silhouette, stability, uniformity
 
 
 def weighted_graph(seed: int, n_nodes: int = 24) -> nx.Graph:

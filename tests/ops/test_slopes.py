@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from pamc.ops.dispatch import preferring
-from pamc.ops.slopes import is_narrow, sloped, sloped_product
+from pamc.ops.relu_linear import is_narrow, relu_backward, relu_linear_backward
 
-triton_slopes = pytest.importorskip("pamc.ops.triton_slopes", reason="triton is not installed")
+triton_slopes = pytest.importorskip("pamc.ops.triton_relu_linear", reason="triton is not installed")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -22,7 +22,7 @@ def problem(n_rows, n_columns, dtype):
 def test_kernels_and_torch_give_what_a_relu_gives(n_rows, n_columns, dtype):
     grad, output = problem(n_rows, n_columns, dtype)
     expected = grad.double() * (output > 0)
-    for function in (sloped, triton_slopes.sloped):
+    for function in (relu_backward, triton_slopes.relu_backward):
         through, sums = function(grad, output)
         assert torch.equal(through.double(), expected)
         torch.testing.assert_close(sums.double(), expected.sum(dim=0), rtol=1e-5, atol=1e-5)
@@ -32,7 +32,7 @@ def test_more_rows_than_parts_are_summed_in_turn(monkeypatch):
     monkeypatch.setattr(triton_slopes, "_MOST_PARTS", 3)
     monkeypatch.setattr(triton_slopes, "_PROGRAMS", 1)
     grad, output = problem(401, 20, torch.float64)
-    _, sums = triton_slopes.sloped(grad, output)
+    _, sums = triton_slopes.relu_backward(grad, output)
     torch.testing.assert_close(sums, (grad * (output > 0)).sum(dim=0))
 
 
@@ -57,7 +57,7 @@ def test_all_that_a_narrow_layer_hands_down_is_one_pass(n_rows, depth, n_columns
     # On tensor cores factors have 10 bits.
     tolerance = 2**-9 if DEVICE == "cuda" else 1e-5
     for slope in (grad, wide, grad.T.contiguous().T):
-        for found, true in zip(sloped_product(slope, weight, filled), expected, strict=True):
+        for found, true in zip(relu_linear_backward(slope, weight, filled), expected, strict=True):
             assert found.shape == true.shape
             assert (found.double() - true).norm() <= tolerance * true.norm()
 
@@ -70,7 +70,7 @@ def test_only_a_gpu_has_a_narrow_way():
 def test_where_kernels_are_preferred_they_are_taken():
     grad, output = problem(41, 33, torch.float32)
     with preferring("triton"):
-        through, sums = sloped(grad, output)
+        through, sums = relu_backward(grad, output)
         assert is_narrow(grad)
         assert not is_narrow(grad.double())
     torch.testing.assert_close(through, grad * (output > 0))

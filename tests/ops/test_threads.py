@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import hashlib, sys, torch
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.pamc import pamc_terms
 from pamc.ops.torch_ops import column_sums, ordered_sum, row_product

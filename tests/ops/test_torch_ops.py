@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch.autograd import gradcheck
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops import reference, torch_ops
 from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from pamc.config import FitConfig
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference, torch_ops
 from pamc.ops.self_training import self_training as torch_self_training
 from pamc.runtime import generator

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pamc.config import FitConfig
-from pamc.graph.pairs import PositivePairs
-from pamc.models.block_contrast import BlockContrastModel
+from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.methods.block_contrast import BlockContrastModel
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference, torch_ops
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.objective import NUMBERS, ObjectiveSettings

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pamc import pamc_loss
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops import reference, torch_ops
 from pamc.ops.dispatch import BACKENDS
 from tests.awkward import awkward_case

@@ -13,11 +13,11 @@ import pamc
 from pamc import AttributedGraph
 from pamc.data.synthetic import blobs, block_model
 from pamc.errors import BackendError, ConfigError, DataError
-from pamc.report.choose_k import ChosenK, choose_k
-from pamc.report.decision import decide
-from pamc.training import halves
-from pamc.training.consensus import Evidence, knn_adjacency
-from pamc.training.halves import agreement_of_halves, without_clusters
+from pamc.initialize.consensus import InputSource, knn_adjacency
+from pamc.selection import split_half
+from pamc.selection.choose_k import ChosenK, choose_k
+from pamc.selection.decision import decide
+from pamc.selection.split_half import null_reference, split_half_agreement
 
 CPU = torch.device("cpu")
 
@@ -107,17 +107,17 @@ def test_the_summary_names_coarser_numbers_as_numbers():
 
 def _evidence(graph):
     rows = graph.features.astype(float)
-    return Evidence("features and graph", rows, knn_adjacency(rows, 8))
+    return InputSource("features and graph", rows, knn_adjacency(rows, 8))
 
 
 def test_halves_agree_on_planted_blobs_and_not_on_noise():
     planted = _evidence(blobs(200, 3, n_features=20, feature_noise=0.3, random_state=0))
-    noise = Evidence("features and graph", *_noise(200))
+    noise = InputSource("features and graph", *_noise(200))
     options = {"dims": lambda k: 2 * k, "n_splits": 2, "seed": 0}
-    assert agreement_of_halves(planted, [3], **options).min() > 0.95
-    assert agreement_of_halves(noise, [3], **options).max() < 0.6
-    again = agreement_of_halves(planted, [3], **options)
-    assert np.array_equal(again, agreement_of_halves(planted, [3], **options))
+    assert split_half_agreement(planted, [3], **options).min() > 0.95
+    assert split_half_agreement(noise, [3], **options).max() < 0.6
+    again = split_half_agreement(planted, [3], **options)
+    assert np.array_equal(again, split_half_agreement(planted, [3], **options))
 
 
 def _noise(n_rows):
@@ -130,21 +130,21 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
     graph = block_model(400, 4, n_features=20, feature_noise=0.7, random_state=0)
     rows = graph.features.astype(float)
     adjacency = sp.csr_matrix((np.ones(graph.n_edges), graph.edges), shape=(400, 400))
-    given = Evidence("features and graph", rows, (adjacency + adjacency.T).tocsr())
-    null = without_clusters(given, shape=shape, own_graph=False, n_neighbors=10, seed=0, device=CPU)
+    given = InputSource("features and graph", rows, (adjacency + adjacency.T).tocsr())
+    null = null_reference(given, shape=shape, own_graph=False, n_neighbors=10, seed=0, device=CPU)
     assert null.rows.std(axis=0) == pytest.approx(rows.std(axis=0), rel=0.15)
     assert null.adjacency.nnz == pytest.approx(given.adjacency.nnz, rel=0.1)
     assert null.adjacency.diagonal().sum() == 0
 
-    def likeness(evidence):
-        unit = evidence.rows - evidence.rows.mean(axis=0)
+    def likeness(inputs):
+        unit = inputs.rows - inputs.rows.mean(axis=0)
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-        ends = evidence.adjacency.tocoo()
+        ends = inputs.adjacency.tocoo()
         return (unit[ends.row] * unit[ends.col]).sum(axis=1).mean()
 
     # Ends of edges are alike, but the cosine of strangers is smaller where nothing clusters.
     assert 0.1 < likeness(null) < likeness(given)
-    own = without_clusters(given, shape=shape, own_graph=True, n_neighbors=5, seed=0, device=CPU)
+    own = null_reference(given, shape=shape, own_graph=True, n_neighbors=5, seed=0, device=CPU)
     assert np.diff(own.adjacency.indptr).min() >= 5
 
 
@@ -152,7 +152,7 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
 def chosen():
     graph = block_model(210, 3, random_state=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(halves, "_KMEANS_STARTS", 4)
+        patch.setattr(split_half, "_KMEANS_STARTS", 4)
         return choose_k(graph.features, graph.edges, range(2, 6), random_state=0, device="cpu")
 
 
@@ -198,7 +198,7 @@ def test_without_the_packages_the_errors_name_the_extra(chosen, monkeypatch):
 
 
 def test_noise_does_not_say(monkeypatch):
-    monkeypatch.setattr(halves, "_KMEANS_STARTS", 4)
+    monkeypatch.setattr(split_half, "_KMEANS_STARTS", 4)
     noise = np.random.default_rng(0).normal(size=(200, 8))
     found = pamc.choose_k(noise, candidates=[2, 3, 4], random_state=0, device="cpu")
     assert found.n_clusters is None

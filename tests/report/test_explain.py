@@ -83,7 +83,7 @@ def test_rows_or_columns_in_another_order_are_refused(model, graph):
 def test_one_row_far_away_does_not_hide_the_order_of_the_others(graph):
     features = graph.features.copy()
     features[7] *= 1e4
-    far = PamCGC(3, preparation="none", **SETTINGS).fit(features)
+    far = PamCGC(3, preprocessing="none", **SETTINGS).fit(features)
     assert are_rows_of_fit(far, features)
     assert not are_rows_of_fit(far, features[np.random.default_rng(0).permutation(120)])
 

@@ -13,12 +13,12 @@ from pamc.errors import BackendError, DataError, UnknownNameError
 from pamc.report import projection as projection_module
 from pamc.report.comparison import COMPARISON, comparison_data
 from pamc.report.content import FORMAT, Extras
+from pamc.report.narrative import narrative, python_lines, stability
 from pamc.report.packing import cut_names, island, pack, pack_ids, quantized, unpack, unpack_ids
 from pamc.report.page_file import PARTS, page_html, read_page, write_page
 from pamc.report.points import column, feature_column, shown_rows
 from pamc.report.projection import project
 from pamc.report.truth import truth_data
-from pamc.report.words import python_lines, stability, story
 from pamc.results.metrics import accuracy
 from tests.report.made import HOSTILE, made_model, made_page, made_record
 
@@ -258,9 +258,9 @@ def test_the_story_says_what_was_decided():
     record = {
         "n_epochs_run": 5,
         "stopped": "all epochs run",
-        "config": {"n_neighbors": 10, "n_hops": 1, "start": "consensus"},
+        "config": {"n_neighbors": 10, "n_hops": 1, "init": "consensus"},
         "facts": {
-            "preparation": "tfidf",
+            "preprocessing": "tfidf",
             "graph": "knn",
             "n_edges": 1200,
             "n_positive_pairs": 2400,
@@ -270,11 +270,11 @@ def test_the_story_says_what_was_decided():
             "agreement": 0.9,
             "sampled_rows": 100,
             "clustered_rows": 10,
-            "remedy": "a tenth of the learning rate",
+            "fallback": "a tenth of the learning rate",
             "n_processes": 2,
         },
     }
-    text = " ".join(part["text"] for part in story(record))
+    text = " ".join(part["text"] for part in narrative(record))
     for said in (
         "tf-idf",
         "10 nearest",
@@ -286,30 +286,30 @@ def test_the_story_says_what_was_decided():
         "2 processes",
     ):
         assert said in text
-    assert story({}) == []
+    assert narrative({}) == []
     sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
-    assert "2.0 percentage points" in story({"facts": sure})[-1]["text"]
-    assert "largest soft assignment" in story({"facts": {"confidence": "largest q"}})[-1]["text"]
-    assert "as clear as it" in story({"facts": sure})[-1]["text"]
+    assert "2.0 percentage points" in narrative({"facts": sure})[-1]["text"]
+    assert "largest soft assignment" in narrative({"facts": {"confidence": "largest q"}})[-1]["text"]
+    assert "as clear as it" in narrative({"facts": sure})[-1]["text"]
     repeats = stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)
     assert [(line["value"], line.get("error")) for line in repeats] == [(0.9, None), (0.7, 0.02), (0.8, None)]
-    asked = story({"config": {"start": "spectral"}, "facts": {"graph": "not used"}})
-    assert [part["title"] for part in asked] == ["Graph", "Start"]
-    lost = story({"n_epochs_run": 1, "facts": {"remedy": "the clusters of the start"}})
+    asked = narrative({"config": {"init": "spectral"}, "facts": {"graph": "not used"}})
+    assert [part["title"] for part in asked] == ["Graph", "Initializer"]
+    lost = narrative({"n_epochs_run": 1, "facts": {"fallback": "the clusters of the start"}})
     assert "those of the start" in lost[0]["text"]
-    alone = story({"facts": {"graph": "given", "evidence": "graph"}})
+    alone = narrative({"facts": {"graph": "given", "inputs": "graph"}})
     assert "left out" in alone[1]["text"]
 
 
 def test_of_one_thing_the_story_speaks_in_the_singular():
     facts = {"graph": "knn", "n_edges": 1, "n_positive_pairs": 1}
     record = {"n_epochs_run": 1, "config": {"n_neighbors": 10, "n_hops": 2}, "data": {"n_nodes": 2}, "facts": facts}
-    text = " ".join(part["text"] for part in story(record))
+    text = " ".join(part["text"] for part in narrative(record))
     assert "each row was joined to its nearest one: 1 edge." in text
     assert "1 pair." in text
     assert "1 epoch over" in text
     record["data"]["n_nodes"] = 5
-    assert "to its 4 nearest: 1 edge." in story(record)[0]["text"]
+    assert "to its 4 nearest: 1 edge." in narrative(record)[0]["text"]
 
 
 def test_a_feature_is_not_offered_beside_a_column_of_its_name():

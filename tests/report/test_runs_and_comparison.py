@@ -195,7 +195,7 @@ def test_a_known_data_set_is_loaded_again_and_neighbors_are_not_made_again(tmp_p
     from pamc import load_dataset
 
     digits = load_dataset("digits")
-    model = PamCGC(10, **{**TINY, "n_epochs": 1, "n_init": 1, "start": "propagated_svd"}).fit_graph(digits)
+    model = PamCGC(10, **{**TINY, "n_epochs": 1, "n_init": 1, "init": "propagated_svd"}).fit_graph(digits)
     model.save(tmp_path / "run", record=model.record(data={"name": "digits", "features": None, "read": {}}))
     data = run_data(tmp_path / "run", map_by="pca")
     assert data["truth"] is not None

@@ -1,11 +1,11 @@
-from pamc.training.large import row_range
+from pamc.training.store_pipeline import row_range
 
 
 class OwnRows:
     """A store of which a process may read its own rows, and the neighbors of those."""
 
-    def __init__(self, store, team):
-        self._store, self._own = store, row_range(store.n_nodes, team.rank, team.size)
+    def __init__(self, store, group):
+        self._store, self._own = store, row_range(store.n_nodes, group.rank, group.size)
 
     def __getattr__(self, name):
         return getattr(self._store, name)

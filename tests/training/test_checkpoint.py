@@ -10,11 +10,11 @@ from pamc import PamCGC
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
+from pamc.progress import SilentProgress
 from pamc.training import checkpoint
-from pamc.training.checkpoint import CheckpointKeeper, Checkpoints, fingerprint
-from pamc.training.kept_fit import CheckpointPlan
+from pamc.training.checkpoint import Checkpoints, FileCheckpointer, fingerprint
+from pamc.training.fit_checkpoints import CheckpointPlan
 from pamc.training.optimizer_state import load_optimizer_state, optimizer_state
-from pamc.training.progress import SilentProgress
 from pamc.training.trainer import train
 from tests.training.test_engine import parts
 from tests.training.threads import run_team
@@ -94,8 +94,8 @@ def test_a_fit_that_was_stopped_goes_on_to_the_bit(graph, uninterrupted, tmp_pat
     def never(*_, **__):
         raise AssertionError("the start was sought again")
 
-    monkeypatch.setattr("pamc.training.fit.graph_and_evidence", never)
-    monkeypatch.setattr("pamc.training.fit._started", never)
+    monkeypatch.setattr("pamc.training.pipeline.graph_and_inputs", never)
+    monkeypatch.setattr("pamc.training.pipeline._started", never)
     same(fit(graph, tmp_path, resume=True), uninterrupted)
 
 
@@ -129,8 +129,8 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(graph, uninterr
 @pytest.mark.parametrize("damage", ["a changed byte", "another version", "not a file of tensors"])
 def test_every_damage_is_noticed(tmp_path, damage):
     model, rows = parts()
-    keeper = CheckpointKeeper(Checkpoints(tmp_path, ABOUT), every=1, minutes=None)
-    list(train(model, rows, n_epochs=2, lr=1e-3, keeper=keeper))
+    checkpointer = FileCheckpointer(Checkpoints(tmp_path, ABOUT), every=1, minutes=None)
+    list(train(model, rows, n_epochs=2, lr=1e-3, checkpointer=checkpointer))
     newest = tmp_path / "0-0000002.safetensors"
     content = newest.read_bytes()
     if damage == "a changed byte":
@@ -209,14 +209,14 @@ def test_minutes_are_those_of_the_first_process(tmp_path, monkeypatch):
     clock = iter(range(0, 100000, 45))
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: next(clock))
     model, rows = parts()
-    keeper = CheckpointKeeper(Checkpoints(tmp_path, ABOUT), every=None, minutes=2)
-    assert keeper.most_epochs() is None
-    list(train(model, rows, n_epochs=4, lr=1e-3, keeper=keeper))
+    checkpointer = FileCheckpointer(Checkpoints(tmp_path, ABOUT), every=None, minutes=2)
+    assert checkpointer.most_epochs() is None
+    list(train(model, rows, n_epochs=4, lr=1e-3, checkpointer=checkpointer))
     assert [path.name for path in tmp_path.iterdir()] == ["0-0000003.safetensors"]
     monkeypatch.undo()
 
-    def late(team):
-        own = CheckpointKeeper(None, every=None, minutes=1e-9 if team.rank == 0 else 1e9, team=team)
+    def late(group):
+        own = FileCheckpointer(None, every=None, minutes=1e-9 if group.rank == 0 else 1e9, group=group)
         return own.due(1)
 
     assert run_team(2, late) == [True, True]
@@ -226,14 +226,14 @@ def test_epochs_that_are_read_together_are_kept_as_they_were(tmp_path):
     model, rows = parts()
     plain = list(train(model, rows, n_epochs=10, lr=1e-3))
     again, rows = parts()
-    keeper = CheckpointKeeper(Checkpoints(tmp_path, ABOUT), every=3, minutes=None)
-    together = list(train(again, rows, n_epochs=7, lr=1e-3, read_every=5, keeper=keeper))
+    checkpointer = FileCheckpointer(Checkpoints(tmp_path, ABOUT), every=3, minutes=None)
+    together = list(train(again, rows, n_epochs=7, lr=1e-3, read_every=5, checkpointer=checkpointer))
     assert [record.values for record in together] == [record.values for record in plain[:7]]
     resumed, rows = parts()
-    keeper = CheckpointKeeper(None, every=3, minutes=None, found=Checkpoints(tmp_path, ABOUT).newest())
-    assert keeper.enter(0)
-    assert keeper.found.epoch == 6
-    rest = list(train(resumed, rows, n_epochs=10, lr=1e-3, read_every=5, keeper=keeper))
+    checkpointer = FileCheckpointer(None, every=3, minutes=None, found=Checkpoints(tmp_path, ABOUT).newest())
+    assert checkpointer.enter(0)
+    assert checkpointer.found.epoch == 6
+    rest = list(train(resumed, rows, n_epochs=10, lr=1e-3, read_every=5, checkpointer=checkpointer))
     assert [record.values for record in rest] == [record.values for record in plain]
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor)
@@ -242,13 +242,13 @@ def test_epochs_that_are_read_together_are_kept_as_they_were(tmp_path):
 def test_a_later_attempt_is_gone_on_with_and_earlier_ones_are_not_made_again(tmp_path):
     model, rows = parts()
     checkpoints = Checkpoints(tmp_path, ABOUT)
-    keeper = CheckpointKeeper(checkpoints, every=1, minutes=None)
+    checkpointer = FileCheckpointer(checkpoints, every=1, minutes=None)
     for attempt in (0, 1):
-        assert keeper.enter(attempt)
-        list(train(model, rows, n_epochs=3, lr=1e-3, keeper=keeper))
+        assert checkpointer.enter(attempt)
+        list(train(model, rows, n_epochs=3, lr=1e-3, checkpointer=checkpointer))
     found = checkpoints.newest()
     assert (found.attempt, found.state.epoch) == (1, 3)
-    resumed = CheckpointKeeper(checkpoints, every=1, minutes=None, found=found)
+    resumed = FileCheckpointer(checkpoints, every=1, minutes=None, found=found)
     assert [resumed.enter(attempt) for attempt in (0, 1)] == [False, True]
     assert resumed.found is found.state
 

@@ -7,21 +7,21 @@ import pytest
 import torch
 
 from pamc import PamCGC, clusterer
-from pamc.data.progress import SilentPhase, SilentProgress
 from pamc.data.synthetic import blobs, block_model
-from pamc.models.rows import FeatureRows
-from pamc.training.confidence import (
+from pamc.initialize.calibration import (
     BeforeTraining,
     Calibration,
-    HalfFits,
+    SplitHalfFits,
     calibrated,
     calibration_error,
     confidence_facts,
-    fit_halves,
+    fit_split_halves,
     matched_clusters,
 )
-from pamc.training.consensus import Evidence, knn_adjacency
-from pamc.training.kept_fit import CheckpointPlan
+from pamc.initialize.consensus import InputSource, knn_adjacency
+from pamc.models.loader import FeatureLoader
+from pamc.progress import SilentPhase, SilentProgress
+from pamc.training.fit_checkpoints import CheckpointPlan
 
 SETTINGS = {"hidden": (32,), "n_epochs": 20, "random_state": 0, "device": "cpu"}
 
@@ -75,7 +75,7 @@ def test_rows_unlike_all_that_were_fitted_are_a_guess(graph, model):
 @pytest.mark.parametrize("chunk_size", [None, 1, 2])
 def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(chunk_size):
     z = np.array([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0]])
-    rows = FeatureRows(z, device=torch.device("cpu"), dtype=torch.float64)
+    rows = FeatureLoader(z, device=torch.device("cpu"), dtype=torch.float64)
     margins, distances = BEFORE.places(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size).numpy().T
     # With η = 1, q is inverse to 1 + d².
     assert margins == pytest.approx([np.log(5 / 1), 0.0, np.log(2 / 6)], abs=1e-12)
@@ -105,7 +105,7 @@ def half_fits(labels, flips, seed=0):
             # Another numbering in each half.
             own = np.where(rng.random(len(half)) < flips[half], 1 - labels[half], labels[half])
             found[2 * split + side, half] = own if side else 1 - own
-    return HalfFits(np.arange(n_rows), found)
+    return SplitHalfFits(np.arange(n_rows), found)
 
 
 def test_confidence_becomes_the_agreement_of_half_fits_and_its_error_is_stated():
@@ -138,17 +138,17 @@ def test_no_confidence_is_below_a_guess():
 
 def test_halves_hold_every_row_once_per_split(graph):
     rows = graph.features.astype(float)
-    evidence = Evidence("features and graph", rows, knn_adjacency(rows, 10))
+    inputs = InputSource("features and graph", rows, knn_adjacency(rows, 10))
     config = PamCGC(3, n_dims=6).config
     cpu = torch.device("cpu")
-    found = fit_halves(evidence, config, seed=0, device=cpu)
+    found = fit_split_halves(inputs, config, seed=0, device=cpu)
     inside = found.labels >= 0
     assert inside.sum(axis=1).tolist() == [150] * 4
     assert (inside[0] ^ inside[1]).all()
     assert (inside[2] ^ inside[3]).all()
-    assert np.array_equal(found.labels, fit_halves(evidence, config, seed=0, device=cpu).labels)
-    assert fit_halves(evidence, config.with_(n_clusters=38), seed=0, device=cpu) is None
-    assert fit_halves(None, config, seed=0, device=cpu) is None
+    assert np.array_equal(found.labels, fit_split_halves(inputs, config, seed=0, device=cpu).labels)
+    assert fit_split_halves(inputs, config.with_(n_clusters=38), seed=0, device=cpu) is None
+    assert fit_split_halves(None, config, seed=0, device=cpu) is None
 
 
 def test_confidence_is_nearer_to_accuracy_than_q_is(graph, model):

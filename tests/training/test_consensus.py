@@ -8,10 +8,10 @@ from sklearn.cluster import KMeans
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.smoothing import leading_directions
+from pamc.initialize import consensus
+from pamc.initialize.coassociation import ConsensusAndAgreement, coassociation_on, consensus_on, mean_nmi
+from pamc.initialize.consensus import agreed_clusters, choose_inputs
 from pamc.results.metrics import evaluate
-from pamc.training import consensus
-from pamc.training.consensus import agreed_clusters, weigh_evidence
-from pamc.training.shared_rows import ConsensusAndAgreement, consensus_on, mean_nmi, shared_rows_on
 
 CASES = {
     "both": ({"homophily": 0.8, "feature_noise": 2.0}, "features and graph"),
@@ -24,16 +24,16 @@ def evidence_of(n_nodes=600, seed=1, **options):
     graph = block_model(n_nodes, 4, random_state=seed, **options)
     adjacency = build_adjacency(graph.edges, None, n_nodes=n_nodes, expect_directed=False)
     rows = leading_directions(graph.features, seed=0)
-    return graph, weigh_evidence(rows, adjacency, 4, n_neighbors=10, seed=0)
+    return graph, choose_inputs(rows, adjacency, 4, n_neighbors=10, seed=0)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_noise_is_told_from_evidence(case, seed):
     options, expected = CASES[case]
-    graph, evidence = evidence_of(seed=seed, **options)
-    assert evidence.kind == expected
-    agreed = agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=0)
+    graph, inputs = evidence_of(seed=seed, **options)
+    assert inputs.kind == expected
+    agreed = agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=0)
     acc = evaluate(graph.labels, agreed.labels)["acc"]
     kmeans = evaluate(graph.labels, KMeans(4, n_init=5, random_state=0).fit_predict(graph.features))["acc"]
     assert acc >= kmeans - 0.03
@@ -41,10 +41,8 @@ def test_noise_is_told_from_evidence(case, seed):
 
 
 def test_the_same_seed_gives_the_same_clusters():
-    _, evidence = evidence_of(homophily=0.6)
-    one, same, other = (
-        agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=seed) for seed in (0, 0, 1)
-    )
+    _, inputs = evidence_of(homophily=0.6)
+    one, same, other = (agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=seed) for seed in (0, 0, 1))
     assert (one.labels == same.labels).all()
     assert (one.points == same.points).all()
     assert evaluate(one.labels, other.labels)["acc"] > 0.97
@@ -52,28 +50,26 @@ def test_the_same_seed_gives_the_same_clusters():
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 70])
 def test_any_number_of_clusters(n_clusters):
-    _, evidence = evidence_of(n_nodes=200)
-    agreed = agreed_clusters(evidence.rows, evidence.adjacency, n_clusters, n_dims=8, seed=0)
+    _, inputs = evidence_of(n_nodes=200)
+    agreed = agreed_clusters(inputs.rows, inputs.adjacency, n_clusters, n_dims=8, seed=0)
     assert len(np.unique(agreed.labels)) == n_clusters
     assert np.isfinite(agreed.points).all()
 
 
 def on_device(labelings, n_clusters, *, seed, device):
-    table = shared_rows_on(labelings, n_clusters, device=device)
+    table = coassociation_on(labelings, n_clusters, device=device)
     return ConsensusAndAgreement(
         consensus_on(labelings, n_clusters, seed=seed, table=table), mean_nmi(table, n_clusters)
     )
 
 
 def test_the_start_found_with_the_code_of_a_device_is_that_of_the_host(monkeypatch):
-    _, evidence = evidence_of(homophily=0.6)
+    _, inputs = evidence_of(homophily=0.6)
     found = []
     for forced in (False, True):
         if forced:
             monkeypatch.setattr(consensus, "consensus_and_agreement", on_device)
-        found.append(
-            agreed_clusters(evidence.rows, evidence.adjacency, 4, n_dims=8, seed=0, device=torch.device("cpu"))
-        )
+        found.append(agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=0, device=torch.device("cpu")))
     host, ours = found
     assert ours.how == host.how
     assert ours.agreement == pytest.approx(host.agreement, abs=1e-12)

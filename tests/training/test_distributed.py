@@ -3,16 +3,16 @@ import pytest
 import torch
 
 from pamc.config import FitConfig
+from pamc.distributed.group import SINGLE_PROCESS, row_range, rows_per_rank
+from pamc.distributed.step import SharedModel, accumulate_shared_gradient, check_shareable
 from pamc.errors import ConfigError
-from pamc.graph.pair_rows import PairRows
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.runtime import generator
-from pamc.training.distributed import SharedModel, accumulate_shared_gradient, check_shareable
-from pamc.training.engine import accumulate_gradient, encode_rows
-from pamc.training.team import ALONE, row_range, rows_per_rank
+from pamc.training.engine import accumulate_gradient
 from pamc.training.trainer import train
 from tests.training.test_engine import CPU, N_CLUSTERS, N_NODES, parts
 from tests.training.threads import own_rows, run_team
@@ -55,16 +55,16 @@ def awkward(model):
     )
 
 
-def shared(team, config, whole, features, *, pairs=None):
+def shared(group, config, whole, features, *, pairs=None):
     """Return one process's share of a model, and its rows, which are the only ones it may read."""
-    own = own_rows(team, N_NODES)
-    guarded = features.view(OnlyThese)
-    guarded.allowed = own
-    rows = FeatureRows(guarded[own], device=CPU, dtype=torch.float64)
+    own = own_rows(group, N_NODES)
+    can_fall_back = features.view(OnlyThese)
+    can_fall_back.allowed = own
+    rows = FeatureLoader(can_fall_back[own], device=CPU, dtype=torch.float64)
     encoder = MLP(whole.encoder.sizes, generator=generator(9, "other"), dtype=torch.float64)
     encoder.load_state_dict(whole.encoder.state_dict())
-    share = PairRows.of(whole.pairs if pairs is None else pairs, own)
-    return SharedModel(encoder, whole.centers, share, config, team=team), rows
+    share = PairShard.of(whole.pairs if pairs is None else pairs, own)
+    return SharedModel(encoder, whole.centers, share, config, group=group), rows
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -79,8 +79,8 @@ def test_the_gradient_of_any_number_of_processes_is_that_of_one(options, size, c
     expected = accumulate_gradient(model, rows)
     gradients = [p.grad for p in model.parameters()]
 
-    def one(team):
-        share, own = shared(team, config, model, rows._features)
+    def one(group):
+        share, own = shared(group, config, model, rows._features)
         return accumulate_shared_gradient(share, own, chunk_size=chunk_size), [p.grad for p in share.parameters()]
 
     results = run_team(size, one)
@@ -107,8 +107,8 @@ def test_twenty_epochs_of_several_processes_are_those_of_one(size, chunk_size):
     whole, _ = parts(config)
     whole.load_state_dict(start)
 
-    def one(team):
-        share, own = shared(team, config, whole, rows._features)
+    def one(group):
+        share, own = shared(group, config, whole, rows._features)
         records = list(train(share, own, n_epochs=20, lr=1e-3, chunk_size=chunk_size))
         return records, share.state_dict()
 
@@ -128,7 +128,7 @@ def test_a_process_that_reads_a_row_of_another_is_found_out():
     model, rows = parts()
     features = rows._features.view(OnlyThese)
     features.allowed = row_range(N_NODES, 0, 2)
-    read = FeatureRows(features, device=CPU, dtype=torch.float64)
+    read = FeatureLoader(features, device=CPU, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="allowed are slice"):
         encode_rows(model.encoder, read)
 
@@ -138,7 +138,7 @@ def test_even_pairs_are_spelled_out_row_by_row():
     even = PositivePairs.even(model.pairs.indptr, model.pairs.indices.int(), dtype=torch.float64)
     spelled = even.spelled_out()
     for own in (slice(0, 100), slice(100, N_NODES)):
-        found, expected = PairRows.of(even, own), PairRows.of(spelled, own)
+        found, expected = PairShard.of(even, own), PairShard.of(spelled, own)
         for name in ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight"):
             assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
@@ -148,10 +148,10 @@ def test_rows_may_stay_in_a_memory_mapped_file(tmp_path):
     np.save(tmp_path / "rows.npy", rows._features)
     accumulate_gradient(model, rows)
 
-    def one(team):
-        share, _ = shared(team, config_of(), model, rows._features)
-        features = np.load(tmp_path / "rows.npy", mmap_mode="r")[own_rows(team, N_NODES)]
-        accumulate_shared_gradient(share, FeatureRows(features, device=CPU, dtype=torch.float64), chunk_size=60)
+    def one(group):
+        share, _ = shared(group, config_of(), model, rows._features)
+        features = np.load(tmp_path / "rows.npy", mmap_mode="r")[own_rows(group, N_NODES)]
+        accumulate_shared_gradient(share, FeatureLoader(features, device=CPU, dtype=torch.float64), chunk_size=60)
         return share.centers.grad
 
     for found in run_team(2, one):
@@ -160,7 +160,7 @@ def test_rows_may_stay_in_a_memory_mapped_file(tmp_path):
 
 def test_alone_is_the_team_of_one():
     model, rows = parts()
-    share, own = shared(ALONE, config_of(), model, rows._features)
+    share, own = shared(SINGLE_PROCESS, config_of(), model, rows._features)
     z = encode_rows(share.encoder, own)
     assert share.objective(z).total.item() == pytest.approx(model.objective(z).total.item(), rel=1e-13)
     moved = share.pairs.to(device="cpu", dtype=torch.float32)
@@ -199,7 +199,7 @@ def test_a_model_with_soft_meta_nodes_is_not_shared():
         SharedModel(
             model.encoder,
             model.centers,
-            PairRows.of(model.pairs, slice(0, 5)),
+            PairShard.of(model.pairs, slice(0, 5)),
             config_of(meta_assignment="soft_detached"),
         )
     assert isinstance(model, PamCGCModel)

@@ -8,12 +8,12 @@ from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.models.base import GraphModel, LossTerms, Model, Reading
 from pamc.models.layers import MLP
+from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.pamcgc import PamCGCModel
-from pamc.models.rows import FeatureRows
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference
 from pamc.runtime import generator
-from pamc.training.engine import accumulate_gradient, encode_rows
+from pamc.training.engine import accumulate_gradient
 from pamc.training.trainer import train
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def parts(config=None, *, known_labels=None, seed=0):
     graph = block_model(N_NODES, N_CLUSTERS, n_features=12, random_state=seed)
     adjacency = build_adjacency(graph.edges, n_nodes=N_NODES)
     pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float64)
-    rows = FeatureRows(graph.features, device=CPU, dtype=torch.float64)
+    rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float64)
     encoder = MLP((12, 20, 6), generator=generator(seed, "weights"), dtype=torch.float64)
     centers = encode_rows(encoder, rows)[:N_CLUSTERS].clone()
     return PamCGCModel(encoder, centers, pairs, config, known_labels=known_labels), rows

@@ -5,7 +5,7 @@ import torch
 
 from pamc import clusterer
 from pamc.data.synthetic import block_model
-from pamc.training.kept_starts import kept_starts
+from pamc.initialize.cache import kept_starts
 from tests.methods.tiny import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")
@@ -23,7 +23,7 @@ def fit(graph, name="dec", seed=0, **changes):
 
 
 def was_kept(model):
-    return model.record().facts["start_kept"]
+    return model.record().facts["init_kept"]
 
 
 def test_a_start_is_made_once_and_methods_that_begin_alike_share_it_to_the_bit(graph, tmp_path):

@@ -6,15 +6,16 @@ import torch
 
 from pamc import PamCGC, evaluate
 from pamc.config import FitConfig
-from pamc.data.preparation import fit_preparation
+from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import open_store
+from pamc.data.store_features import StoreFeatures, neighborhood_means
 from pamc.data.store_writer import StoreWriter
-from pamc.data.stored_rows import PreparedRows, neighborhood_means
 from pamc.data.streamed import BlockModel, write_block_model
 from pamc.errors import ConfigError
-from pamc.graph.pairs import PositivePairs
-from pamc.training import large, sampled
-from pamc.training.large import fit_store, help_fit_store, plan_store
+from pamc.graph.positives import PositivePairs
+from pamc.initialize import sample
+from pamc.training import store_pipeline
+from pamc.training.store_pipeline import fit_store, plan_store, run_store_worker
 from tests.training.own_rows import OwnRows
 from tests.training.threads import run_team
 
@@ -34,8 +35,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_samples(monkeypatch):
-    monkeypatch.setattr(sampled, "CORE_ROWS", 200)
-    monkeypatch.setattr(sampled, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(sample, "CORE_ROWS", 200)
+    monkeypatch.setattr(sample, "SAMPLE_ROWS", 500)
 
 
 def test_blocks_are_found_without_reading_labels(store):
@@ -72,11 +73,11 @@ def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(sto
     config = FitConfig(**SMALL, precision="float64")
     alone = fit_store(store, config, seed=0, device=CPU)
 
-    def work(team):
-        if team.rank > 0:
-            help_fit_store(team, OwnRows(store, team))
+    def work(group):
+        if group.rank > 0:
+            run_store_worker(group, OwnRows(store, group))
             return None
-        return fit_store(store, config, seed=0, device=CPU, team=team)
+        return fit_store(store, config, seed=0, device=CPU, group=group)
 
     fit = run_team(size, work)[0]
     np.testing.assert_allclose(fit.history["loss"], alone.history["loss"], rtol=1e-10)
@@ -102,7 +103,7 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store):
 
 
 def test_even_pairs_are_those_of_the_graph(store):
-    pairs, kept = large._pairs(store, FitConfig(**SMALL), CPU, torch.float64)
+    pairs, kept = store_pipeline._pairs(store, FitConfig(**SMALL), CPU, torch.float64)
     assert kept == 1.0
     neighbors = np.diff(store.indptr)
     assert pairs.spelled_out().log_weight[0].exp().item() == pytest.approx(1 / (neighbors[0] + 1))
@@ -110,12 +111,12 @@ def test_even_pairs_are_those_of_the_graph(store):
 
 
 def test_neighbors_stay_in_their_file(store):
-    pairs, _ = large._pairs(store, FitConfig(**SMALL), CPU, torch.float32)
+    pairs, _ = store_pipeline._pairs(store, FitConfig(**SMALL), CPU, torch.float32)
     assert pairs.indices.data_ptr() == store.indices.ctypes.data
 
 
 def test_a_neighborhood_is_the_mean_of_a_row_and_its_neighbors(store):
-    rows = PreparedRows(store.features, fit_preparation(np.array(store.features), "none"))
+    rows = StoreFeatures(store.features, fit_preprocessing(np.array(store.features), "none"))
     numbers = np.array([0, 5, 899])
     found = neighborhood_means(store, rows, numbers)
     for number, mean in zip(numbers, found, strict=True):

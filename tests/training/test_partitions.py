@@ -9,9 +9,9 @@ from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.smoothing import embedding
+from pamc.initialize.consensus import knn_adjacency
+from pamc.initialize.partitions import edge_list, kmeans_labels, merge_groups, merged_labels
 from pamc.ops.scores import edge_information
-from pamc.training.consensus import knn_adjacency
-from pamc.training.partitions import edge_list, kmeans_labels, merge_groups, merged_labels
 
 
 def merged_plainly(weight, size, n_clusters):
@@ -60,7 +60,7 @@ def test_the_weight_between_groups_is_that_of_their_edges(monkeypatch):
     dense += dense.T
     groups, seen = order.integers(0, 7, size=41), []
     monkeypatch.setattr(
-        "pamc.training.partitions.merge_groups",
+        "pamc.initialize.partitions.merge_groups",
         lambda weight, size, n_clusters: seen.extend([weight, size]) or np.arange(len(size)),
     )
     assert np.array_equal(merged_labels(groups, edge_list(sp.csr_matrix(dense)), 3), groups)

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from pamc.training import shared_rows as module
-from pamc.training.shared_rows import (
+from pamc.initialize import coassociation as module
+from pamc.initialize.coassociation import (
     agreement,
+    coassociation,
+    coassociation_on,
     consensus,
     consensus_and_agreement,
     consensus_on,
     coordinates,
     coordinates_on,
     mean_nmi,
-    shared_rows,
-    shared_rows_on,
-    sparse_shared_rows,
+    sparse_coassociation,
 )
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,16 +53,16 @@ def test_shared_rows_are_counted_exactly_in_any_blocks(monkeypatch, n_clusters):
     expected = counted_plainly(labelings, n_clusters)
     for numbers in (1 << 24, 7 * 3 * n_clusters, 1):
         monkeypatch.setattr(module, "_NUMBERS_AT_A_TIME", numbers)
-        assert np.array_equal(shared_rows_on(labelings, n_clusters, device=DEVICE).cpu(), expected)
-    assert np.array_equal(sparse_shared_rows(labelings, n_clusters), expected)
-    assert np.array_equal(shared_rows(labelings, n_clusters), expected)
+        assert np.array_equal(coassociation_on(labelings, n_clusters, device=DEVICE).cpu(), expected)
+    assert np.array_equal(sparse_coassociation(labelings, n_clusters), expected)
+    assert np.array_equal(coassociation(labelings, n_clusters), expected)
 
 
 def test_coordinates_on_the_device_are_those_of_the_host(monkeypatch):
     _, labelings = noisy_labelings()
-    host = coordinates(labelings, 5, shared_rows(labelings, 5))
+    host = coordinates(labelings, 5, coassociation(labelings, 5))
     monkeypatch.setattr(module, "_NUMBERS_AT_A_TIME", 7 * 7 * 10)
-    ours = coordinates_on(labelings, 5, shared_rows_on(labelings, 5, device=DEVICE)).cpu().numpy()
+    ours = coordinates_on(labelings, 5, coassociation_on(labelings, 5, device=DEVICE)).cpu().numpy()
     assert ours.shape == host.shape == (401, 10)
     # Products are free of the signs of directions.
     np.testing.assert_allclose(ours @ ours.T, host @ host.T, atol=1e-9)
@@ -72,7 +72,7 @@ def test_coordinates_on_the_device_are_those_of_the_host(monkeypatch):
 @pytest.mark.parametrize("n_clusters", [1, 2, 5])
 def test_consensus_on_the_device_is_that_of_the_host(n_clusters):
     truth, labelings = noisy_labelings(n_clusters=n_clusters)
-    table = shared_rows_on(labelings, n_clusters, device=DEVICE)
+    table = coassociation_on(labelings, n_clusters, device=DEVICE)
     ours = consensus_on(labelings, n_clusters, seed=0, table=table)
     host = consensus(labelings, n_clusters, seed=0)
     assert ours.dtype == host.dtype
@@ -92,7 +92,7 @@ def test_both_from_one_table_are_what_each_is_alone():
 def test_agreement_alone_looks_at_some_of_many_rows(monkeypatch):
     monkeypatch.setattr(module, "_COMPARED_ROWS", 100)
     _, labelings = noisy_labelings()
-    assert agreement(labelings, 5) == mean_nmi(shared_rows([labels[::5] for labels in labelings], 5), 5)
+    assert agreement(labelings, 5) == mean_nmi(coassociation([labels[::5] for labels in labelings], 5), 5)
 
 
 @given(st.integers(0, 10_000))

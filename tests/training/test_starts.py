@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import pamc.training.guarded as fitting
+import pamc.training.fallback as fitting
 from pamc import PamCGC, evaluate
 from pamc.config import CHOICES
 from pamc.data.synthetic import block_model
 from pamc.errors import CollapseWarning, DataWarning
-from pamc.training.starts import STARTS
+from pamc.initialize.initializers import INITIALIZERS
 
 SMALL = {"hidden": (64, 64), "n_epochs": 5, "random_state": 0, "device": "cpu"}
 
@@ -24,20 +24,20 @@ def facts_of(model):
 
 
 def test_every_start_has_a_name():
-    assert set(STARTS) == set(CHOICES["start"])
+    assert set(INITIALIZERS) == set(CHOICES["init"])
 
 
-@pytest.mark.parametrize("start", sorted(CHOICES["start"]))
+@pytest.mark.parametrize("start", sorted(CHOICES["init"]))
 def test_a_start_leads_to_the_clusters_and_needs_no_graph_for_new_rows(graph, start):
-    model = PamCGC(3, start=start, pretrain_epochs=100, **SMALL).fit(graph.features, adjacency=graph.edges)
+    model = PamCGC(3, init=start, pretrain_epochs=100, **SMALL).fit(graph.features, adjacency=graph.edges)
     assert evaluate(graph.labels, model.labels_)["acc"] > 0.75
     assert (model.predict(graph.features[:20]) == model.labels_[:20]).all()
 
 
-@pytest.mark.parametrize("start", sorted(CHOICES["start"]))
+@pytest.mark.parametrize("start", sorted(CHOICES["init"]))
 def test_a_start_is_the_same_for_the_same_seed(graph, start):
     one, same = (
-        PamCGC(3, start=start, **{**SMALL, "n_epochs": 1}).fit(graph.features, adjacency=graph.edges) for _ in range(2)
+        PamCGC(3, init=start, **{**SMALL, "n_epochs": 1}).fit(graph.features, adjacency=graph.edges) for _ in range(2)
     )
     assert (one.embedding_ == same.embedding_).all()
 
@@ -56,7 +56,7 @@ def test_the_spectral_start_descends_its_loss(graph):
 
 
 @pytest.mark.parametrize(
-    ("options", "n_dims"), [({}, 6), ({"start": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 32)]
+    ("options", "n_dims"), [({}, 6), ({"init": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 32)]
 )
 @pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
 def test_the_size_of_the_embedding_follows_from_start_and_clusters(graph, options, n_dims):
@@ -68,10 +68,10 @@ def test_a_random_graph_is_left_out_and_the_user_is_told():
     noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
     with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
         model = PamCGC(3, **SMALL).fit(noisy.features, adjacency=noisy.edges)
-    assert facts_of(model)["evidence"] == "features"
+    assert facts_of(model)["inputs"] == "features"
     assert evaluate(noisy.labels, model.labels_)["acc"] > 0.95
     always = PamCGC(3, graph_trust="always", **SMALL).fit(noisy.features, adjacency=noisy.edges)
-    assert facts_of(always)["evidence"] == "features and graph"
+    assert facts_of(always)["inputs"] == "features and graph"
 
 
 def test_features_of_noise_are_learnt_by_heart():
@@ -84,9 +84,9 @@ def test_features_of_noise_are_learnt_by_heart():
 
 
 @pytest.mark.parametrize(
-    ("n_failures", "remedy"), [(0, None), (1, "a tenth of the learning rate"), (2, "the clusters of the start")]
+    ("n_failures", "fallback"), [(0, None), (1, "a tenth of the learning rate"), (2, "the clusters of the start")]
 )
-def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch, n_failures, remedy):
+def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch, n_failures, fallback):
     rates = []
     honest = fitting.train_epochs
 
@@ -103,7 +103,7 @@ def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch,
             model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
     else:
         model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
-    assert facts_of(model)["remedy"] == remedy
+    assert facts_of(model)["fallback"] == fallback
     np.testing.assert_allclose(rates, [1e-4, 1e-5][: min(n_failures, 1) + 1])
     assert len(np.unique(model.labels_)) == 3
     assert evaluate(graph.labels, model.labels_)["acc"] > 0.9

@@ -10,13 +10,13 @@ import torch
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
+from pamc.distributed import group as team_module
+from pamc.distributed.group import SINGLE_PROCESS, join_group, launched
+from pamc.distributed.probe import probe_group
 from pamc.errors import BackendError, ConfigError
-from pamc.training import team as team_module
-from pamc.training.fit import fit_method, help_fit
-from pamc.training.kept_fit import CheckpointPlan
-from pamc.training.progress import SilentProgress
-from pamc.training.team import ALONE, join_team, launched
-from pamc.training.team_probe import probe_team
+from pamc.progress import SilentProgress
+from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.pipeline import fit_method, run_worker
 from tests.training.test_checkpoint import StopAfter, StoppedError
 from tests.training.threads import ThreadTeam, run_team
 
@@ -40,10 +40,10 @@ def whole_fit(graph, config=CONFIG, **options):
 def fit_by(size, graph, config=CONFIG, **options):
     """Return the fit of several threads, the first of which leads."""
 
-    def one(team):
-        if team.rank:
-            return help_fit(team)
-        return fit_method("pamcgc", graph, config, seed=0, device=CPU, team=team, **options)
+    def one(group):
+        if group.rank:
+            return run_worker(group)
+        return fit_method("pamcgc", graph, config, seed=0, device=CPU, group=group, **options)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,9 +100,9 @@ def launched_alone(monkeypatch):
 
 @pytest.fixture
 def ranks(launched_alone):
-    team = join_team("cpu")
-    yield team
-    team.leave()
+    group = join_group("cpu")
+    yield group
+    group.leave()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -111,8 +111,8 @@ def test_the_team_of_one_process_gathers_adds_tells_and_deals(ranks):
     assert torch.equal(ranks.gather_rows(x, 3), x)
     assert torch.equal(ranks.sum(x), x)
     assert ranks.sum(torch.tensor(3)).item() == 3
-    assert ranks.tell({"a": [1, None]}) == {"a": [1, None]}
-    assert torch.equal(ranks.deal([{"x": x}])["x"], x)
+    assert ranks.broadcast({"a": [1, None]}) == {"a": [1, None]}
+    assert torch.equal(ranks.scatter([{"x": x}])["x"], x)
     assert ranks.failure() is None
     assert ranks.fail("first", 3)
     assert not ranks.fail("second", 4)
@@ -121,7 +121,7 @@ def test_the_team_of_one_process_gathers_adds_tells_and_deals(ranks):
     assert told.told
     assert str(told) == "process 0 of 1 failed: first"
     assert told.exit_code == 3
-    found = probe_team(ranks, CPU, n_bytes=1 << 10)
+    found = probe_group(ranks, CPU, n_bytes=1 << 10)
     assert found["processes"][0]["host"] == socket.gethostname()
 
 
@@ -137,8 +137,8 @@ def test_a_connection_that_is_lost_without_a_word_is_said(ranks):
 def test_who_waits_for_the_first_process_ends_when_another_has_failed(ranks, monkeypatch):
     monkeypatch.setattr(team_module, "_LOOK_EVERY", team_module.timedelta(milliseconds=50))
     assert ranks.fail("no such file", 3)
-    with pytest.raises(team_module.TeamError, match="no such file"):
-        ranks.tell(None)
+    with pytest.raises(team_module.ProcessGroupError, match="no such file"):
+        ranks.broadcast(None)
 
 
 def test_without_torchrun_nothing_is_launched(monkeypatch):
@@ -151,14 +151,14 @@ def test_a_team_that_cannot_be_joined_says_where_and_what_to_do(launched_alone, 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("PAMC_TIMEOUT_MINUTES", "0.02")
     with pytest.raises(BackendError, match=r"process 1 of 2 cannot join the others at 127.0.0.1:\d+ .* with torchrun"):
-        join_team("cpu")
+        join_group("cpu")
 
 
 @pytest.mark.parametrize("minutes", ["0", "soon", "nan", "1e9"])
 def test_a_timeout_that_is_none_is_refused(launched_alone, monkeypatch, minutes):
     monkeypatch.setenv("PAMC_TIMEOUT_MINUTES", minutes)
     with pytest.raises(ConfigError, match="PAMC_TIMEOUT_MINUTES must be a number of minutes"):
-        join_team("cpu")
+        join_group("cpu")
 
 
 def test_every_process_needs_a_gpu_of_its_own(monkeypatch):
@@ -177,10 +177,10 @@ def test_every_process_needs_a_gpu_of_its_own(monkeypatch):
 
 
 def test_the_probe_says_who_is_there_and_that_one_alone_sends_nothing():
-    found = probe_team(ALONE, CPU, n_bytes=1 << 12)
+    found = probe_group(SINGLE_PROCESS, CPU, n_bytes=1 << 12)
     assert found["n_processes"] == 1
     assert found["bandwidth_bytes_per_s"] is None
-    both = run_team(2, lambda team: probe_team(team, CPU, n_bytes=1 << 12))
+    both = run_team(2, lambda group: probe_group(group, CPU, n_bytes=1 << 12))
     assert [process["rank"] for process in both[1]["processes"]] == [0, 1]
     assert both[0]["bandwidth_bytes_per_s"] > 0
     assert json.dumps(found)
@@ -189,4 +189,4 @@ def test_the_probe_says_who_is_there_and_that_one_alone_sends_nothing():
 def test_wrong_sums_are_found_out(monkeypatch):
     monkeypatch.setattr(ThreadTeam, "sum", lambda self, values: values + 1e-9)
     with pytest.raises(BackendError, match="got a wrong sum from the others"):
-        run_team(2, lambda team: probe_team(team, CPU))
+        run_team(2, lambda group: probe_group(group, CPU))

@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from pamc.training.team import row_range, rows_per_rank
+from pamc.distributed.group import row_range, rows_per_rank
 
 
 class ThreadTeam:
@@ -32,10 +32,10 @@ class ThreadTeam:
 
     device = torch.device("cpu")
 
-    def tell(self, value):
+    def broadcast(self, value):
         return json.loads(json.dumps(self._exchange(value)[0]))
 
-    def deal(self, parts):
+    def scatter(self, parts):
         return {name: tensor.clone() for name, tensor in self._exchange(parts)[0][self.rank].items()}
 
 
@@ -61,5 +61,5 @@ def run_team(size, work):
     return results
 
 
-def own_rows(team, n_nodes):
-    return row_range(n_nodes, team.rank, team.size)
+def own_rows(group, n_nodes):
+    return row_range(n_nodes, group.rank, group.size)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pamc.experiments.timing import wait
-from pamc.training.capture import Captured, capturing
+from pamc.ops.cuda_graph import Captured, capturing
 
 __all__ = [
     "Peak",

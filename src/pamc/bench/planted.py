@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 __all__ = ["Planted", "planted"]
 

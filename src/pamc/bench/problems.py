@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pamc.errors import ConfigError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 __all__ = ["Problem", "awkward_problem", "normal", "random_pairs", "random_problem"]
 

@@ -20,9 +20,9 @@ from pamc.bench.released import (
     target,
 )
 from pamc.config import FitConfig
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.pamc import pamc_terms
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, one_hot
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops.torch_ops import unit_rows
 
 __all__ = [

@@ -17,7 +17,7 @@ from pamc.bench.providers import PROVIDERS, available, why_refused
 from pamc.bench.rows import Row, append, stamp
 from pamc.experiments.data import why_missing
 from pamc.models.products import products_in_tf32
-from pamc.training.progress import Progress, SilentProgress
+from pamc.progress import Progress, SilentProgress
 
 __all__ = ["OUT_OF_MEMORY", "run_case"]
 

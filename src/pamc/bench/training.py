@@ -33,16 +33,15 @@ from pamc.experiments.timing import wait
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.knn import knn_edges
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
+from pamc.initialize.base import initial_centers
 from pamc.models.layers import MLP
-from pamc.models.pamcgc import PamCGCModel
+from pamc.models.loader import FeatureLoader, SparseBlock, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.models.products import products_in_tf32
-from pamc.models.rows import FeatureRows, SparseRows
+from pamc.ops.cuda_graph import Captured, capturing
 from pamc.ops.dispatch import preferring
 from pamc.runtime import generator
-from pamc.training.capture import Captured, capturing
-from pamc.training.engine import encode_rows
-from pamc.training.initialize import starting_centers
 from pamc.training.trainer import train
 
 __all__ = ["TRAINERS", "Beginning", "Training", "beginning", "encoder_epochs", "pamc_model", "training_values"]
@@ -102,23 +101,23 @@ def beginning(data_set: str, quick: bool) -> Beginning:
     edges = graph.edges
     if edges is None:
         edges = knn_edges(graph.features, config.n_neighbors, metric=config.metric)
-    own_list = graph.edges is None or graph.edges_are_neighbours
+    own_list = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=own_list)
     pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float32)
     sizes = (graph.n_features, *config.hidden, config.n_dims or 10)
     encoder = MLP(sizes, generator=generator(0, "weights"))
-    rows = FeatureRows(graph.features, device=torch.device("cpu"), dtype=torch.float32)
+    rows = FeatureLoader(graph.features, device=torch.device("cpu"), dtype=torch.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        centers, _ = starting_centers(encode_rows(encoder, rows), config, seed=0)
+        centers, _ = initial_centers(encode_rows(encoder, rows), config, seed=0)
     return Beginning(graph.features, pairs, config, encoder, centers)
 
 
 def pamc_model(
     start: Beginning, device: torch.device, precision: str, *, backend: str, sparse: bool | None = None
-) -> tuple[PamCGCModel, FeatureRows]:
-    """Return the model and its rows on a device; `sparse` as of :class:`~pamc.models.rows.FeatureRows`."""
-    rows = FeatureRows(start.features, device=device, dtype=torch.float32, sparse=sparse)
+) -> tuple[PamCGCModel, FeatureLoader]:
+    """Return the model and its rows on a device; `sparse` as of :class:`~pamc.models.loader.FeatureLoader`."""
+    rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
     rows.block(0, len(rows))
     model = PamCGCModel(
         _copied(start.encoder, device, precision),
@@ -321,10 +320,10 @@ def _copied(encoder: MLP, device: torch.device, precision: str) -> MLP:
 
 
 def _is_sparse(start: Beginning) -> bool:
-    return FeatureRows(start.features, device=torch.device("cpu"), dtype=torch.float32).sparse
+    return FeatureLoader(start.features, device=torch.device("cpu"), dtype=torch.float32).sparse
 
 
 def _sparse_bytes(start: Beginning) -> int:
-    rows = SparseRows.from_scipy(start.features, device=torch.device("cpu"), dtype=torch.float32)
+    rows = SparseBlock.from_scipy(start.features, device=torch.device("cpu"), dtype=torch.float32)
     parts = [part for m in (rows.matrix, rows.transposed) for part in (m.crow_indices(), m.col_indices(), m.values())]
     return sum(part.nbytes for part in parts)

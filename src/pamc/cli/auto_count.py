@@ -8,9 +8,9 @@ from pamc.cli.show import note, print_text
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import ConfigError, DataError
-from pamc.report.choose_k import ChosenK, choose_k
-from pamc.report.choose_k_picture import as_text
-from pamc.training.progress import Progress, terminal
+from pamc.progress import Progress, terminal
+from pamc.selection.choose_k import ChosenK, choose_k
+from pamc.selection.picture import as_text
 
 __all__ = ["AUTO", "chosen_count", "refuse_auto"]
 
@@ -37,9 +37,9 @@ def chosen_count(
     return chosen
 
 
-def refuse_auto(*, large: bool, team: bool) -> None:
+def refuse_auto(*, large: bool, group: bool) -> None:
     """Refuse to choose where that is not done: for a store that is not read whole, and on several processes."""
-    if team:
+    if group:
         raise ConfigError(
             "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
         )

@@ -15,8 +15,8 @@ from pamc.cli.show import Interrupted, note, print_json, print_table, print_text
 from pamc.errors import ConfigError, OutputError, UnknownNameError
 from pamc.experiments.data import check_name
 from pamc.experiments.rows import QUICK_NOTE
+from pamc.progress import SilentProgress
 from pamc.runtime import resolve_device
-from pamc.training.progress import SilentProgress
 
 __all__ = ["bench"]
 

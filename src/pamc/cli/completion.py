@@ -33,7 +33,7 @@ def methods_named(incomplete: str) -> list[str]:
     >>> methods_named("sdcn")
     ['sdcn', 'sdcn+contrast', 'sdcn+pamc']
     """
-    return _matching(_registered("models", "register_method"), incomplete)
+    return _matching(_registered("models/methods", "register_method"), incomplete)
 
 
 def datasets_named(incomplete: str) -> list[str]:

@@ -6,15 +6,15 @@ import importlib.util
 import os
 from pathlib import Path
 
+from pamc.cli.launch import launched_group, own_rank
 from pamc.cli.show import print_json, print_table, print_text
-from pamc.cli.teamwork import own_rank, teamwork
 from pamc.data.catalog import CATALOG, available
 from pamc.data.readers import read_label_pairs
+from pamc.distributed.group import SINGLE_PROCESS
+from pamc.distributed.probe import probe_group
 from pamc.estimator import METHODS
 from pamc.results import metrics
 from pamc.runtime import environment, resolve_device
-from pamc.training.team import ALONE
-from pamc.training.team_probe import probe_team
 
 __all__ = ["datasets", "doctor", "evaluate", "methods"]
 
@@ -108,8 +108,8 @@ def doctor(
 
 def _show_processes(device: str, *, as_json: bool) -> None:
     """Show who the processes are, whether they add up right, and how fast; the first one speaks."""
-    with teamwork(device) as team:
-        found = probe_team(team or ALONE, resolve_device(device) if team is None else team.device)
+    with launched_group(device) as group:
+        found = probe_group(group or SINGLE_PROCESS, resolve_device(device) if group is None else group.device)
     if own_rank():
         return
     if as_json:

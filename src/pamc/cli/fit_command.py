@@ -14,33 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
+from pamc.cli.launch import launched_group, restarted, resume_command, will_restart
 from pamc.cli.next_steps import next_steps
 from pamc.cli.report_command import add_report, check_report_options, link_to
 from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes, split_names
-from pamc.cli.teamwork import restarted, resume_command, teamwork, will_restart
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
 from pamc.data.readers import read_graph
 from pamc.data.store import Store, has_manifest, open_store
+from pamc.distributed.group import ProcessGroupError, launched
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError, counted
 from pamc.estimator import METHODS, PamCGC, estimator_class
 from pamc.experiments.settings import settings_of
+from pamc.progress import RichProgress, SilentProgress
 from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
-from pamc.results.run_folder import (
-    LABEL_FORMATS,
-    new_run_folder,
-    next_free_folder,
-)
+from pamc.results.run_folder import LABEL_FORMATS, new_run_folder, next_free_folder
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
-from pamc.training.fit import help_fit
-from pamc.training.kept_fit import CheckpointPlan
-from pamc.training.large import LARGE_ROWS, help_fit_store
-from pamc.training.progress import RichProgress, SilentProgress
-from pamc.training.team import TeamError, launched
+from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.pipeline import run_worker
+from pamc.training.store_pipeline import LARGE_ROWS, run_store_worker
 
 __all__ = ["fit"]
 
@@ -81,12 +77,12 @@ def fit(
     as_json: bool,
 ) -> None:
     """Cluster rows and write labels, embedding, model, record and a report to a folder."""
-    with teamwork(device) as team:
-        if team is not None and team.rank > 0:
+    with launched_group(device) as group:
+        if group is not None and group.rank > 0:
             # All that this process needs to know the first one tells it.
             warnings.simplefilter("ignore")
             large = _large_store(features, method)
-            help_fit(team) if large is None else help_fit_store(team, large)
+            run_worker(group) if large is None else run_store_worker(group, large)
             return
         method_class = estimator_class(method)
         if labels_format not in LABEL_FORMATS:
@@ -115,7 +111,7 @@ def fit(
                 dataset,
                 edges,
                 read_options,
-                keep_neighbours=preset_name != "default",
+                keep_neighbors=preset_name != "default",
                 quiet=quiet,
                 verify=verify,
             )
@@ -125,7 +121,7 @@ def fit(
             graph, config = large, config if "n_hops" in changes else config.with_(n_hops=1)
         chosen = None
         if auto:
-            refuse_auto(large=large is not None, team=team is not None)
+            refuse_auto(large=large is not None, group=group is not None)
             shown = SilentProgress() if quiet else RichProgress()
             chosen = chosen_count(graph, config, seed=seed, device=device, progress=shown, as_json=as_json)
             config = config.with_(n_clusters=chosen.n_clusters)
@@ -134,11 +130,11 @@ def fit(
             progress = SilentProgress() if quiet else RichProgress()
             model = method_class.from_config(config, random_state=seed, device=device)
             if large is None:
-                model.fit_graph(graph, progress=progress, checkpoints=plan, team=team)
+                model.fit_graph(graph, progress=progress, checkpoints=plan, group=group)
             else:
-                planned = model.plan_store(large, memory=allowed, n_processes=1 if team is None else team.size)
+                planned = model.plan_store(large, memory=allowed, n_processes=1 if group is None else group.size)
                 note(f"plan: {planned}")
-                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, team=team, verify=verify)
+                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, group=group, verify=verify)
             record = model.record(
                 data={
                     **_describe(graph, features, dataset, edges, read_options),
@@ -192,7 +188,7 @@ def _folder(
         how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(how) from None
-        if not isinstance(error, OutputError | ConfigError | DataError | TeamError) and not will_restart():
+        if not isinstance(error, OutputError | ConfigError | DataError | ProcessGroupError) and not will_restart():
             note(f"note: {how}")
         raise
 
@@ -259,7 +255,7 @@ def _load(
     edges: Path | None,
     options: dict[str, Any],
     *,
-    keep_neighbours: bool,
+    keep_neighbors: bool,
     quiet: bool,
     verify: bool,
 ) -> AttributedGraph:
@@ -277,7 +273,7 @@ def _load(
         raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
     with download_bar(str(dataset), hidden=quiet) as progress:
         graph = load_dataset(str(dataset), progress=progress)
-    return graph.without_edges() if graph.edges_are_neighbours and not keep_neighbours else graph
+    return graph.without_edges() if graph.edges_are_neighbors and not keep_neighbors else graph
 
 
 def _given(edges: Path | None, options: dict[str, Any]) -> list[str]:

@@ -19,8 +19,8 @@ from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment, Row, Scop
 from pamc.experiments.rows import current, read_rows, usable
 from pamc.experiments.sweep import finished_keys, run_cells
 from pamc.models.method import METHODS
+from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
 from pamc.runtime import resolve_device
-from pamc.training.progress import Phase, Progress, SilentProgress, redraws, terminal
 
 __all__ = ["reproduce"]
 

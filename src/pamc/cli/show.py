@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pamc.training.progress import redraws, terminal
+from pamc.progress import redraws, terminal
 
 __all__ = ["EXIT_INTERRUPTED", "Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pamc.errors import DataError, DataWarning
 __all__ = [
     "as_edges",
     "as_features",
+    "as_graph",
     "as_table",
     "from_object",
     "is_adjacency",
@@ -190,6 +192,22 @@ def from_object(obj: Any) -> AttributedGraph:
         raise DataError(_NO_FEATURES)
     features, names, ids = as_features(obj)
     return AttributedGraph(features, ids=ids, feature_names=names)
+
+
+def as_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: Any = None) -> AttributedGraph:
+    """Return rows of any kind as one graph without labels, with the edges and names that are given beside them."""
+    graph = from_object(X).without_labels()
+    if adjacency is not None:
+        if graph.edges is not None:
+            raise DataError("X has edges of its own: leave out adjacency, or pass the features alone as X")
+        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
+        edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
+        graph = replace(graph, edges=edges, edge_weight=weight)
+    if ids is not None:
+        graph = replace(graph, ids=np.asarray(ids))
+    if feature_names is not None:
+        graph = replace(graph, feature_names=tuple(feature_names))
+    return graph
 
 
 def is_adjacency(array: NDArray[Any], n_nodes: int) -> bool:

@@ -75,7 +75,7 @@ class AttributedGraph:
     labels: NDArray[np.int64] | None = None
     feature_names: tuple[str, ...] | None = None
     name: str = "data"
-    edges_are_neighbours: bool = field(default=False, kw_only=True)
+    edges_are_neighbors: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         features = check_features(self.features, names=self.feature_names, ids=self.ids)
@@ -123,7 +123,7 @@ class AttributedGraph:
 
     def without_edges(self) -> AttributedGraph:
         """Return the rows alone."""
-        return replace(self, edges=None, edge_weight=None, edges_are_neighbours=False)
+        return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False)
 
 
 def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:

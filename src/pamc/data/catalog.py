@@ -16,7 +16,7 @@ from pamc.data.download import Progress, fetch, sha256_of
 from pamc.data.matrices import NPZ_LAYOUT, load_arrays, read_matrix
 from pamc.errors import DataError, UnknownNameError
 
-__all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset", "load_neighbour_list"]
+__all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset", "load_neighbor_list"]
 
 
 @dataclass(frozen=True)
@@ -223,14 +223,14 @@ def load_dataset(
         path = _find(row, root) or _download(row, root, allowed=download, progress=progress)
         _check_checksum(row, path)
         try:
-            graph = replace(read_matrix(path), name=row.name, edges_are_neighbours=row.kind == "table")
+            graph = replace(read_matrix(path), name=row.name, edges_are_neighbors=row.kind == "table")
         except DataError as error:
             raise DataError(f"data set {row.name!r}: {error}" + (f". Note: {row.note}" if row.note else "")) from error
     _check_statistics(row, graph)
     return graph
 
 
-def load_neighbour_list(name: str, k: int, *, root: str | PathLike[str] | None = None) -> NDArray[np.int64]:
+def load_neighbor_list(name: str, k: int, *, root: str | PathLike[str] | None = None) -> NDArray[np.int64]:
     """Return (2, E) directed edges from each row to its k nearest, as SDCN listed them (k = 1, 3, 5 or 10).
 
     Examples

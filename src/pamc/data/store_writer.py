@@ -15,16 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.data.download import sha256_of
 from pamc.data.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
-from pamc.data.whole_folder import (
-    cannot_write,
-    check_replaceable,
-    missing_folders,
-    partial_of,
-    put_in_place,
-    remove_folder,
-)
 from pamc.errors import ConfigError, OutputError
 
 __all__ = ["GrowingArray", "StoreWriter"]
@@ -232,13 +225,13 @@ class StoreWriter:
             },
         }
         self.path(MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return self.put_in_place()
+        return self.commit()
 
-    def put_in_place(self) -> Store:
+    def commit(self) -> Store:
         """Return the store whose manifest is written already, in its place; what was needed on the way goes."""
         open_store(self.folder)
         shutil.rmtree(self.scratch, ignore_errors=True)
-        put_in_place(self.target, self.folder)
+        commit(self.target, self.folder)
         self._finished = True
         return open_store(self.target)
 

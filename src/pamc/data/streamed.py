@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.neighbors import NeighborSorter, bucket_starts, in_order
-from pamc.data.progress import Progress, SilentProgress
+from pamc.data.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store import Store, index_dtype
 from pamc.data.store_writer import StoreWriter
 from pamc.errors import ConfigError
+from pamc.progress import Progress, SilentProgress
 
 __all__ = ["BlockModel", "write_block_model"]
 

@@ -21,18 +21,17 @@ from torch import Tensor, nn
 from pamc.config import MethodConfig
 from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
+from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning, ModelFileError
+from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
-from pamc.models.rows import FeatureRows
+from pamc.progress import Progress, RichProgress, SilentProgress
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, resolve_dtype, seed_of
-from pamc.training.engine import on_device
-from pamc.training.fit import Fit, OnEpoch, assign_rows, fit_method
-from pamc.training.kept_fit import CheckpointPlan
-from pamc.training.progress import Progress, RichProgress, SilentProgress
-from pamc.training.team import Ranks
+from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
 
 __all__ = ["Clusterer", "RowClusterer"]
 
@@ -112,7 +111,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         progress: Progress | None = None,
         on_epoch: OnEpoch | None = None,
         checkpoints: CheckpointPlan | None = None,
-        team: Ranks | None = None,
+        group: TorchProcessGroup | None = None,
     ) -> Self:
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
@@ -131,7 +130,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             progress=progress or SilentProgress(),
             on_epoch=on_epoch,
             checkpoints=checkpoints,
-            team=team,
+            group=group,
         )
 
     def _fit(
@@ -142,9 +141,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         progress: Progress,
         on_epoch: OnEpoch | None = None,
         checkpoints: CheckpointPlan | None = None,
-        team: Ranks | None = None,
+        group: TorchProcessGroup | None = None,
     ) -> Self:
-        device = resolve_device(self.device) if team is None else team.device
+        device = resolve_device(self.device) if group is None else group.device
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         return self._adopt_from(
@@ -160,7 +159,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 on_epoch=on_epoch,
                 checkpoints=checkpoints,
-                team=team,
+                group=group,
             )
         )
 
@@ -352,15 +351,15 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
     def _assign(self, X: Any) -> tuple[Tensor, Tensor]:
         return self._assigned(self._rows(X))
 
-    def _rows(self, X: Any) -> FeatureRows:
+    def _rows(self, X: Any) -> FeatureLoader:
         """Return rows as the encoder takes them."""
         check_is_fitted(self)
         fit = self._fit_result
-        features = fit.preparation.apply(check_features(self._validated(X, reset=False)))
+        features = fit.preprocessing.apply(check_features(self._validated(X, reset=False)))
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
-        return FeatureRows(features, device=device, dtype=dtype, sparse=fit.sparse_input)
+        return FeatureLoader(features, device=device, dtype=dtype, sparse=fit.sparse_input)
 
-    def _assigned(self, rows: FeatureRows) -> tuple[Tensor, Tensor]:
+    def _assigned(self, rows: FeatureLoader) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of rows."""
         fit, device = self._fit_result, rows.device
         network: Any = fit.encoder

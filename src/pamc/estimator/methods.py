@@ -60,7 +60,7 @@ def _initializer(method: Method) -> Any:
     """Return an `__init__` that takes each setting by name and stores it, as scikit-learn asks."""
     defaults = method.config()
     values = {setting: getattr(defaults, setting) for setting in method.config.names()}
-    others = {**_OTHERS, **({"pretrained": None} if method.start is not None else {})}
+    others = {**_OTHERS, **({"pretrained": None} if method.init is not None else {})}
     first, *rest = [
         inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=default)
         for setting, default in {"n_clusters": 8, **values, **others}.items()

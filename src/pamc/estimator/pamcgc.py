@@ -8,14 +8,14 @@ import numpy as np
 from torch import nn
 
 from pamc.data.store import Store
+from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError
 from pamc.estimator.base import RowClusterer
+from pamc.progress import Progress
 from pamc.runtime import resolve_device, seed_of
-from pamc.training.kept_fit import CheckpointPlan
-from pamc.training.large import fit_store, plan_store
+from pamc.training.fit_checkpoints import CheckpointPlan
 from pamc.training.plan import Plan
-from pamc.training.progress import Progress
-from pamc.training.team import Ranks
+from pamc.training.store_pipeline import fit_store, plan_store
 
 __all__ = ["PamCGC"]
 
@@ -57,13 +57,13 @@ class PamCGC(RowClusterer):
         Order of the cumulative influence that makes the positives.
     max_positives : int, default=None
         Keep this many of the strongest positives per row; None keeps all.
-    preparation : {"auto", "none", "scale", "standardize", "unit", "rms", "tfidf"}, default="auto"
+    preprocessing : {"auto", "none", "scale", "standardize", "unit", "rms", "tfidf"}, default="auto"
         How features are prepared; "auto" decides from the data.
     hidden : tuple of int, default=(500, 500, 2000)
         Sizes of the encoder's hidden layers.
     n_dims : int, default=None
         Size of the embedding; None is two per cluster, at most 32.
-    start : {"consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"}, default="consensus"
+    init : {"consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"}, default="consensus"
         How the encoder gets its first weights and the clusters their first centers: from the clusters that many quick
         clusterings of the smoothed features agree on, from a truncated SVD of the propagated features, from
         reconstructing those, from a spectral contrast, or from reconstructing the features, as in the paper.
@@ -148,10 +148,10 @@ class PamCGC(RowClusterer):
         graph_trust: str = "auto",
         n_hops: int = 2,
         max_positives: int | None = None,
-        preparation: str = "auto",
+        preprocessing: str = "auto",
         hidden: tuple[int, ...] = (500, 500, 2000),
         n_dims: int | None = None,
-        start: str = "consensus",
+        init: str = "consensus",
         embedding_scale: float = 2.0,
         pretrain_epochs: int = 30,
         pretrain_dropout: float = 0.3,
@@ -183,10 +183,10 @@ class PamCGC(RowClusterer):
         self.graph_trust = graph_trust
         self.n_hops = n_hops
         self.max_positives = max_positives
-        self.preparation = preparation
+        self.preprocessing = preprocessing
         self.hidden = hidden
         self.n_dims = n_dims
-        self.start = start
+        self.init = init
         self.embedding_scale = embedding_scale
         self.pretrain_epochs = pretrain_epochs
         self.pretrain_dropout = pretrain_dropout
@@ -213,7 +213,7 @@ class PamCGC(RowClusterer):
         memory: int | None = None,
         progress: Progress | None = None,
         checkpoints: CheckpointPlan | None = None,
-        team: Ranks | None = None,
+        group: TorchProcessGroup | None = None,
         verify: bool = True,
     ) -> Self:
         """Cluster the rows of a store (`pamc ingest`) without reading it into memory; its labels are not read.
@@ -234,13 +234,13 @@ class PamCGC(RowClusterer):
         """
         if self.encoder is not None or self.pretrained is not None:
             raise ConfigError("a store is fitted with an encoder and a start of pamc's own: leave out the others")
-        device = resolve_device(self.device) if team is None else team.device
+        device = resolve_device(self.device) if group is None else group.device
         if verify:
             store.verify_once()
         self.n_features_in_ = store.n_features
         if store.feature_names is not None:
             self.feature_names_in_ = np.array(store.feature_names, dtype=object)
-        options: dict[str, Any] = {"progress": progress, "checkpoints": checkpoints, "team": team}
+        options: dict[str, Any] = {"progress": progress, "checkpoints": checkpoints, "group": group}
         seed = seed_of(self.random_state)
         return self._adopt_from(
             lambda: fit_store(store, self.config, seed=seed, device=device, memory=memory, **options)

@@ -11,8 +11,8 @@ from sklearn.cluster import KMeans
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import load_dataset
 from pamc.estimator import PamCGC
+from pamc.progress import Progress
 from pamc.results.metrics import evaluate
-from pamc.training.progress import Progress
 
 __all__ = ["DemoRun", "run_demo"]
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from pamc.config import GraphConfig
 from pamc.data.attributed_graph import AttributedGraph, Features
-from pamc.data.preparation import fit_preparation
+from pamc.data.preprocessing import fit_preprocessing
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import influence
+from pamc.initialize.inputs import neighbor_edges
 from pamc.runtime import seed_for
-from pamc.training.graphs import neighbor_edges
 
 __all__ = ["RULES", "UndirectedGraph", "drop_edges", "drop_order", "rewire_edges", "undirected"]
 
@@ -59,13 +59,13 @@ class UndirectedGraph(NamedTuple):
 
 def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> UndirectedGraph:
     """Return a graph with each pair of neighbors once; without edges, with the kNN graph that a fit would build."""
-    preparation = fit_preparation(graph.features, config.preparation)
-    features = preparation.apply(graph.features)
-    edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbours
+    preprocessing = fit_preprocessing(graph.features, config.preprocessing)
+    features = preprocessing.apply(graph.features)
+    edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbors
     if edges is None:
         # A method without a graph gets the one that the others build.
         graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
-        edges, own_list = neighbor_edges(features, graph_settings, seed=seed, preparation=preparation.kind), True
+        edges, own_list = neighbor_edges(features, graph_settings, seed=seed, preprocessing=preprocessing.kind), True
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))

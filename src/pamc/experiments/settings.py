@@ -23,7 +23,7 @@ _ROW_OF = {
 }
 
 # What preset "paper" decides beside Table 1: spelled out, so that no later default changes a reproduction.
-_OF_THE_PAPER = ("start", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
+_OF_THE_PAPER = ("init", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
 
 _TABLE_1_METHODS = ("pamcgc", "pamcgc+ae", "scgc*")
 
@@ -78,34 +78,34 @@ def table_1_row(data_set: str) -> str:
 def settings_of(method: str, data_set: str, *, own_program: bool = False) -> dict[str, Any]:
     """Return the settings of a method on a data set; what is not named keeps the method's default.
 
-    Features are taken as they are (`preparation="none"`). PamCGC has Table 1 and preset "paper", and so has SCGC*,
+    Features are taken as they are (`preprocessing="none"`). PamCGC has Table 1 and preset "paper", and so has SCGC*,
     which differs from it in the loss alone; `own_program` gives SCGC* the settings of its own program. The rates of
     SDCN and AGCN, and the settings of SCGC and AGCN, are those of their programs. Methods that start from an
     autoencoder all start from the same one. On graphs, whose features are binary words, its rows have root mean square
-    1: of the preparations tried, K-means of its embedding then comes closest to what the paper has for SDCN's
+    1: of the preprocessings tried, K-means of its embedding then comes closest to what the paper has for SDCN's
     autoencoders, which are private, on two of the three graphs.
 
     Examples
     --------
     >>> settings_of("kmeans", "acm")
-    {'preparation': 'none'}
+    {'preprocessing': 'none'}
     >>> settings_of("pamcgc", "acm")["tau"]
     0.5
     """
     entry, row = METHODS[method], table_1_row(data_set)
     paper = preset("paper", data_set=row)
-    # A method that names a preparation of its own keeps it.
-    values: dict[str, Any] = {"preparation": "none"} if entry.config().preparation == "auto" else {}
-    if entry.start == "autoencoder" or method in _TABLE_1_METHODS:
+    # A method that names a preprocessing of its own keeps it.
+    values: dict[str, Any] = {"preprocessing": "none"} if entry.config().preprocessing == "auto" else {}
+    if entry.init == "autoencoder" or method in _TABLE_1_METHODS:
         # SDCN trains at the rate of its pre-training: 1e-4 on Reuters and Citeseer, 1e-3 elsewhere.
         values |= {"pretrain_epochs": 30, "pretrain_lr": paper.pretrain_lr, "lr": paper.pretrain_lr}
         if _has_words(data_set):
-            values |= {"preparation": "rms", "pretrain_lr": 1e-3}
+            values |= {"preprocessing": "rms", "pretrain_lr": 1e-3}
     base, _, added = method.partition("+")
     if method in _TABLE_1_METHODS and not (method == "scgc*" and own_program):
         values |= {name: getattr(paper, name) for name in (*PAPER_TABLE_1[row], *_OF_THE_PAPER)}
         if _has_words(data_set):
-            values |= {"preparation": "rms", "pretrain_lr": 1e-3}
+            values |= {"preprocessing": "rms", "pretrain_lr": 1e-3}
     elif method == "scgc*":
         values |= dict(zip(("alpha", "beta", "n_hops", "tau", "lr"), _SCGC_STAR[row], strict=True))
     elif method == "scgc":

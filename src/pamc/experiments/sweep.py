@@ -23,9 +23,9 @@ from pamc.errors import ConfigError
 from pamc.experiments.experiment import Cell, Row
 from pamc.experiments.rows import RowFile, make_row, read_rows, stamp
 from pamc.experiments.tasks import TASKS, Task
+from pamc.initialize.cache import kept_starts
+from pamc.progress import Progress, SilentProgress
 from pamc.runtime import resolve_device
-from pamc.training.kept_starts import kept_starts
-from pamc.training.progress import Progress, SilentProgress
 
 __all__ = ["finished_keys", "run_cells"]
 

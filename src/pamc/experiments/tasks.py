@@ -79,7 +79,7 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
     that comes with the data is left out, so that the method builds its own graph.
     """
     graph = load(cell.data_set, cell.quick)
-    if cell.options.get("own_graph") and graph.edges_are_neighbours:
+    if cell.options.get("own_graph") and graph.edges_are_neighbors:
         graph = graph.without_edges()
     every = cell.options.get("evaluated_every") or (1 if assigns_every_epoch(cell.method) else _RARELY)
     watch = EpochWatch(np.asarray(graph.labels), every=every)

@@ -20,10 +20,10 @@ from pamc.experiments.experiment import Cell
 from pamc.experiments.tasks import peak_bytes, reset_peak
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.base import GraphModel
+from pamc.models.loader import FeatureLoader
 from pamc.models.method import METHODS
-from pamc.models.rows import FeatureRows
 from pamc.runtime import resolve_dtype
-from pamc.training.fit import Fit, OnEpoch, assign_rows, fit_method
+from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
 
 __all__ = ["TrainingProbe", "fit_cell", "inference_s", "release", "wait", "warm_up"]
 
@@ -102,8 +102,8 @@ def warm_up(cell: Cell, graph: AttributedGraph, device: torch.device) -> None:
 def inference_s(fit: Fit, graph: AttributedGraph, device: torch.device, n_runs: int) -> float:
     """Return the seconds that `n_runs` assignments of all rows take, the rows being on the device."""
     eta = getattr(fit.config, "eta", 1.0)
-    rows = FeatureRows(
-        fit.preparation.apply(graph.features),
+    rows = FeatureLoader(
+        fit.preprocessing.apply(graph.features),
         device=device,
         dtype=resolve_dtype(fit.config.precision),
         sparse=fit.sparse_input,

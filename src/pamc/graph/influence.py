@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 __all__ = ["InfluenceReport", "influence", "positive_pairs", "prune"]
 

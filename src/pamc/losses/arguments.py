@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pamc.config import CHOICES
 from pamc.errors import ConfigError, DataError, UnknownNameError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 
 __all__ = ["check_assignment", "check_choice", "check_embedding", "check_pairs", "check_tau"]
 

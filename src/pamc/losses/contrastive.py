@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.arguments import check_choice, check_embedding, check_pairs, check_tau
 from pamc.ops.torch_ops import ordered_sum, positive_log_mass, unit_rows
 

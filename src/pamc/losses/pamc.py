@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.ops.dispatch import resolve_backend
@@ -76,7 +76,7 @@ def pamc_loss(
         (N, d) embedding, any floating-point type; half precision is computed in float32.
     edges
         (2, E) integer edges i → j, the positives of i; repeated edges add up their weights. Or
-        :class:`~pamc.graph.pairs.PositivePairs`, which should be prepared once where the loss is called often.
+        :class:`~pamc.graph.positives.PositivePairs`, which should be prepared once where the loss is called often.
     assignment
         (N,) integer labels, predicted or given; or (N, C) soft assignment, through which the gradient flows unless it
         is detached.

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from pamc.models.rows import SparseRows
+from pamc.models.loader import SparseBlock
 
 __all__ = ["GraphModel", "LossTerms", "Model", "Reading"]
 
@@ -78,7 +78,7 @@ class Model(nn.Module, ABC):
     def objective(self, z: Tensor) -> LossTerms:
         """Return the loss of the embedding z (N, n_dims) of all rows."""
 
-    def row_loss(self, z: Tensor, block: Tensor | SparseRows) -> Tensor | None:
+    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
         """Return the sum over some rows of a term that needs their features too, such as reconstruction, or None.
 
         The engine divides it by N and multiplies it by `row_weight`. z is (n, n_dims); the block may have further zero
@@ -102,9 +102,9 @@ class GraphModel(nn.Module, ABC):
         self.register_parameter("centers", None)
 
     @abstractmethod
-    def loss(self, x: Tensor | SparseRows) -> LossTerms:
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the loss of all rows x (N, d)."""
 
     @abstractmethod
-    def read(self, x: Tensor | SparseRows) -> Reading:
+    def read(self, x: Tensor | SparseBlock) -> Reading:
         """Return embedding and, where the network has an output for it, assignment of all rows x (N, d)."""

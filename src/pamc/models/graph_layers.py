@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 from pamc.models.layers import Linear
-from pamc.models.rows import SparseRows
+from pamc.models.loader import SparseBlock
 from pamc.ops.torch_ops import csr_tensor
 
 __all__ = ["GraphConvolution", "normalized_adjacency", "propagate"]
@@ -62,6 +62,6 @@ class GraphConvolution(nn.Module):
             self.linear.bias.zero_()
         self.linear.bias.requires_grad_(False)
 
-    def forward(self, x: Tensor | SparseRows, normalized: Tensor) -> Tensor:
+    def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> Tensor:
         """Return (N, n_out) for x (N, n_in) and Ã (N, N), a CSR tensor. O(E·n_out + N·n_in·n_out) time."""
         return propagate(normalized, self.linear(x))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.models.products import aligned
-from pamc.ops.slopes import is_narrow, sloped, sloped_product
+from pamc.ops.relu_linear import is_narrow, relu_backward, relu_linear_backward
 from pamc.ops.torch_ops import column_sums
 
 __all__ = ["HALF_TYPES", "half_chain"]
@@ -51,7 +51,7 @@ class _HalfChain(torch.autograd.Function):
         for number in range(n_layers - 1, -1, -1):
             below, weight, (n_out, n_in) = inputs.pop(), weights[number], ctx.sizes[number]
             if number > 0 and is_narrow(slope):
-                slope, below_bias, grad_weight, _ = sloped_product(slope, weight[:n_out], below)
+                slope, below_bias, grad_weight, _ = relu_linear_backward(slope, weight[:n_out], below)
                 grads = [grad_weight[:, :n_in].contiguous(), grad_bias[:n_out], *grads]
                 grad_bias = below_bias
                 continue
@@ -59,7 +59,7 @@ class _HalfChain(torch.autograd.Function):
             grad_weight = _summed_in_float32(slope.T, below)[:n_out, :n_in].contiguous()
             grads = [grad_weight, grad_bias[:n_out].float(), *grads]
             if number > 0:
-                slope, grad_bias = sloped(slope @ weight, below)
+                slope, grad_bias = relu_backward(slope @ weight, below)
         return None, *grads
 
 

@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakIdKeyDictionary
 
 from pamc.models.half import HALF_TYPES, half_chain
+from pamc.models.loader import SparseBlock
 from pamc.models.products import aligned, column_product, row_product
-from pamc.models.rows import SparseRows
 from pamc.ops.narrow import narrow_product
-from pamc.ops.slopes import is_narrow, sloped, sloped_product
+from pamc.ops.relu_linear import is_narrow, relu_backward, relu_linear_backward
 from pamc.ops.torch_ops import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
@@ -37,17 +37,17 @@ class _Chain(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor | SparseRows, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor | SparseBlock, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
         # What a layer takes and gives stays filled up with zero columns, where a GPU asks for them, until the end.
-        inputs: list[Any] = [x if isinstance(x, SparseRows) else _aligned_once(x)]
+        inputs: list[Any] = [x if isinstance(x, SparseBlock) else _aligned_once(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
             cut = rectified or number < len(weights)
             inputs.append(_mapped(inputs[-1], weight, bias, rectified=cut, tensor_cores=tensor_cores))
         ctx.rectified, ctx.tensor_cores = rectified, tensor_cores
-        ctx.rows = x if isinstance(x, SparseRows) else None
+        ctx.rows = x if isinstance(x, SparseBlock) else None
         kept = inputs[1:] if rectified else inputs[1:-1]
-        ctx.save_for_backward(*([] if isinstance(x, SparseRows) else inputs[:1]), *kept, *weights)
+        ctx.save_for_backward(*([] if isinstance(x, SparseBlock) else inputs[:1]), *kept, *weights)
         ctx.n_layers = len(weights)
         y: Tensor = inputs[-1]
         return y[:, : len(weights[-1])]
@@ -61,13 +61,13 @@ class _Chain(torch.autograd.Function):
             inputs.insert(0, ctx.rows)
         grad_bias: Tensor | None = None
         if ctx.rectified:
-            grad, grad_bias = sloped(aligned(grad), inputs.pop())
+            grad, grad_bias = relu_backward(aligned(grad), inputs.pop())
         grads: list[Tensor] = []
         for number in range(ctx.n_layers - 1, -1, -1):
             below, weight = inputs.pop(), weights[number]
             n_out, n_in = weight.shape
             if number > 0 and cores and is_narrow(grad):
-                grad, below_bias, *own = sloped_product(grad, weight, below)
+                grad, below_bias, *own = relu_linear_backward(grad, weight, below)
                 grads, grad_bias = [*own, *grads], below_bias
                 continue
             grad = aligned(grad)
@@ -75,7 +75,7 @@ class _Chain(torch.autograd.Function):
             grads = [_weight_gradient(grad, below, weight, tensor_cores=cores), grad_bias[:n_out], *grads]
             if number > 0:
                 grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)
-                grad, grad_bias = sloped(grad, below)
+                grad, grad_bias = relu_backward(grad, below)
             elif ctx.needs_input_grad[0]:
                 grad = row_product(grad, aligned(weight, rows=True), tensor_cores=cores)[:, :n_in]
         return grad if ctx.needs_input_grad[0] else None, None, None, *grads
@@ -94,9 +94,9 @@ def _aligned_once(x: Tensor) -> Tensor:
     return filled
 
 
-def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:
+def _mapped(x: Tensor | SparseBlock, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:
     """Return x Wᵀ + b, cut at 0 where asked for."""
-    if isinstance(x, SparseRows):
+    if isinstance(x, SparseBlock):
         y = torch.addmm(bias, x.matrix, weight.T.contiguous())
         return aligned(y.relu_() if rectified else y)
     if tensor_cores and not rectified and is_narrow(weight.T):
@@ -105,15 +105,15 @@ def _mapped(x: Tensor | SparseRows, weight: Tensor, bias: Tensor, *, rectified: 
     return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
 
 
-def _weight_gradient(grad: Tensor, below: Tensor | SparseRows, weight: Tensor, *, tensor_cores: bool) -> Tensor:
+def _weight_gradient(grad: Tensor, below: Tensor | SparseBlock, weight: Tensor, *, tensor_cores: bool) -> Tensor:
     """Return gradᵀ x, (n_out, n_in), for what a layer took."""
     n_out, n_in = weight.shape
-    if isinstance(below, SparseRows):
+    if isinstance(below, SparseBlock):
         return (below.transposed @ grad[:, :n_out].contiguous()).T.contiguous()
     return column_product(grad, below, tensor_cores=tensor_cores)[:n_out, :n_in].contiguous()
 
 
-def _chain(x: Tensor | SparseRows, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
+def _chain(x: Tensor | SparseBlock, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
     numbers = [values for layer in layers for values in (layer.weight, layer.bias)]
     if isinstance(x, Tensor) and x.dtype in HALF_TYPES and not rectified:
         return half_chain(x, numbers)
@@ -155,7 +155,7 @@ class Linear(nn.Module):
         ]
         self.weight, self.bias = (nn.Parameter(values) for values in draw)
 
-    def forward(self, x: Tensor | SparseRows) -> Tensor:
+    def forward(self, x: Tensor | SparseBlock) -> Tensor:
         """Return (n, n_out) for (n, n_in) dense or sparse rows."""
         return _chain(x, [self], rectified=self.rectified, tensor_cores=self.tensor_cores)
 
@@ -189,13 +189,13 @@ class MLP(nn.Module):
             for number, (n_in, n_out) in enumerate(pairwise(self.sizes), start=1)
         )
 
-    def forward(self, x: Tensor | SparseRows) -> Tensor:
+    def forward(self, x: Tensor | SparseBlock) -> Tensor:
         """Return (n, n_out) for (n, n_in) rows."""
         if not self.layers:
             return _dense(x)
         return _chain(x, list(self.layers), rectified=False, tensor_cores=self.tensor_cores)  # type: ignore[arg-type]
 
-    def activations(self, x: Tensor | SparseRows) -> list[Tensor]:
+    def activations(self, x: Tensor | SparseBlock) -> list[Tensor]:
         """Return the output of every layer, hidden ones after their ReLU; the last is what `forward` returns."""
         if not self.layers:
             return [_dense(x)]
@@ -205,8 +205,8 @@ class MLP(nn.Module):
         return outputs
 
 
-def _dense(x: Tensor | SparseRows) -> Tensor:
-    return x.matrix.to_dense() if isinstance(x, SparseRows) else x
+def _dense(x: Tensor | SparseBlock) -> Tensor:
+    return x.matrix.to_dense() if isinstance(x, SparseBlock) else x
 
 
 class Autoencoder(nn.Module):
@@ -235,7 +235,7 @@ class Autoencoder(nn.Module):
         self.encoder = MLP(sizes, generator=generator, dtype=dtype, tensor_cores=tensor_cores)
         self.decoder = MLP(sizes[::-1], generator=generator, dtype=dtype, tensor_cores=tensor_cores)
 
-    def forward(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor | SparseBlock) -> tuple[Tensor, Tensor]:
         """Return (reconstruction (n, d), embedding (n, n_dims))."""
         z = self.encoder(x)
         return self.decoder(z), z

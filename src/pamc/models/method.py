@@ -37,11 +37,11 @@ class BuildInput:
     pairs
         Positive pairs γ on the device, for methods whose settings have `n_hops`.
     encoder, decoder
-        Of the start, on the device: the decoder of an autoencoder, None after another start.
+        Of the init, on the device: the decoder of an autoencoder, None after another init.
     pretrained
         The model of the method's own pre-training, trained.
     centers
-        (C, n_dims) K-means centers of the embedding after start and pre-training; None without either.
+        (C, n_dims) K-means centers of the embedding after init and pre-training; None without either.
     known_labels
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
     """
@@ -62,7 +62,7 @@ class BuildInput:
     known_labels: Tensor | None = None
 
     def required_decoder(self) -> MLP:
-        """Return the decoder of the start, or say that the pre-trained weights lack one."""
+        """Return the decoder of the init, or say that the pre-trained weights lack one."""
         if self.decoder is None:
             raise ModelFileError("the pre-trained weights have no decoder (dec_1 …), which this method needs")
         decoder: MLP = self.decoder
@@ -90,8 +90,8 @@ class Method:
         Whether it looks at the features.
     inductive
         Whether new rows can be assigned without a graph: its model is a :class:`pamc.models.base.Model`.
-    start
-        How its encoder gets its first weights, unless its settings have a `start`; None for no start.
+    init
+        How its encoder gets its first weights, unless its settings have a `init`; None for no init.
     pretrain
         Returns a model that is trained first, for `pretrain_epochs` epochs at `pretrain_lr`.
     uses_known_labels
@@ -106,17 +106,17 @@ class Method:
     uses_graph: bool
     uses_features: bool
     inductive: bool
-    start: str | None
+    init: str | None
     pretrain: Build | None
     uses_known_labels: bool
 
-    def start_of(self, config: MethodConfig) -> str | None:
-        """Return the name of the start that the settings ask for."""
-        start: str | None = getattr(config, "start", self.start)
-        return start
+    def init_of(self, config: MethodConfig) -> str | None:
+        """Return the name of the init that the settings ask for."""
+        init: str | None = getattr(config, "init", self.init)
+        return init
 
 
-METHODS: Registry[Method] = Registry("method", package="pamc.models")
+METHODS: Registry[Method] = Registry("method", package="pamc.models.methods")
 
 
 def register_method(
@@ -128,7 +128,7 @@ def register_method(
     uses_graph: bool,
     uses_features: bool = True,
     inductive: bool = False,
-    start: str | None = None,
+    init: str | None = None,
     pretrain: Build | None = None,
     uses_known_labels: bool = False,
 ) -> Callable[[Build], Build]:
@@ -145,7 +145,7 @@ def register_method(
                 uses_graph=uses_graph,
                 uses_features=uses_features,
                 inductive=inductive,
-                start=start,
+                init=init,
                 pretrain=pretrain,
                 uses_known_labels=uses_known_labels,
             )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pamc.errors import BackendError, UnknownNameError
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops import reference, torch_ops
 from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
 from pamc.ops.proxy import proxy

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from pamc.graph.pair_rows import PairRows
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PositivePairs
 
 __all__ = [
     "RowMass",
@@ -273,7 +273,7 @@ class RowMass(NamedTuple):
 
 
 def log_mass_of_rows(
-    own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows, *, tau: float, keep_self: bool
+    own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, keep_self: bool
 ) -> RowMass:
     """Return L of :func:`positive_log_mass` for the rows that the pairs belong to: all, or those of one process.
 
@@ -315,7 +315,7 @@ def log_mass_of_rows(
 
 def log_mass_gradient(
     unit: Tensor,
-    pairs: PositivePairs | PairRows,
+    pairs: PositivePairs | PairShard,
     cosine: Tensor,
     log_mass: Tensor,
     grad: Tensor,
@@ -333,7 +333,7 @@ def log_mass_gradient(
     log_mass, grad
         (N,) L of all rows, and the gradient of each: what row i means to its neighbor j has L_j in it.
     """
-    first = pairs.first_row if isinstance(pairs, PairRows) else 0
+    first = pairs.first_row if isinstance(pairs, PairShard) else 0
     # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
     log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
     gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
@@ -385,7 +385,7 @@ def _exp_(log_share: Tensor) -> Tensor:
     return log_share.clamp_(min=_LEAST_LOG_SHARE).exp_()
 
 
-def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows) -> Tensor:
+def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard) -> Tensor:
     """Return (E,) u_i · u_j of each pair."""
     cosine = unit.new_zeros(pairs.n_pairs)
     for block in _row_blocks(pairs):
@@ -395,13 +395,13 @@ def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairRows) ->
     return cosine
 
 
-def _block_matrix(pairs: PositivePairs | PairRows, block: _RowBlock, values: Tensor) -> Tensor:
+def _block_matrix(pairs: PositivePairs | PairShard, block: _RowBlock, values: Tensor) -> Tensor:
     """Return (n, N) a CSR tensor with values at the pairs of a block of n rows."""
     indices = pairs.indices[block.entries].long()
     return _csr(block.indptr, indices, values, (len(block.indptr) - 1, pairs.n_nodes))
 
 
-def _row_blocks(pairs: PositivePairs | PairRows) -> Iterator[_RowBlock]:
+def _row_blocks(pairs: PositivePairs | PairShard) -> Iterator[_RowBlock]:
     """Yield the rows of the pairs in order, in blocks of about the same number of pairs."""
     size = _PAIRS_PER_BLOCK.get(pairs.indptr.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
     cuts = {0: 0, len(pairs.indptr) - 1: pairs.n_pairs}

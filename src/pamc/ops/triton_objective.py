@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops.kernels import objective as kernels
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 from pamc.ops.triton_ops import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pamc import __version__
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.report.facts import ClusterFacts, cluster_facts
+from pamc.report.narrative import narrative, python_lines, stability
 from pamc.report.packing import plain
 from pamc.report.points import (
     MOST_POINTS,
@@ -27,7 +28,6 @@ from pamc.report.points import (
 )
 from pamc.report.projection import Projection, project
 from pamc.report.truth import truth_data
-from pamc.report.words import python_lines, stability, story
 from pamc.results.record import RunRecord
 from pamc.runtime import seed_for
 
@@ -172,7 +172,7 @@ def put_together(
         "clusters": clusters,
         **tables,
         "truth": truth,
-        "story": story(about),
+        "story": narrative(about),
         "stability": stability(about, float(confidence.mean())),
         "python": python_lines(about),
         "notes": list(notes),
@@ -190,7 +190,7 @@ def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
     found = adjacency.tocoo()
     once = found.row < found.col
     edges = np.stack([found.row[once], found.col[once]]).astype(np.int64)
-    return dataclasses.replace(graph, edges=edges, edge_weight=found.data[once], edges_are_neighbours=True)
+    return dataclasses.replace(graph, edges=edges, edge_weight=found.data[once], edges_are_neighbors=True)
 
 
 def projected(model: Any, how: str, seed: int) -> Projection:

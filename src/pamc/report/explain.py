@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.adapters import as_edges, from_object
-from pamc.data.attributed_graph import AttributedGraph
-from pamc.errors import BackendError, DataError
+from pamc.data.adapters import as_graph
+from pamc.errors import BackendError
 from pamc.report.content import with_found_edges
 from pamc.report.facts import checked_labels, cluster_facts
 from pamc.report.same_rows import check_rows_of_fit
 
-__all__ = ["Explanation", "explain", "given_graph"]
+__all__ = ["Explanation", "explain"]
 
 _SHOWN_ROWS = 60
 
@@ -105,7 +104,7 @@ def explain(
     np.True_
     """
     frame = _frame_class()
-    graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
     checked_labels(model, graph)
     check_rows_of_fit(model, graph.features)
     graph = with_found_edges(model, graph)
@@ -121,22 +120,6 @@ def explain(
         flows=frame(_long(weight=flows, share=share)),
         similarity=frame(_long(cosine=facts.similarity)),
     )
-
-
-def given_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: Any = None) -> AttributedGraph:
-    """Return rows of any kind as one graph without labels, with the edges and names that are given beside them."""
-    graph = from_object(X).without_labels()
-    if adjacency is not None:
-        if graph.edges is not None:
-            raise DataError("X has edges of its own: leave out adjacency, or pass the features alone as X")
-        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
-        edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
-        graph = replace(graph, edges=edges, edge_weight=weight)
-    if ids is not None:
-        graph = replace(graph, ids=np.asarray(ids))
-    if feature_names is not None:
-        graph = replace(graph, feature_names=tuple(feature_names))
-    return graph
 
 
 def _long(**matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.report.differences import feature_columns
-from pamc.report.odd_rows import odd_columns
+from pamc.report.outliers import outlier_columns
 
 __all__ = ["ClusterFacts", "Columns", "Places", "checked_labels", "cluster_facts", "rows_in_clusters"]
 
@@ -134,7 +134,9 @@ def cluster_facts(
         clusters=_cluster_columns(labels, confidence, flows, n_clusters),
         features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
         rows=_row_columns(rows_in_clusters(labels, n_clusters), places, confidence, ids, n_rows),
-        odd=odd_columns(labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd),
+        odd=outlier_columns(
+            labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd
+        ),
         flows=flows,
         similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
     )

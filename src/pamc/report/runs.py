@@ -21,17 +21,17 @@ from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
 from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
+from pamc.report.narrative import narrative, python_lines
 from pamc.report.packing import plain, unpack
 from pamc.report.page_file import read_page
 from pamc.report.points import Frame, density_data, map_data, place_of, shown_rows
 from pamc.report.same_rows import are_rows_of_fit
 from pamc.report.stores import store_page_data
 from pamc.report.table_columns import class_names, color_column
-from pamc.report.words import python_lines, story
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
-from pamc.training.large import LARGE_ROWS
+from pamc.training.store_pipeline import LARGE_ROWS
 
 __all__ = ["REPORT_FILE", "run_data"]
 
@@ -59,7 +59,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
     if rebuild or not page.is_file():
         return _from_files(folder, map_by or "auto")
     data = read_page(page, formats=(FORMAT,))
-    data["story"], data["python"] = story(data["record"]), python_lines(data["record"])
+    data["story"], data["python"] = narrative(data["record"]), python_lines(data["record"])
     return data if map_by is None else _with_map(data, _model_of(folder), map_by)
 
 

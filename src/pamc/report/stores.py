@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.report.content import (
-    Extras,
-    clusters_without_rows,
-    feature_columns,
-    projected,
-    put_together,
-    truth_column,
-)
+from pamc.report.content import Extras, clusters_without_rows, feature_columns, projected, put_together, truth_column
 from pamc.report.facts import ClusterFacts, cluster_facts
 from pamc.report.points import columns_of, shown_rows
 from pamc.report.truth import truth_data

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.adapters import as_graph
 from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.report.comparison import comparison_data
 from pamc.report.content import Extras, page_data
-from pamc.report.explain import given_graph
 from pamc.report.facts import checked_labels
 from pamc.report.page_file import write_page
 from pamc.report.points import is_missing
@@ -90,7 +90,7 @@ def write_report(
         check_rows_of_fit(model, X.features)
         record = model.record(data={"name": X.name, "n_edges": X.n_edges, **about})
         return _written(target, store_page_data(model, X, record, extras))
-    graph = given_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
     checked_labels(model, graph)
     check_rows_of_fit(model, graph.features)
     if truth is None:

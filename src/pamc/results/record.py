@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pamc.runtime import environment
-from pamc.training.fit import Fit
-from pamc.training.guarded import START_RETURNED
+from pamc.training.fallback import START_RETURNED
+from pamc.training.pipeline import Fit
 
 __all__ = ["SELECTION_RULES", "RunRecord"]
 
@@ -112,6 +112,6 @@ class RunRecord:
 
 
 def _why_stopped(fit: Fit, n_epochs_run: int) -> str:
-    if fit.facts.get("remedy") == START_RETURNED:
+    if fit.facts.get("fallback") == START_RETURNED:
         return "training lost a cluster and was undone"
     return "all epochs run" if n_epochs_run == getattr(fit.config, "n_epochs", 0) else "labels stopped changing"

@@ -12,16 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.data.database import connected
 from pamc.data.tables import quoted
-from pamc.data.whole_folder import (
-    cannot_write,
-    check_replaceable,
-    missing_folders,
-    partial_of,
-    put_in_place,
-    remove_folder,
-)
 from pamc.errors import OutputError, UnknownNameError
 
 __all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]
@@ -78,7 +71,7 @@ def new_run_folder(
             yield partial
         if kept is not None:
             shutil.rmtree(kept, ignore_errors=True)
-        put_in_place(target, partial)
+        commit(target, partial)
     except BlockingIOError:
         raise OutputError(f"{partial} is in use: another run is writing there; wait for it, or end it") from None
     except OSError as error:

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pamc.data.preparation import Preparation
+from pamc.data.preprocessing import Preprocessing
 from pamc.errors import ConfigError, ModelFileError
+from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.results.model_file import read_model, write_model
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
-from pamc.training.confidence import BeforeTraining, Calibration
-from pamc.training.fit import Fit
+from pamc.training.pipeline import Fit
 
 __all__ = ["SavedFit", "load_fit", "save_fit"]
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
-_ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preparation.", "calibration."
+_ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
 _BEFORE = "before."
 
 
@@ -61,12 +61,12 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "labels": torch.from_numpy(fit.labels),
         "confidence": torch.from_numpy(fit.confidence),
         **_calibration_tensors(fit.calibration),
-        **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preparation.arrays.items()},
+        **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
     }
     description = {
         "config": fit.config.to_dict(),
-        "preparation": fit.preparation.kind,
+        "preprocessing": fit.preprocessing.kind,
         "n_features": saved.n_features,
         "feature_names": saved.feature_names,
         "id_column": saved.id_column,
@@ -87,7 +87,9 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         config=config,
         encoder=_restored(path, about["sizes"], encoder, weights, config.precision) if method.inductive else None,
         network=None,
-        preparation=Preparation(about["preparation"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}),
+        preprocessing=Preprocessing(
+            about["preprocessing"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}
+        ),
         centers=tensors["centers"],
         meta_nodes=tensors["meta_nodes"],
         z=tensors["z"],

@@ -28,17 +28,17 @@ from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
+from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
-from pamc.training.team import ALONE, Team
 from pamc.training.trainer import EpochRecord, TrainingState
 
 __all__ = [
     "DEFAULT_EVERY",
     "FOLDER",
-    "CheckpointKeeper",
     "Checkpoints",
+    "FileCheckpointer",
     "Found",
-    "check_rhythm",
+    "check_schedule",
     "checksum_of",
     "fingerprint",
     "has_checkpoints",
@@ -180,7 +180,7 @@ class Checkpoints:
             )
 
 
-class CheckpointKeeper:
+class FileCheckpointer:
     """Says when the state of training is to be kept, and keeps it; of several processes the first one writes.
 
     Parameters
@@ -202,15 +202,15 @@ class CheckpointKeeper:
         every: int | None,
         minutes: float | None,
         found: Found | None = None,
-        team: Team = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._checkpoints, self._every, self._minutes, self._team = checkpoints, every, minutes, team
+        self._checkpoints, self._every, self._minutes, self._team = checkpoints, every, minutes, group
         self._resumed, self._attempt = found, 0
         self._last_epoch, self._last_time = 0, time.monotonic()
         self.found: TrainingState | None = None
 
     @property
-    def rhythm(self) -> tuple[int | None, float | None]:
+    def schedule(self) -> tuple[int | None, float | None]:
         """After how many epochs, and minutes, a state is kept."""
         return self._every, self._minutes
 
@@ -254,7 +254,7 @@ def has_checkpoints(folder: Path) -> bool:
     return (folder / _START).is_file()
 
 
-def check_rhythm(every: int | None, minutes: float | None) -> None:
+def check_schedule(every: int | None, minutes: float | None) -> None:
     """Refuse numbers of epochs or minutes that are none."""
     if every is not None and every < 1:
         raise ConfigError(f"--checkpoint-every must be a number of epochs of at least 1, got {every}")

@@ -14,25 +14,18 @@ Networks that mix rows along the graph are one chunk always.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pamc.models.base import GraphModel, LossTerms, Model
-from pamc.models.rows import FeatureRows, SparseRows
+from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
 
-__all__ = ["accumulate_gradient", "encode_chunk", "encode_rows", "on_device"]
-
-
-@torch.no_grad()
-def encode_rows(encoder: nn.Module, rows: FeatureRows, *, chunk_size: int | None = None) -> Tensor:
-    """Return z (N, n_dims) of all rows, encoded `chunk_size` rows at a time."""
-    return torch.cat([encode_chunk(encoder, chunk, block) for chunk, block in rows.chunks(chunk_size)])
+__all__ = ["accumulate_gradient"]
 
 
-def accumulate_gradient(model: Model | GraphModel, rows: FeatureRows, *, chunk_size: int | None = None) -> LossTerms:
+def accumulate_gradient(model: Model | GraphModel, rows: FeatureLoader, *, chunk_size: int | None = None) -> LossTerms:
     """Return the loss of all rows and add its full-batch gradient to the parameters' `grad`.
 
     O(N) encoder time (twice that in several chunks); the activations of one chunk are held at a time.
@@ -73,18 +66,3 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
     return dataclasses.replace(
         terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, "reconstruction": mean}, numbers=None
     )
-
-
-def encode_chunk(encoder: nn.Module, chunk: slice, block: Tensor | SparseRows) -> Tensor:
-    """Return z of one chunk, without the zero rows that filled up its block."""
-    z: Tensor = encoder(block)
-    n_rows = chunk.stop - chunk.start
-    # The gradient of a part is a copy of it in zeros, which the whole does not need.
-    return z if len(z) == n_rows else z[:n_rows]
-
-
-def on_device(encoder: nn.Module, device: torch.device) -> nn.Module:
-    """Return a network on a device: itself where it is there already, else a copy, so that nobody's own one moves."""
-    if all(tensor.device == device for tensor in encoder.state_dict().values()):
-        return encoder
-    return copy.deepcopy(encoder).to(device)

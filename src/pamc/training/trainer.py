@@ -12,20 +12,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup
+from pamc.distributed.step import SharedModel, accumulate_shared_gradient
 from pamc.errors import TrainingError
 from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader
 from pamc.ops.changes import with_changes
+from pamc.ops.cuda_graph import Captured
 from pamc.runtime import seeded
-from pamc.training.capture import Captured
-from pamc.training.distributed import SharedModel, accumulate_shared_gradient
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam
 from pamc.training.optimizer_state import load_optimizer_state, optimizer_state
-from pamc.training.team import ALONE, Team
 
-__all__ = ["EpochRecord", "Keeper", "TrainingState", "train"]
+__all__ = ["Checkpointer", "EpochRecord", "TrainingState", "train"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TrainingState:
         return len(self.records)
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """Whoever keeps the state of training now and then, and may have one to go on from."""
 
     @property
@@ -98,7 +98,7 @@ class Keeper(Protocol):
 
 def train(
     model: Model | GraphModel,
-    rows: FeatureRows,
+    rows: FeatureLoader,
     *,
     n_epochs: int,
     lr: float,
@@ -106,7 +106,7 @@ def train(
     chunk_size: int | None = None,
     seed: int = 0,
     read_every: int = 1,
-    keeper: Keeper | None = None,
+    checkpointer: Checkpointer | None = None,
 ) -> Iterator[EpochRecord]:
     """Yield a record per epoch while the model learns: one full-batch gradient and one Adam step each.
 
@@ -126,14 +126,16 @@ def train(
     epoch_of = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
     try:
         done: list[EpochRecord] = []
-        if keeper is not None and keeper.found is not None:
-            done += keeper.found.records
-            epoch_of.restore(keeper.found)
+        if checkpointer is not None and checkpointer.found is not None:
+            done += checkpointer.found.records
+            epoch_of.restore(checkpointer.found)
             yield from done
-        if keeper is not None:
-            read_every = min(read_every, keeper.most_epochs() or read_every)
+        if checkpointer is not None:
+            read_every = min(read_every, checkpointer.most_epochs() or read_every)
         read_every = 1 if tol > 0 else read_every
-        yield from _records(epoch_of, model, done, n_epochs=n_epochs, tol=tol, read_every=read_every, keeper=keeper)
+        yield from _records(
+            epoch_of, model, done, n_epochs=n_epochs, tol=tol, read_every=read_every, checkpointer=checkpointer
+        )
     finally:
         epoch_of.release()
 
@@ -146,11 +148,11 @@ def _records(
     n_epochs: int,
     tol: float,
     read_every: int,
-    keeper: Keeper | None,
+    checkpointer: Checkpointer | None,
 ) -> Iterator[EpochRecord]:
     last_read = time.perf_counter()
     epochs = range(len(done) + 1, n_epochs + 1)
-    for together, read, labels, rests in _ran(epoch_of, epochs, read_every=read_every, keeper=keeper):
+    for together, read, labels, rests in _ran(epoch_of, epochs, read_every=read_every, checkpointer=checkpointer):
         now = time.perf_counter()
         seconds, last_read = (now - last_read) / len(together), now
         for epoch, numbers in zip(together, read, strict=True):
@@ -160,16 +162,16 @@ def _records(
                 values["changed"] /= epoch_of.n_nodes
             _check(epoch, values, model)
             yield EpochRecord(epoch, values, seconds, labels if epoch == together[-1] else None)
-            if keeper is not None:
+            if checkpointer is not None:
                 done.append(EpochRecord(epoch, values, seconds))
             if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
                 return
-        if keeper is not None and rests:
-            keeper.keep(epoch_of.state(list(done)))
+        if checkpointer is not None and rests:
+            checkpointer.keep(epoch_of.state(list(done)))
 
 
 def _ran(
-    epoch_of: _Epoch, epochs: range, *, read_every: int, keeper: Keeper | None
+    epoch_of: _Epoch, epochs: range, *, read_every: int, checkpointer: Checkpointer | None
 ) -> Iterator[tuple[range, list[list[float]], Tensor | None, bool]]:
     """Yield the epochs that ran, some at a time, with their numbers and the labels of the last of them.
 
@@ -182,7 +184,7 @@ def _ran(
         together = epochs[first : first + read_every]
         # One trip from the device for all of them.
         numbers = _OnTheWay(torch.stack([epoch_of(epoch) for epoch in together]))
-        rests = keeper is not None and keeper.due(together[-1])
+        rests = checkpointer is not None and checkpointer.due(together[-1])
         if read_every == 1:
             yield together, numbers.read(), epoch_of.labels, rests
             continue
@@ -222,13 +224,13 @@ class _Epoch:
     """
 
     def __init__(
-        self, model: Model | GraphModel, rows: FeatureRows, *, lr: float, chunk_size: int | None, seed: int
+        self, model: Model | GraphModel, rows: FeatureLoader, *, lr: float, chunk_size: int | None, seed: int
     ) -> None:
         self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
-        self._team: Team = ALONE
+        self._team: ProcessGroup = SINGLE_PROCESS
         self.n_nodes = len(rows)
         if isinstance(model, SharedModel):
-            self._team, self.n_nodes = model.team, model.pairs.n_nodes
+            self._team, self.n_nodes = model.group, model.pairs.n_nodes
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable

@@ -17,10 +17,10 @@ from pamc.bench.problems import normal
 from pamc.bench.training import TRAINERS, Beginning, beginning, encoder_epochs, pamc_model, training_values
 from pamc.experiments.timing import wait
 from pamc.models.layers import Linear
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader
+from pamc.ops.cuda_graph import Captured, capturing
 from pamc.ops.dispatch import resolve_backend
 from pamc.runtime import generator
-from pamc.training.capture import Captured, capturing
 from pamc.training.trainer import train
 
 __all__ = ["cells", "paired_values", "part_values", "sparse_values"]
@@ -124,7 +124,7 @@ def _next_epoch(start: Beginning, scope: Scope, sparse: bool | None) -> Callable
 
 
 def _first_layer(start: Beginning, device: torch.device, sparse: bool) -> Callable[[], object]:
-    rows = FeatureRows(start.features, device=device, dtype=torch.float32, sparse=sparse)
+    rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
     block, sizes = rows.block(0, len(rows)), start.encoder.sizes
     layer = Linear(sizes[0], sizes[1], generator=generator(0, "weights"), dtype=torch.float32).to(device)
     slope = torch.ones(len(rows), sizes[1], device=device)

@@ -13,7 +13,7 @@ from pamc.bench.measure import peak_memory, release
 from pamc.config import FitConfig
 from pamc.experiments.data import load, n_classes
 from pamc.experiments.timing import wait
-from pamc.training.fit import fit_method
+from pamc.training.pipeline import fit_method
 
 __all__ = ["cells", "fit_values"]
 
@@ -35,7 +35,7 @@ def fit_values(data_set: str, scope: Scope) -> dict[str, Any]:
     config = config.with_(n_epochs=10, hidden=(64, 64)) if scope.quick else config
     graph = graph.without_labels()
     # A list of neighbors that comes with the data is left out: the fit makes its own.
-    graph = graph.without_edges() if graph.edges_are_neighbours else graph
+    graph = graph.without_edges() if graph.edges_are_neighbors else graph
     short = config.with_(n_epochs=min(_WARM_UP_EPOCHS, config.n_epochs), pretrain_epochs=1)
     _fit(graph, short, scope.device)
     release(scope.device)

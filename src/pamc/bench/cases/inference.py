@@ -11,9 +11,9 @@ from torch import Tensor
 from pamc.bench.case import Cell, Scope, register_case
 from pamc.bench.measure import call_values
 from pamc.models.layers import MLP
-from pamc.models.rows import FeatureRows
+from pamc.models.loader import FeatureLoader
 from pamc.runtime import generator
-from pamc.training.fit import assign_rows
+from pamc.training.pipeline import assign_rows
 
 __all__ = ["RowsOnDevice", "cells", "inference_values"]
 
@@ -26,7 +26,7 @@ _QUICK_ROWS = 5_000
 _CHUNK = 16384
 
 
-class RowsOnDevice(FeatureRows):
+class RowsOnDevice(FeatureLoader):
     """Rows that are on the device already: blocks are views."""
 
     def block(self, start: int, stop: int) -> Tensor:
@@ -62,12 +62,12 @@ def inference_values(parameters: dict[str, Any], device: torch.device) -> dict[s
     tensor_cores = parameters["precision"] == "tf32"
     encoder = MLP(parameters["sizes"], generator=generator(0, "weights"), tensor_cores=tensor_cores).to(device)
     centers = torch.randn(_N_CLUSTERS, parameters["sizes"][-1], generator=generator(0, "centers")).to(device)
-    rows: FeatureRows
+    rows: FeatureLoader
     if parameters["rows_in"] == "device":
         on_device: Any = torch.from_numpy(host).to(device)
         rows = RowsOnDevice(on_device, device=device, dtype=torch.float32, sparse=False)
     else:
-        rows = FeatureRows(host, device=device, dtype=torch.float32)
+        rows = FeatureLoader(host, device=device, dtype=torch.float32)
 
     def labels() -> object:
         return assign_rows(encoder, centers, rows, eta=1.0, chunk_size=_CHUNK)[1].argmax(dim=1).cpu()

@@ -12,7 +12,7 @@ from pamc.bench.case import Cell, Scope, register_case
 from pamc.bench.cases.ceilings import copy_rate
 from pamc.bench.measure import call_values
 from pamc.bench.problems import normal, random_pairs
-from pamc.graph.pairs import PositivePairs
+from pamc.graph.positives import PositivePairs
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch_ops import unit_rows
 

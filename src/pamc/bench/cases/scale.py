@@ -18,13 +18,12 @@ from pamc.bench.planted import Planted, planted
 from pamc.bench.rows import Row
 from pamc.config import FitConfig
 from pamc.experiments.timing import wait
-from pamc.models.pamcgc import PamCGCModel
-from pamc.models.rows import FeatureRows
+from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.progress import SilentProgress
 from pamc.results.metrics import nmi_of_table
 from pamc.runtime import resolve_row_dtype
-from pamc.training.engine import encode_rows
-from pamc.training.progress import SilentProgress
-from pamc.training.sampled import Sample, sampled_rows, start_of_sample
 from pamc.training.trainer import EpochRecord, train
 
 __all__ = ["cells", "exponents", "scale_values"]
@@ -92,7 +91,7 @@ def scale_values(
         graph = planted(**made, device=device, dtype=row_dtype)
         wait(device)
         seconds_to_make = time.perf_counter() - started
-        rows = FeatureRows(graph.features, device=device, dtype=row_dtype)
+        rows = FeatureLoader(graph.features, device=device, dtype=row_dtype)
         model, seconds_to_start = _started(graph, config, device, row_dtype)
         before = _labels(model, rows)
         if device.type == "cuda":
@@ -131,13 +130,15 @@ def _started(graph: Planted, config: FitConfig, device: torch.device, dtype: tor
         around += graph.features[neighbors[:, column]]
     means = (around / (degree + 1)).cpu().numpy()
     sample = Sample(own.cpu().numpy(), lambda: means, "scale")
-    start, centers = start_of_sample(sample, config, seed=0, device=device, dtype=dtype, progress=SilentProgress())
+    start, centers = initialize_from_sample(
+        sample, config, seed=0, device=device, dtype=dtype, progress=SilentProgress()
+    )
     model = PamCGCModel(start.encoder, centers, graph.pairs, config)
     wait(device)
     return model, time.perf_counter() - started
 
 
-def _trained(model: PamCGCModel, rows: FeatureRows, config: FitConfig, *, most: int) -> list[EpochRecord]:
+def _trained(model: PamCGCModel, rows: FeatureLoader, config: FitConfig, *, most: int) -> list[EpochRecord]:
     """Return the records of as many epochs as there is time for."""
     records = []
     ends_at = time.perf_counter() + _BUDGET_S
@@ -149,7 +150,7 @@ def _trained(model: PamCGCModel, rows: FeatureRows, config: FitConfig, *, most: 
     return records
 
 
-def _parts(model: PamCGCModel, rows: FeatureRows, device: torch.device) -> dict[str, float]:
+def _parts(model: PamCGCModel, rows: FeatureLoader, device: torch.device) -> dict[str, float]:
     """Return the seconds of the first pass and of the loss with its gradient, each alone."""
     z = encode_rows(model.encoder, rows, chunk_size=_CHUNK)
 
@@ -174,7 +175,7 @@ def _seconds(function: Callable[[], object], device: torch.device) -> float:
 
 
 @torch.no_grad()
-def _labels(model: PamCGCModel, rows: FeatureRows) -> Tensor:
+def _labels(model: PamCGCModel, rows: FeatureLoader) -> Tensor:
     """Return (N,) the nearest center of every row, chunk by chunk."""
     found = [
         torch.cdist(model.encoder(block)[: chunk.stop - chunk.start], model.centers).argmin(dim=1)

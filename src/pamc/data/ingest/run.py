@@ -14,12 +14,12 @@ from pamc.data.ingest.pairs import PairIngest, edge_parts
 from pamc.data.ingest.rows import RowIngest
 from pamc.data.ingest.sources import Parts, source_files
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.progress import Progress, SilentProgress
 from pamc.data.readers import feature_columns, listed, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
 from pamc.data.store_writer import StoreWriter
 from pamc.data.tables import open_table
 from pamc.errors import ConfigError, DataError, OutputError
+from pamc.progress import Progress, SilentProgress
 
 __all__ = ["LEAST_MEMORY", "ingest"]
 
@@ -118,7 +118,7 @@ def ingest(
         try:
             _check_same(writer, [*row_files, *edge_files], options)
             if is_store(writer.folder):
-                return writer.put_in_place()
+                return writer.commit()
             with Workspace(writer.scratch, memory_bytes=memory_bytes, n_threads=n_threads) as workspace:
                 parts = {"rows": Parts(row_files, first)}
                 bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)

@@ -19,13 +19,13 @@ _N_SEEDS = 2
 
 # What may explain a difference, in words, and the settings that try it out.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "a start from the features as they are": {"preparation": "none"},
-    "a start from rows of root mean square 1": {"preparation": "rms"},
-    "a start from rows of unit length, 100 epochs of pre-training": {"preparation": "unit", "pretrain_epochs": 100},
-    "a start from standardized columns": {"preparation": "standardize"},
-    "features as they are": {"preparation": "none"},
-    "rows of unit length": {"preparation": "unit"},
-    "tf-idf": {"preparation": "tfidf"},
+    "a start from the features as they are": {"preprocessing": "none"},
+    "a start from rows of root mean square 1": {"preprocessing": "rms"},
+    "a start from rows of unit length, 100 epochs of pre-training": {"preprocessing": "unit", "pretrain_epochs": 100},
+    "a start from standardized columns": {"preprocessing": "standardize"},
+    "features as they are": {"preprocessing": "none"},
+    "rows of unit length": {"preprocessing": "unit"},
+    "tf-idf": {"preprocessing": "tfidf"},
     "30 epochs of training": {"n_epochs": 30},
     "2 dimensions": {"n_dims": 2},
     "100 dimensions": {"n_dims": 100},
@@ -52,7 +52,7 @@ def variants_of(method: str) -> tuple[str, ...]:
         return _OF_ROWS
     if not entry.uses_features:
         return _OF_A_DECOMPOSITION
-    return _OF_A_START if entry.start == "autoencoder" or "start" in entry.config.names() else _OF_A_NETWORK
+    return _OF_A_START if entry.init == "autoencoder" or "init" in entry.config.names() else _OF_A_NETWORK
 
 
 METHODS_TRIED = (

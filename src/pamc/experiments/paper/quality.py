@@ -17,14 +17,14 @@ from pamc.experiments.scopes import data_sets_of, methods_of, seeds_of
 from pamc.experiments.settings import quick_settings
 from pamc.results.table import Table, mean_std
 
-__all__ = ["ABLATIONS", "DATA_SETS", "SEVEN", "STARTS", "cells", "figures_of", "render", "summary_table"]
+__all__ = ["ABLATIONS", "DATA_SETS", "INITIALIZERS", "SEVEN", "cells", "figures_of", "render", "summary_table"]
 
 SEVEN = ("dblp", "cite", "acm", "usps", "hhar", "cora", "amazon_photo")
 DATA_SETS = (*SEVEN, "news4", "reut21578_4", "digits")
 # These come with a graph: no neighbors are sought.
 _GRAPHS = ("dblp", "cite", "acm", "cora", "amazon_photo")
-DEFAULT = FitConfig().start
-STARTS = (DEFAULT, *(start for start in CHOICES["start"] if start != DEFAULT))
+DEFAULT = FitConfig().init
+INITIALIZERS = (DEFAULT, *(start for start in CHOICES["init"] if start != DEFAULT))
 
 # One ingredient of the default changed at a time.
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "1 hop": {"n_hops": 1},
     "learning rate 1e-3": {"lr": 1e-3},
     "stopped when no label changes in an epoch (tol 1e-9)": {"tol": 1e-9},
-    "features as they are": {"preparation": "none"},
+    "features as they are": {"preprocessing": "none"},
     "neighbors by distance": {"metric": "euclidean"},
     "10 dimensions": {"n_dims": 10},
     "no features hidden": {"pretrain_dropout": 0.0},
@@ -59,7 +59,7 @@ _SCORES = {
     "agreement of the repeats": ("facts", "agreement"),
     "objective": ("scores", "objective"),
 }
-_MARKERS = dict(zip(STARTS, "os^Dv", strict=True))
+_MARKERS = dict(zip(INITIALIZERS, "os^Dv", strict=True))
 
 
 def _settings(scope: Scope, **changes: Any) -> dict[str, Any]:
@@ -75,18 +75,18 @@ def cells(scope: Scope) -> list[Cell]:
     methods = methods_of(scope, ("pamcgc", "kmeans"))
     for data_set in data_sets_of(scope, DATA_SETS):
         if "pamcgc" in methods:
-            for start in STARTS:
+            for start in INITIALIZERS:
                 n_seeds = _N_SEEDS_DEFAULT if start == DEFAULT else _N_SEEDS
-                found += _cells(scope, "pamcgc", data_set, _settings(scope, start=start), start, n_seeds)
+                found += _cells(scope, "pamcgc", data_set, _settings(scope, init=start), start, n_seeds)
             for name in tuple(ABLATIONS)[: 1 if scope.quick else None]:
                 if "metric" in ABLATIONS[name] and data_set in _GRAPHS:
                     continue
                 settings = _settings(scope, **ABLATIONS[name])
                 found += _cells(scope, "pamcgc", data_set, settings, name, _N_SEEDS_ABLATION)
         if "kmeans" in methods:
-            for preparation in ("none", "auto"):
-                settings = {"preparation": preparation, **(quick_settings("kmeans") if scope.quick else {})}
-                found += _cells(scope, "kmeans", data_set, settings, f"kmeans {preparation}", _N_SEEDS)
+            for preprocessing in ("none", "auto"):
+                settings = {"preprocessing": preprocessing, **(quick_settings("kmeans") if scope.quick else {})}
+                found += _cells(scope, "kmeans", data_set, settings, f"kmeans {preprocessing}", _N_SEEDS)
     return found
 
 
@@ -171,7 +171,7 @@ def _starts(rows: Sequence[Row], folder: Path) -> list[Path]:
     data_sets = _data_sets(rows)
     body = [
         [start, *(_with_losses(rows, start, data_set) for data_set in data_sets)]
-        for start in STARTS
+        for start in INITIALIZERS
         if any(row["options"]["variant"] == start for row in rows)
     ]
     note = (
@@ -198,11 +198,11 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
     body = []
     for data_set, group in by([r for r in rows if r["options"]["variant"] == DEFAULT], lambda r: r["data_set"]).items():
         facts = [row["values"]["facts"] for row in group]
-        said = [_said(facts, name) for name in ("preparation", "graph", "evidence", "clusters_by", "remedy")]
+        said = [_said(facts, name) for name in ("preprocessing", "graph", "inputs", "clusters_by", "fallback")]
         agreed = [float(each["agreement"]) for each in facts]
         seconds = [sum(v for k, v in r["values"]["seconds"].items() if k != "evaluation") for r in group]
         body.append([data_set, *said, f"{mean_std(agreed).mean:.2f}", f"{mean_std(seconds).mean:.1f}"])
-    columns = ["data set", "preparation", "graph", "relies on", "clusters by", "remedy", "agreement", "fit (s)"]
+    columns = ["data set", "preprocessing", "graph", "relies on", "clusters by", "fallback", "agreement", "fit (s)"]
     note = "What the default decided, from the data alone; with the number of seeds where they differ."
     table = Table(columns, body, "llllllrr")
     return write_table(table, folder, "quality-decisions", title="Decisions", rows=rows, note=note)
@@ -256,7 +256,7 @@ def _score(row: Row, where: tuple[str, str]) -> float | None:
 
 def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Draw ACC over each label-free score, all starts and seeds of a set in one color, and rank correlations."""
-    fits = [row for row in rows if row["options"]["variant"] in STARTS]
+    fits = [row for row in rows if row["options"]["variant"] in INITIALIZERS]
     shown = {name: where for name, where in _SCORES.items() if any(_score(row, where) is not None for row in fits)}
     groups = by(fits, lambda row: str(row["data_set"]))
     body = []
@@ -269,7 +269,7 @@ def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
                     for row in group
                     if (s := _score(row, where)) is not None
                 ]
-                for start in STARTS:
+                for start in INITIALIZERS:
                     own = [(x, y) for x, y, row in pairs if row["options"]["variant"] == start]
                     if own:
                         panel.scatter(*zip(*own, strict=True), s=9, color=color, marker=_MARKERS[start], alpha=0.7)

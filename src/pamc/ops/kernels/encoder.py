@@ -1,11 +1,11 @@
-"""Device code of :mod:`pamc.ops.triton_slopes`, :mod:`pamc.ops.triton_sums` and :mod:`pamc.ops.triton_adam`."""
+"""Device code of :mod:`pamc.ops.triton_relu_linear`, :mod:`pamc.ops.triton_sums` and :mod:`pamc.ops.triton_adam`."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def slope_parts(
+def relu_backward_parts(
     grad,
     output,
     through,
@@ -38,7 +38,7 @@ def slope_parts(
 
 
 @triton.jit
-def slope_product_parts(
+def relu_linear_backward_parts(
     grad,
     weight,
     output,

@@ -1,0 +1,1 @@
+"""How the encoder and the clusters get their first values."""

@@ -1,0 +1,197 @@
+"""Starts: how the encoder and the centers come to their first values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from pamc.config import MethodConfig
+from pamc.data.attributed_graph import Features
+from pamc.errors import CollapseWarning, ModelFileError
+from pamc.graph.adjacency import Adjacency
+from pamc.initialize.calibration import SplitHalfFits
+from pamc.initialize.consensus import InputSource
+from pamc.models.layers import MLP
+from pamc.models.loader import FeatureLoader
+from pamc.progress import Progress
+from pamc.registry import Registry
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
+
+__all__ = [
+    "INITIALIZERS",
+    "InitContext",
+    "InitResult",
+    "align_clusters",
+    "initial_centers",
+    "load_sdcn_weights",
+    "mean_centers",
+]
+
+# The layers by their names in the state dicts of SDCN (Bo et al. 2020), which the paper starts from.
+_SDCN_ENCODER = ("enc_1", "enc_2", "enc_3", "z_layer")
+_SDCN_DECODER = ("dec_1", "dec_2", "dec_3", "x_bar_layer")
+
+
+@dataclass(frozen=True, eq=False)
+class InitContext:
+    """What a start may use.
+
+    Parameters
+    ----------
+    rows
+        The prepared features, as the encoder takes them.
+    features
+        The same, whole.
+    adjacency
+        (N, N) symmetric weights; None for a method without a graph.
+    inputs
+        What was found of features and graph; None where nothing was asked.
+    config, seed, progress
+        Settings, the source of randomness, and where to show how it goes.
+    """
+
+    rows: FeatureLoader
+    features: Features
+    adjacency: Adjacency | None
+    inputs: InputSource | None
+    config: Any
+    seed: int
+    progress: Progress
+
+
+class InitResult(NamedTuple):
+    """What a start leaves.
+
+    Parameters
+    ----------
+    encoder, decoder
+        Networks; a decoder only where the start is an autoencoder.
+    kept
+        Whether both are of an earlier fit.
+    labels
+        (N,) clusters that the start found; None leaves them to K-means of the embedding.
+    facts
+        What it decided, in plain values.
+    halves
+        Clusters of random halves of the rows, which say what confidence is worth; None where there are none.
+    """
+
+    encoder: MLP
+    decoder: MLP | None = None
+    kept: bool = False
+    labels: NDArray[np.int64] | None = None
+    facts: Mapping[str, object] = MappingProxyType({})
+    halves: SplitHalfFits | None = None
+
+
+Initializer: TypeAlias = Callable[[InitContext], InitResult]
+INITIALIZERS: Registry[Initializer] = Registry("start")
+
+
+def load_sdcn_weights(path: str | Path, rows: FeatureLoader, config: Any) -> InitResult:
+    """Return an encoder with the weights of a state dict in SDCN's layout, and the decoder where the file has one.
+
+    The encoder's layers are enc_1, enc_2, enc_3, z_layer, the decoder's dec_1, dec_2, dec_3, x_bar_layer. The file is
+    read weights-only: no code in it is run. Its sizes must be those of the settings.
+    """
+    try:
+        state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file of pre-trained weights") from None
+    except Exception as error:
+        raise ModelFileError(f"{path} is not a file of weights: {_first_line(error)}") from None
+    sizes = (rows.n_features, *config.hidden, config.n_dims)
+    options: dict[str, Any] = {
+        "dtype": resolve_dtype(config.precision),
+        "tensor_cores": on_tensor_cores(config.precision),
+    }
+    encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), **options))
+    decoder = None
+    if f"{_SDCN_DECODER[0]}.weight" in state:
+        mirror = MLP(sizes[::-1], generator=generator(0, "weights"), **options)
+        decoder = _filled(path, state, _SDCN_DECODER, mirror).to(rows.device)
+    return InitResult(encoder.to(rows.device), decoder)
+
+
+def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> MLP:
+    """Return the network with the weights of the named layers."""
+    if len(network.layers) != len(names):
+        raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings ask for {len(network.layers)}")
+    with torch.no_grad():
+        for layer, name in zip(network.layers, names, strict=True):
+            for kind in ("weight", "bias"):
+                parameter: Any = getattr(layer, kind)
+                value = state.get(f"{name}.{kind}")
+                if value is None:
+                    raise ModelFileError(f"{path} has no {name}.{kind}; expected are SDCN's layers {', '.join(names)}")
+                if value.shape != parameter.shape:
+                    raise ModelFileError(
+                        f"{path}: {name}.{kind} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
+                    )
+                parameter.copy_(value)
+    return network
+
+
+def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tensor, NDArray[np.int64]]:
+    """Return centers (C, n_dims) and labels (N,) of the best of `n_init` K-means runs on z (N, n_dims).
+
+    As in the paper (20 starts). One thread, so that sums are taken in one order and the result is the same bits on any
+    number of threads.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    kmeans = KMeans(config.n_clusters, n_init=config.n_init, random_state=seed_for(seed, "k-means"))
+    with threadpool_limits(limits=1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        kmeans.fit(z.detach().double().cpu().numpy())
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+        warnings.warn(
+            f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for",
+            CollapseWarning,
+            stacklevel=2,
+        )
+    centers = torch.from_numpy(kmeans.cluster_centers_).to(device=z.device, dtype=z.dtype)
+    return centers, kmeans.labels_.astype(np.int64)
+
+
+def mean_centers(z: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor:
+    """Return (C, n_dims) the mean of z (N, n_dims) over each cluster; that of an empty cluster is the mean of all."""
+    rows = z.detach().double().cpu().numpy()
+    means = [rows[labels == c].mean(axis=0) if (labels == c).any() else rows.mean(axis=0) for c in range(n_clusters)]
+    return torch.from_numpy(np.stack(means)).to(device=z.device, dtype=z.dtype)
+
+
+def align_clusters(centers: Tensor, labels: NDArray[np.int64], known_labels: NDArray[np.int64]) -> Tensor:
+    """Return the centers in an order in which cluster c agrees best with known class c.
+
+    Parameters
+    ----------
+    centers
+        (C, n_dims).
+    labels
+        (N,) cluster of each row.
+    known_labels
+        (N,) known class in 0 … C−1, or −1.
+    """
+    n_clusters = len(centers)
+    known = known_labels >= 0
+    agreement = np.zeros((n_clusters, n_clusters), dtype=np.int64)
+    np.add.at(agreement, (known_labels[known], labels[known]), 1)
+    _, cluster_of_class = linear_sum_assignment(-agreement)
+    return centers[torch.from_numpy(cluster_of_class).to(centers.device)]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:200]

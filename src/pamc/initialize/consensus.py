@@ -1,0 +1,318 @@
+"""Where clusters start: what many quick clusterings of the smoothed features agree on, and what to trust."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from threadpoolctl import ThreadpoolController
+
+from pamc.errors import DataWarning
+from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.approximate import EXACT, LEAST_RECALL, MOST_EXACT_ROWS, ApproximateNeighbors, approximate_neighbors
+from pamc.graph.knn import knn_edges
+from pamc.graph.on_device import nearest_on, smoothed_points_on
+from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
+from pamc.initialize.coassociation import agreement, consensus_and_agreement
+from pamc.initialize.partitions import Labels, edge_list, few_points_allowed, kmeans_labels, merged_labels
+from pamc.ops.kmeans import kmeans_runs
+from pamc.ops.scores import edge_information
+from pamc.runtime import seed_for
+
+__all__ = [
+    "N_REPEATS",
+    "Agreed",
+    "InputSource",
+    "agreed_clusters",
+    "angular_neighbors",
+    "by_repeated_kmeans",
+    "by_repeated_merging",
+    "choose_inputs",
+    "knn_adjacency",
+    "side_by_side",
+    "smoothed_points",
+]
+
+# How far the walks go that smooth the features; the embedding that an encoder is fitted to is that of the middle one.
+_REACHES = (0.8, 0.9, 0.95)
+_MIDDLE = 1
+
+# Groups per cluster that K-means makes before the graph joins them.
+_GROUPS_PER_CLUSTER = (4, 6, 8)
+
+# K-means and merging each make this many clusterings for each reach.
+N_REPEATS = 54
+
+# Beyond this many clusters groups are not merged: it takes time with the third power of their number.
+_MOST_MERGED = 64
+_ROWS_PER_GROUP = 5
+
+# Merged clusters are taken only where their repeats agree at least this well, as a share of how well K-means' do.
+_NEARLY_AS_STABLE = 0.85
+
+# Standard errors by which ends of edges must be more alike than random rows, or features and graph are strangers.
+_BEYOND_CHANCE = 4.0
+
+# With fewer edges (each counted in both directions) chance can hide any likeness.
+_LEAST_EDGES = 400
+
+# Directions in which neighbors are sought.
+_NEIGHBOR_DIRECTIONS = 50
+
+_CPU = torch.device("cpu")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """Clusters that repeats agree on.
+
+    Parameters
+    ----------
+    labels
+        (N,).
+    points
+        (N, n_dims) rows of length 1, in which they lie.
+    how
+        "k-means" or "merged groups".
+    agreement
+        Mean NMI between the repeats.
+    """
+
+    labels: Labels
+    points: Floats
+    how: str
+    agreement: float
+
+
+def agreed_clusters(
+    rows: Floats,
+    adjacency: Adjacency,
+    n_clusters: int,
+    *,
+    n_dims: int,
+    seed: int,
+    device: torch.device = _CPU,
+    n_repeats: int | None = None,
+) -> Agreed:
+    """Return the clusters that 162 quick clusterings agree on, made by K-means or by merging groups along the graph.
+
+    Both are tried. Merging follows clusters of any shape and size, but where edges are few it follows their accidents:
+    it is taken where its clusters hold the edges together better (:func:`~pamc.ops.scores.edge_information`) and its
+    repeats agree nearly as well as those of K-means. O(E·r + N·(r² + C²)) time.
+
+    Parameters
+    ----------
+    rows
+        (N, r) features in few directions.
+    adjacency
+        (N, N) symmetric weights.
+    device
+        Where the work that can be done there is done.
+    n_repeats
+        Clusterings of either kind for each of the 3 reaches of the smoothing, a multiple of 3; 54 without.
+    """
+    points = smoothed_points(rows, adjacency, n_dims, device)
+    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
+    if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
+        return by_kmeans
+    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device, n_repeats=n_repeats)
+    holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
+    return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
+
+
+def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device = _CPU) -> list[Floats]:
+    """Return the (N, n_dims) embedding of the rows smoothed by each of the walks."""
+    if device.type != "cpu":
+        return smoothed_points_on(rows, adjacency, n_dims, reaches=_REACHES, device=device)
+    return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
+
+
+def by_repeated_kmeans(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int | None = None
+) -> Agreed:
+    """Return the consensus of K-means on each of the embeddings."""
+    labelings = _many(points, n_clusters, seed, device, n_repeats)
+    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus"), device=device)
+    return Agreed(agreed.labels, points[_MIDDLE], "k-means", agreed.agreement)
+
+
+def by_repeated_merging(
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device = _CPU,
+    *,
+    n_repeats: int | None = None,
+) -> Agreed:
+    """Return the consensus of groups of each of the embeddings, merged along the graph."""
+    labelings = _many_merged(points, adjacency, n_clusters, seed, device, n_repeats)
+    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"), device=device)
+    return Agreed(agreed.labels, points[_MIDDLE], "merged groups", agreed.agreement)
+
+
+def _many(
+    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int | None = None
+) -> list[Labels]:
+    labelings = []
+    for number, each in enumerate(points):
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats or N_REPEATS)]
+        labelings += _kmeans_runs(each, n_clusters, seeds, device)
+    return labelings
+
+
+def _many_merged(
+    points: list[Floats],
+    adjacency: Adjacency,
+    n_clusters: int,
+    seed: int,
+    device: torch.device,
+    n_repeats: int | None = None,
+) -> list[Labels]:
+    most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
+    groupings = []
+    for number, each in enumerate(points):
+        for per_cluster in _GROUPS_PER_CLUSTER:
+            repeats = range((n_repeats or N_REPEATS) // len(_GROUPS_PER_CLUSTER))
+            seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
+            groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
+    edges = edge_list(adjacency)
+    # One after the other: counting edges holds the interpreter's lock.
+    return [merged_labels(groups, edges, n_clusters) for groups in groupings]
+
+
+def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
+    """Return the clusters of one run for each seed: all at once on a GPU, one per core at a time elsewhere."""
+    if device.type == "cpu":
+        return side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
+    on_device = torch.from_numpy(points).to(device=device, dtype=torch.float32)
+    return list(kmeans_runs(on_device, n_clusters, seeds=seeds).cpu().numpy())
+
+
+def side_by_side(clusterings: Iterable[Callable[[], Result]]) -> list[Result]:
+    """Return the results of clusterings, as many at a time as there are cores.
+
+    Each runs on one thread, so that its sums are taken in one order.
+    """
+    # Looks for the libraries that have threads of their own, which takes longer than a quick clustering.
+    libraries = ThreadpoolController()
+
+    def on_one_thread(clustering: Callable[[], Result]) -> Result:
+        # The limit on OpenMP holds for the thread that sets it.
+        with libraries.limit(limits=1, user_api="openmp"):
+            return clustering()
+
+    # The filters of warnings are one for all threads: they are set outside.
+    with few_points_allowed(), ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
+        return list(threads.map(on_one_thread, clusterings))
+
+
+def angular_neighbors(
+    rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0
+) -> ApproximateNeighbors:
+    """Return directed edges to the nearest rows by their angle in the 50 leading directions.
+
+    Exact up to 50,000 rows; beyond, with the recall that was measured, and a warning where it is low. The seed serves
+    that search alone.
+    """
+    placed = on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS])
+    if len(rows) > MOST_EXACT_ROWS:
+        found = approximate_neighbors(placed, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
+        if found.recall < LEAST_RECALL:
+            warnings.warn(
+                f"only {found.recall:.0%} of the edges of the kNN graph lead to one of the {n_neighbors} nearest rows: "
+                f"the {len(rows)} rows are spread too evenly. metric='euclidean' compares all, which takes long",
+                DataWarning,
+                stacklevel=2,
+            )
+        return found
+    if device.type != "cpu" and n_neighbors < len(rows):
+        return ApproximateNeighbors(nearest_on(placed, n_neighbors, device=device), 1.0, EXACT)
+    return ApproximateNeighbors(knn_edges(placed, n_neighbors), 1.0, EXACT)
+
+
+def knn_adjacency(rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0) -> Adjacency:
+    """Return the symmetric kNN graph of rows by their angle."""
+    edges = angular_neighbors(rows, n_neighbors, device, seed=seed).edges
+    return build_adjacency(edges, None, n_nodes=len(rows), expect_directed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class InputSource:
+    """What a start relies on.
+
+    Parameters
+    ----------
+    kind
+        "features and graph"; or "features" or "graph" alone, where the two have nothing to do with each other.
+    rows
+        (N, r) coordinates that are smoothed.
+    adjacency
+        The graph along which they are, and whose edges are the positive pairs.
+    """
+
+    kind: str
+    rows: Floats
+    adjacency: Adjacency
+
+
+def choose_inputs(
+    rows: Floats,
+    adjacency: Adjacency,
+    n_clusters: int,
+    *,
+    n_neighbors: int,
+    seed: int,
+    device: torch.device = _CPU,
+) -> InputSource:
+    """Return what to rely on: features and graph, or, where they disagree, the one that has clusters by itself.
+
+    They agree when the ends of edges are more alike than random rows, beyond chance. Where they do not, one of them is
+    noise: smoothing features along random edges ruins them, and smoothing noise along good edges adds noise. The one
+    whose repeated clusterings agree better is kept: features with their own kNN graph, or the graph with its own
+    leading directions.
+    """
+    both = InputSource("features and graph", rows, adjacency)
+    if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _likeness(rows, adjacency, seed) >= _BEYOND_CHANCE:
+        return both
+    alone = InputSource("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device, seed=seed))
+    graph = InputSource("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
+    return max(alone, graph, key=lambda each: _stability(each, n_clusters, seed, device))
+
+
+def _likeness(rows: Floats, adjacency: Adjacency, seed: int) -> float:
+    """Return by how many standard errors the cosine along edges exceeds that of random pairs."""
+    unit = unit_rows(rows - rows.mean(axis=0))
+    ends: Any = adjacency.tocoo()
+    once = ends.row < ends.col
+    i, j = ends.row[once], ends.col[once]
+    if len(i) == 0:
+        return 0.0
+    order = np.random.default_rng(seed_for(seed, "random pairs"))
+    a, b = order.integers(len(rows), size=(2, len(i)))
+    there, by_chance = ((unit[x] * unit[y]).sum(axis=1) for x, y in ((i, j), (a, b)))
+    error = np.sqrt((there.var() + by_chance.var()) / len(i))
+    return float((there.mean() - by_chance.mean()) / error) if error > 0 else 0.0
+
+
+def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Floats:
+    """Return (N, r) leading directions of the normalized adjacency: where its nodes lie without any features."""
+    from sklearn.utils.extmath import randomized_svd
+
+    step = symmetric_normalize(with_self_loops(adjacency))
+    rank = min(2 * n_clusters, step.shape[0])
+    u, s, _ = randomized_svd(step, rank, n_iter=10, random_state=seed_for(seed, "directions of the graph"))
+    return np.asarray(u * s)
+
+
+def _stability(inputs: InputSource, n_clusters: int, seed: int, device: torch.device) -> float:
+    points = smoothed_points(inputs.rows, inputs.adjacency, 2 * n_clusters, device)
+    return agreement(_many(points, n_clusters, seed, device), n_clusters, device)

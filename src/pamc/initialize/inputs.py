@@ -1,0 +1,160 @@
+"""The graph that a fit uses: the given one, or the kNN graph of the rows, and what it is worth."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pamc.data.attributed_graph import AttributedGraph, Features
+from pamc.errors import DataError, DataWarning
+from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.influence import positive_pairs
+from pamc.graph.knn import knn_edges
+from pamc.graph.on_device import leading_directions_on
+from pamc.graph.positives import PositivePairs
+from pamc.graph.smoothing import Floats, leading_directions
+from pamc.initialize.consensus import InputSource, angular_neighbors, choose_inputs
+from pamc.models.method import Method
+from pamc.runtime import seed_for
+
+__all__ = ["directions_of", "graph_and_inputs", "kind_of_graph", "neighbor_edges", "positives"]
+
+# Share of values other than 0 up to which rows are taken for words.
+_THIN = 0.1
+
+_CPU = torch.device("cpu")
+
+# Features up to this size, in float64, travel to a GPU for their directions; a sparse entry is three numbers.
+_MOST_BYTES_ON_DEVICE = 1 << 32
+_NUMBERS_PER_ENTRY = 3
+
+
+def graph_and_inputs(
+    method: Method,
+    graph: AttributedGraph,
+    features: Features,
+    config: Any,
+    *,
+    seed: int,
+    preprocessing: str,
+    device: torch.device,
+) -> tuple[Adjacency | None, InputSource | None, dict[str, object]]:
+    """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth.
+
+    And facts: of a kNN graph by angle, how the neighbors were found and with which recall.
+
+    Parameters
+    ----------
+    features, preprocessing
+        (N, d) prepared features, and how they were prepared.
+    device
+        Where the work that can be done there is done.
+    """
+    asked = getattr(config, "init", None) == "consensus"
+    by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
+    directions = None
+    with threadpool_limits(limits=1):
+        if asked or by_angle:
+            directions = directions_of(features, preprocessing, seed, device)
+    # Outside the limit: a search for neighbors gives the same on any number of threads.
+    adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
+    if not asked or adjacency is None or directions is None:
+        return adjacency, None, facts
+    if graph.edges is None or config.graph_trust == "always":
+        return adjacency, InputSource("features and graph", directions, adjacency), facts
+    with threadpool_limits(limits=1):
+        inputs = choose_inputs(
+            directions,
+            adjacency,
+            config.n_clusters,
+            n_neighbors=config.n_neighbors,
+            seed=seed,
+            device=device,
+        )
+    if inputs.kind != "features and graph":
+        left_out = "features" if inputs.kind == "graph" else "graph"
+        warnings.warn(
+            f"rows that an edge joins are no more alike than others: clusters are sought in the {inputs.kind} alone, "
+            f"the {left_out} left out. graph_trust='always' uses both",
+            DataWarning,
+            stacklevel=2,
+        )
+    return inputs.adjacency, inputs, facts
+
+
+def _adjacency(
+    method: Method,
+    graph: AttributedGraph,
+    features: Features,
+    config: Any,
+    directions: Floats | None,
+    seed: int,
+    device: torch.device,
+) -> tuple[Adjacency | None, dict[str, object]]:
+    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given.
+
+    And facts of the search for neighbors.
+    """
+    edges, weight = graph.edges, graph.edge_weight
+    facts: dict[str, object] = {}
+    if not method.uses_graph:
+        if edges is None:
+            return None, facts
+        warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
+    elif not method.uses_features and edges is not None:
+        warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
+    if edges is None:
+        if directions is None:
+            edges = knn_edges(features, config.n_neighbors, metric=config.metric)
+        else:
+            found = angular_neighbors(directions, config.n_neighbors, device, seed=seed)
+            edges = found.edges
+            facts = {"neighbors_by": found.method, "neighbors_recall": found.recall}
+    own_list = graph.edges is None or graph.edges_are_neighbors
+    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
+    if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
+        raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
+    return adjacency, facts
+
+
+def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: str) -> NDArray[np.int64]:
+    """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
+    if config.metric != "auto":
+        return knn_edges(features, config.n_neighbors, metric=config.metric)
+    with threadpool_limits(limits=1):
+        directions = directions_of(features, preprocessing, seed, _CPU)
+    return angular_neighbors(directions, config.n_neighbors, seed=seed).edges
+
+
+def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
+    """Return (N, r) the leading directions of prepared features: their coordinates in few dimensions."""
+    # Rows with few values are taken for words however they were prepared: centering would fill them up.
+    thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
+    centered = preprocessing != "tfidf" and not thin
+    seed = seed_for(seed, "directions")
+    n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz
+    if device.type != "cpu" and n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE:
+        return leading_directions_on(features, seed=seed, centered=centered, device=device)
+    return leading_directions(features, seed=seed, centered=centered)
+
+
+def positives(
+    adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
+) -> tuple[PositivePairs | None, float]:
+    """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
+    if adjacency is None or "n_hops" not in config.names():
+        return None, 1.0
+    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
+    return pairs.to(device=device), report.kept_mass
+
+
+def kind_of_graph(method: Method, graph: AttributedGraph) -> str:
+    """Return "given", "knn" or "not used"."""
+    if not method.uses_graph:
+        return "not used"
+    return "given" if graph.edges is not None else "knn"

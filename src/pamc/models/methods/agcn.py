@@ -1,0 +1,190 @@
+"""AGCN: attention between the layers of a graph network and of an autoencoder; also with a contrastive term."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu, normalize
+
+from pamc.graph.positives import PositivePairs
+from pamc.models.graph_layers import propagate
+from pamc.models.layers import MLP, Linear
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+from pamc.models.methods.dual_networks import (
+    ContrastSettings,
+    DualConfig,
+    DualNetwork,
+    PamCSettings,
+    graph_convolutions,
+    network_parts,
+)
+
+__all__ = [
+    "AGCNConfig",
+    "AGCNContrastConfig",
+    "AGCNModel",
+    "AGCNPamCConfig",
+    "Attention",
+    "BlockLinear",
+    "build_agcn",
+]
+
+_REFERENCE = "Peng et al. (2021), ACM MM, Attention-driven graph clustering network"
+_CONTRAST_REFERENCE = f"{_REFERENCE}; contrast as in Kulatilleke, Portmann and Chandra (2022)"
+
+# Of the graph convolutions, as in the released program; the attention has torch's own slope there.
+_SLOPE = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class AGCNConfig(DualConfig):
+    """Settings of AGCN."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AGCNContrastConfig(ContrastSettings, AGCNConfig):
+    """Settings of AGCN with the classic contrastive loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AGCNPamCConfig(PamCSettings, AGCNConfig):
+    """Settings of AGCN with the PamC loss."""
+
+
+class BlockLinear(nn.Module):
+    r"""[X_1 ‖ … ‖ X_k]Wᵀ without the concatenated rows: Σ_b X_b W_bᵀ, where W_b are blocks of columns of W. No bias.
+
+    Parameters
+    ----------
+    sizes
+        Widths of the k blocks.
+    n_out
+        Width of the result.
+    bound
+        Starting weights are uniform on ±bound.
+    generator
+        Source of the starting weights.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], n_out: int, *, bound: float, generator: torch.Generator, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Linear(size, n_out, generator=generator, dtype=dtype) for size in sizes)
+        with torch.no_grad():
+            for name, parameter in self.blocks.named_parameters():
+                if name.endswith("bias"):
+                    parameter.zero_().requires_grad_(False)
+                else:
+                    parameter.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, blocks: Sequence[Tensor], shares: Tensor | None = None) -> Tensor:
+        """Return (N, n_out) for k blocks (N, size); `shares` (N, k) multiplies the blocks of each row."""
+        products = [layer(block) for layer, block in zip(self.blocks, blocks, strict=True)]
+        if shares is not None:
+            # A factor of a row's block commutes with W_b, and the product is the thinner of the two.
+            products = [shares[:, k : k + 1] * product for k, product in enumerate(products)]
+        return torch.stack(products).sum(dim=0)
+
+
+class Attention(nn.Module):
+    r"""How much each of k blocks counts in each row: positive shares, rows of Euclidean length 1.
+
+    .. math:: M = \ell_2(softmax(LeakyReLU([X_1 \,\|\, \dots \,\|\, X_k]\,W)))
+
+    Parameters
+    ----------
+    sizes
+        Widths of the k blocks.
+    generator
+        Source of the starting weights, uniform on ±1/√(sum of the widths), torch's own rule for `nn.Linear`.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        super().__init__()
+        bound = sum(sizes) ** -0.5
+        self.scores = BlockLinear(sizes, len(sizes), bound=bound, generator=generator, dtype=dtype)
+
+    def forward(self, blocks: Sequence[Tensor]) -> Tensor:
+        """Return (N, k) for k blocks (N, size)."""
+        shares = torch.softmax(leaky_relu(self.scores(blocks)), dim=1)
+        return normalize(shares, dim=1)
+
+
+class AGCNModel(DualNetwork):
+    r"""AGCN: attention decides, row by row, how much of either network's layer is taken and which layers count at last.
+
+    .. math:: Z_1 = \phi(\tilde A X W_1), \quad
+              Z_{l+1} = \phi(\tilde A\,(m_1 \odot Z_l + m_2 \odot H_l)\,W_{l+1}), \quad
+              Z = softmax(\tilde A\,[u_1 \odot Z_1 \,\|\, \dots \,\|\, u_L \odot Z_L \,\|\, u_{L+1} \odot z]\,W)
+
+    m is the :class:`Attention` of [Z_l ‖ H_l], u that of [Z_1 ‖ … ‖ Z_L ‖ z], φ the LeakyReLU of slope 0.2, H_l the
+    hidden activations of the encoder. As in the paper; its program adds a bias to the attention. No row is repeated or
+    concatenated: each column of m or u multiplies where it is thin.
+
+    Parameters
+    ----------
+    generator
+        Source of the graph network's starting weights; the others as in
+        :class:`~pamc.models.methods.dual_networks.DualNetwork`.
+    """
+
+    def __init__(
+        self,
+        encoder: MLP,
+        decoder: MLP,
+        centers: Tensor,
+        normalized: Tensor,
+        config: AGCNConfig,
+        *,
+        generator: torch.Generator,
+        pairs: PositivePairs | None = None,
+    ) -> None:
+        super().__init__(encoder, decoder, centers, normalized, config, pairs=pairs)
+        weights: Any = {"generator": generator, "dtype": centers.dtype}
+        _, *hidden, n_dims = encoder.sizes
+        scales = (*hidden, n_dims, n_dims)
+        self.convolutions = graph_convolutions(encoder.sizes, **weights)
+        self.fusions = nn.ModuleList(Attention((size, size), **weights) for size in hidden)
+        self.scale_attention = Attention(scales, **weights)
+        bound = math.sqrt(6 / (sum(scales) + len(centers)))
+        self.classifier = BlockLinear(scales, len(centers), bound=bound, **weights)
+
+    def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
+        """Return the last layer (N, C) before its softmax."""
+        first, *others = self.convolutions
+        scales = [leaky_relu(first(x, self.normalized), _SLOPE)]
+        for layer, attention, own in zip(others, self.fusions, hidden, strict=True):
+            m = attention((scales[-1], own))
+            fused = m[:, :1] * scales[-1] + m[:, 1:] * own
+            scales.append(leaky_relu(layer(fused, self.normalized), _SLOPE))
+        scales.append(z)
+        return propagate(self.normalized, self.classifier(scales, self.scale_attention(scales)))
+
+
+@register_method(
+    "agcn+contrast",
+    title="AGCN + contrast",
+    reference=_CONTRAST_REFERENCE,
+    config=AGCNContrastConfig,
+    uses_graph=True,
+    init="autoencoder",
+)
+@register_method(
+    "agcn+pamc",
+    title="AGCN + PamC",
+    reference=_CONTRAST_REFERENCE,
+    config=AGCNPamCConfig,
+    uses_graph=True,
+    init="autoencoder",
+)
+@register_method("agcn", title="AGCN", reference=_REFERENCE, config=AGCNConfig, uses_graph=True, init="autoencoder")
+def build_agcn(given: BuildInput) -> AGCNModel:
+    """Return AGCN from an autoencoder's weights, with the contrastive term that its settings have."""
+    return AGCNModel(**network_parts(given)).to(given.device)

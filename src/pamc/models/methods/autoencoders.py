@@ -1,0 +1,149 @@
+"""AE with K-means, DEC and IDEC: clustering by features alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from pamc.config import AssigningConfig, MethodConfig
+from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
+from pamc.losses.reconstruction import feature_reconstruction
+from pamc.models.base import LossTerms, Model
+from pamc.models.layers import MLP
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+
+__all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly", "build_ae", "build_dec"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AEConfig(MethodConfig):
+    """Settings of an autoencoder.
+
+    Parameters
+    ----------
+    hidden, n_dims
+        Sizes of the encoder's hidden layers and of the embedding z; the decoder is its mirror image.
+    eta
+        Degrees of freedom of the Student-t kernel of Eq 9.
+    pretrain_epochs, pretrain_lr, batch_size
+        Of the training on reconstruction.
+    chunk_size
+        Rows encoded at a time; None for all at once.
+    """
+
+    hidden: tuple[int, ...] = (500, 500, 2000)
+    n_dims: int = 10
+    eta: float = 1.0
+    pretrain_epochs: int = 30
+    pretrain_lr: float = 1e-3
+    batch_size: int = 256
+    chunk_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoencoderConfig(AEConfig, AssigningConfig):
+    """Settings of a method that goes on from a pre-trained autoencoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IDECConfig(AutoencoderConfig):
+    """Settings of IDEC.
+
+    Parameters
+    ----------
+    kl_weight
+        Weight γ of the clustering term beside the reconstruction.
+    """
+
+    kl_weight: float = 0.1
+
+
+class StartOnly(Model):
+    """An encoder that is not trained further; clusters are K-means of its embedding."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def objective(self, z: Tensor) -> LossTerms:
+        """Return a loss that is 0: there is nothing left to train."""
+        return LossTerms(total=0 * z.sum(), parts={})
+
+
+@register_method(
+    "ae",
+    title="AE",
+    reference="Hinton and Salakhutdinov (2006), Science 313; then K-means",
+    config=AEConfig,
+    uses_graph=False,
+    inductive=True,
+    init="autoencoder",
+)
+def build_ae(given: BuildInput) -> StartOnly:
+    """Return the encoder of the autoencoder as it is: K-means of its z are the clusters."""
+    return StartOnly(given.encoder)
+
+
+class DECModel(Model):
+    r"""DEC and IDEC: an encoder and centers trained on the divergence of the sharpened assignment.
+
+    .. math:: L = KL(P \,\|\, Q) \quad\text{(DEC)}, \qquad
+              L = \tfrac{1}{N}\textstyle\sum_i \|x_i - \hat x_i\|^2/d + \gamma\,KL(P \,\|\, Q) \quad\text{(IDEC)}
+
+    q and p are Eqs 9 and 10, the divergence is divided by N. Departure from the papers: full-batch Adam with p of the
+    same epoch, where their programs take batches and refresh p every so many of them.
+
+    Parameters
+    ----------
+    encoder, centers
+        Of the start.
+    config
+        Settings: `eta`, and for IDEC `kl_weight`.
+    decoder
+        Keeps the reconstruction (IDEC); None leaves it out (DEC).
+    """
+
+    def __init__(self, encoder: nn.Module, centers: Tensor, config: Any, *, decoder: MLP | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.centers: nn.Parameter = nn.Parameter(centers.detach().clone())
+        self.decoder = decoder
+        self.eta = config.eta
+        self.kl_weight = getattr(config, "kl_weight", 1.0)
+
+    def objective(self, z: Tensor) -> LossTerms:
+        """Return γ·KL(P‖Q) for z (N, n_dims). O(N·C·n_dims) time."""
+        log_q = log_soft_assignment(z, self.centers, eta=self.eta)
+        kl = kl_loss(log_target_distribution(log_q.detach()), log_q)
+        return LossTerms(total=self.kl_weight * kl, parts={"kl": kl}, labels=log_q.detach().argmax(dim=1))
+
+    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
+        """Return the squared error of the reconstruction, where there is a decoder."""
+        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
+
+
+@register_method(
+    "idec",
+    title="IDEC",
+    reference="Guo et al. (2017), IJCAI, Improved deep embedded clustering with local structure preservation",
+    config=IDECConfig,
+    uses_graph=False,
+    inductive=True,
+    init="autoencoder",
+)
+@register_method(
+    "dec",
+    title="DEC",
+    reference="Xie, Girshick and Farhadi (2016), ICML, Unsupervised deep embedding for clustering analysis",
+    config=AutoencoderConfig,
+    uses_graph=False,
+    inductive=True,
+    init="autoencoder",
+)
+def build_dec(given: BuildInput) -> DECModel:
+    """Return DEC, or IDEC with its decoder, from an autoencoder's weights."""
+    decoder = given.required_decoder() if isinstance(given.config, IDECConfig) else None
+    return DECModel(given.encoder, given.centers, given.config, decoder=decoder)

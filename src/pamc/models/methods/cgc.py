@@ -1,0 +1,245 @@
+"""CGC: a graph network trained by contrast at three levels, without reconstruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from pamc.config import GraphConfig, TrainedConfig
+from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
+from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
+from pamc.models.base import GraphModel, LossTerms, Reading
+from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
+from pamc.models.layers import Linear
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+from pamc.models.methods.daegc import walk_sums
+from pamc.ops.torch_ops import cluster_sums, squared_distances, unit_rows
+from pamc.runtime import generator
+
+__all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CGCConfig(GraphConfig, TrainedConfig):
+    """Settings of CGC.
+
+    Parameters
+    ----------
+    n_hidden, n_dims
+        Sizes of the two graph convolutions.
+    tau
+        Multiplies the cosine, at all levels.
+    feature_weight, neighbor_weight, prototype_weight
+        Weights of the three levels of contrast.
+    n_negatives
+        Nodes that are sampled for each node in each epoch.
+    n_levels
+        Levels of the hierarchy: C, 2C, 4C, … prototypes, N at most.
+    n_lloyd
+        Steps of Lloyd's algorithm by which the prototypes follow the embedding in each epoch.
+    """
+
+    n_hidden: int = 256
+    n_dims: int = 256
+    tau: float = 1.0
+    feature_weight: float = 1.0
+    neighbor_weight: float = 1.0
+    prototype_weight: float = 0.1
+    n_negatives: int = 5
+    n_levels: int = 3
+    n_lloyd: int = 3
+
+
+class Neighbors(nn.Module):
+    r"""The positives of each node with their weights, and a test of what may be its negative.
+
+    .. math:: w_{ij} = \frac{1 + t_{ij}}{\sum_k (1 + t_{ik})}
+
+    t_ij is the number of triangles on the edge i, j: neighbors with whom many others are shared count more. O(number of
+    walks of two steps) time once, O(E) memory.
+
+    Parameters
+    ----------
+    adjacency
+        (N, N) symmetric, without diagonal; its weights are not used.
+    """
+
+    edges: Tensor
+    weight: Tensor
+    taken: Tensor
+
+    def __init__(self, adjacency: Adjacency, *, dtype: torch.dtype) -> None:
+        super().__init__()
+        binary = adjacency.copy()
+        binary.data[:] = 1
+        # A + A² at the edges: one for the edge itself, one for each walk of two steps beside it.
+        weight = row_normalize(walk_sums(binary, binary, n_steps=2)).tocoo()
+        loops = with_self_loops(binary).tocoo()
+        self.n_nodes = adjacency.shape[0]
+        self.register_buffer(
+            "edges", torch.from_numpy(np.stack([weight.row, weight.col]).astype(np.int64)), persistent=False
+        )
+        self.register_buffer("weight", torch.from_numpy(weight.data).to(dtype), persistent=False)
+        taken = np.sort(loops.row.astype(np.int64) * self.n_nodes + loops.col)
+        self.register_buffer("taken", torch.from_numpy(taken), persistent=False)
+
+    def draw_negatives(self, n_negatives: int) -> tuple[Tensor, Tensor]:
+        """Return (N, K) random nodes for each node, and (N, K) whether they are neither the node nor its neighbors.
+
+        Draws from torch's global generator of the device. O(N·K·log E) time.
+        """
+        device = self.taken.device
+        drawn = torch.randint(self.n_nodes, (self.n_nodes, n_negatives), device=device)
+        key = torch.arange(self.n_nodes, device=device)[:, None] * self.n_nodes + drawn
+        place = torch.searchsorted(self.taken, key).clamp(max=len(self.taken) - 1)
+        return drawn, self.taken[place] != key
+
+
+class Prototypes(nn.Module):
+    """The prototypes of one level, which follow the embedding.
+
+    Departure from the paper, which runs K-means anew: a few steps of Lloyd's algorithm go on from where the last epoch
+    left the prototypes. The first ones are rows of the first embedding, a random choice. A prototype without rows stays
+    where it is.
+
+    Parameters
+    ----------
+    n_nodes, n_dims, n_clusters
+        Sizes; min(n_clusters, n_nodes) prototypes are kept.
+    generator
+        Source of the random choice.
+    """
+
+    first_rows: Tensor
+    prototypes: Tensor
+
+    def __init__(
+        self, n_nodes: int, n_dims: int, n_clusters: int, *, generator: torch.Generator, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        rows = torch.randperm(n_nodes, generator=generator)[:n_clusters]
+        self.register_buffer("first_rows", rows)
+        # Not a number until the first embedding is seen.
+        self.register_buffer("prototypes", torch.full((len(rows), n_dims), torch.nan, dtype=dtype))
+
+    @torch.no_grad()
+    def forward(self, z: Tensor, *, n_steps: int) -> tuple[Tensor, Tensor]:
+        """Move the prototypes to z (N, n_dims); return them and (N,) the nearest one of each row. O(N·C·n_dims)."""
+        moved = torch.where(self.prototypes.isnan(), z[self.first_rows], self.prototypes)
+        for _ in range(n_steps):
+            sums, counts = cluster_sums(z, _nearest(z, moved), len(moved))
+            moved = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], moved)
+        self.prototypes.copy_(moved)
+        return moved, _nearest(z, moved)
+
+
+def _nearest(z: Tensor, prototypes: Tensor) -> Tensor:
+    return squared_distances(z, prototypes).argmin(dim=1)
+
+
+class CGCModel(GraphModel):
+    r"""Contrastive graph clustering of Park et al. (2022), for one graph that does not change.
+
+    .. math:: L = \lambda_F\,\ell_F(z, f) + \lambda_H\,\ell_H(z; w)
+              + \lambda_C\,\frac{1}{L}\sum_{l=0}^{L-1}\ell_C(z; 2^l C \text{ prototypes})
+
+    z = ÃReLU(ÃXW₁ᵀ)W₂ᵀ, a graph convolutional network, and f = XWᵀ + b; the levels are in
+    :mod:`pamc.losses.hierarchy`. Written from the paper's description, without its program. Departures: graph
+    convolutions are the encoder; cosines times τ stand for inner products and a bilinear form over a temperature; one
+    uniform sample of negatives serves the levels of features and of neighbors; all neighbors count, with their weights,
+    in place of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means' on z at the end.
+
+    Parameters
+    ----------
+    first, second
+        Graph convolutions d → n_hidden → n_dims.
+    features
+        Linear map d → n_dims.
+    normalized
+        (N, N) CSR tensor Ã.
+    neighbors
+        Positives and negatives.
+    hierarchy
+        Prototypes of each level, the coarsest first.
+    config
+        Weights and options.
+    """
+
+    draws = True
+
+    def __init__(
+        self,
+        first: GraphConvolution,
+        second: GraphConvolution,
+        features: Linear,
+        *,
+        normalized: Tensor,
+        neighbors: Neighbors,
+        hierarchy: list[Prototypes],
+        config: CGCConfig,
+    ) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+        self.features = features
+        self.normalized = normalized
+        self.neighbors = neighbors
+        self.hierarchy = nn.ModuleList(hierarchy)
+        self.config = config
+
+    def embed(self, x: Tensor | SparseBlock) -> Tensor:
+        """Return z (N, n_dims), rows of length 1: every level looks at cosines."""
+        return unit_rows(self.second(relu(self.first(x, self.normalized)), self.normalized))
+
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
+        """Return the loss of all rows, after the prototypes have moved to their embedding.
+
+        O(E·(n_hidden + n_dims) + N·d·n_hidden + N·(n_negatives + n_levels·C)·n_dims) time and
+        O((E + N·n_negatives)·n_dims) memory.
+        """
+        config, z = self.config, self.embed(x)
+        drawn, is_negative = self.neighbors.draw_negatives(config.n_negatives)
+        own = self.neighbors
+        feature = feature_contrast_loss(z, self.features(x), drawn, tau=config.tau)
+        neighbor = neighbor_contrast_loss(z, own.edges, own.weight, drawn, is_negative=is_negative, tau=config.tau)
+        prototype = torch.stack([self._level(z, level) for level in self.hierarchy]).mean()
+        return LossTerms(
+            total=config.feature_weight * feature
+            + config.neighbor_weight * neighbor
+            + config.prototype_weight * prototype,
+            parts={"feature": feature, "neighbor": neighbor, "prototype": prototype},
+        )
+
+    def read(self, x: Tensor | SparseBlock) -> Reading:
+        """Return z (N, n_dims)."""
+        return Reading(self.embed(x))
+
+    def _level(self, z: Tensor, level: nn.Module) -> Tensor:
+        prototypes, labels = level(z.detach(), n_steps=self.config.n_lloyd)
+        return prototype_contrast_loss(z, prototypes, labels, tau=self.config.tau)
+
+
+@register_method("cgc", title="CGC", reference="Park et al. (2022), WWW", config=CGCConfig, uses_graph=True)
+def build_cgc(given: BuildInput) -> CGCModel:
+    """Return an untrained CGC."""
+    config: CGCConfig = given.config
+    weights, choice = (generator(given.seed, purpose) for purpose in ("weights", "prototypes"))
+    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
+    first, second = (GraphConvolution(*size, generator=weights, dtype=given.dtype) for size in sizes)
+    return CGCModel(
+        first,
+        second,
+        Linear(given.n_features, config.n_dims, generator=weights, dtype=given.dtype),
+        normalized=normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
+        neighbors=Neighbors(given.adjacency, dtype=given.dtype),
+        hierarchy=[
+            Prototypes(given.n_nodes, config.n_dims, config.n_clusters * 2**level, generator=choice, dtype=given.dtype)
+            for level in range(config.n_levels)
+        ],
+        config=config,
+    ).to(given.device)

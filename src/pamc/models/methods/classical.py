@@ -1,0 +1,86 @@
+"""K-means of the rows, and of a truncated SVD of the adjacency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pamc.config import GraphConfig, MethodConfig
+from pamc.models.base import GraphModel, LossTerms, Reading
+from pamc.models.layers import MLP
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+from pamc.models.methods.autoencoders import StartOnly
+from pamc.runtime import generator, seed_for
+
+__all__ = ["SVDConfig", "build_kmeans", "build_svd"]
+
+
+@register_method(
+    "kmeans",
+    title="K-means",
+    reference="Hartigan and Wong (1979); scikit-learn's Lloyd iterations",
+    config=MethodConfig,
+    uses_graph=False,
+    inductive=True,
+)
+def build_kmeans(given: BuildInput) -> StartOnly:
+    """Return the prepared rows themselves as the embedding."""
+    return StartOnly(MLP((given.n_features,), generator=generator(given.seed, "weights"), dtype=given.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SVDConfig(GraphConfig):
+    """Settings of the SVD of the adjacency.
+
+    Parameters
+    ----------
+    n_dims
+        Number of leading singular directions.
+    """
+
+    n_dims: int = 10
+
+
+class _Fixed(GraphModel):
+    """An embedding that is given and not trained."""
+
+    z: Tensor
+
+    def __init__(self, z: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("z", z)
+
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
+        """Return a loss that is 0: there is nothing to train."""
+        return LossTerms(total=self.z.sum() * 0, parts={})
+
+    def read(self, x: Tensor | SparseBlock) -> Reading:
+        """Return the embedding."""
+        return Reading(self.z)
+
+
+@register_method(
+    "svd",
+    title="SVD",
+    reference="Golub and Reinsch (1970): singular values of the adjacency; then K-means",
+    config=SVDConfig,
+    uses_graph=True,
+    uses_features=False,
+)
+def build_svd(given: BuildInput) -> GraphModel:
+    """Return U·S of the leading singular directions of the adjacency A (N, N); features are not looked at."""
+    from sklearn.decomposition import TruncatedSVD
+    from threadpoolctl import threadpool_limits
+
+    rank = max(1, min(given.config.n_dims, given.n_nodes - 1))
+    z = np.zeros((given.n_nodes, given.config.n_dims))
+    if given.n_nodes > 1:
+        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
+        with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
+            # K-means does not see a common scale; weights of any size can be squared once the largest is 1.
+            z[:, :rank] = svd.fit_transform(given.adjacency / (given.adjacency.max() or 1.0))
+    return _Fixed(torch.from_numpy(z).to(device=given.device, dtype=given.dtype))

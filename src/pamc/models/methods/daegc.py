@@ -1,0 +1,338 @@
+"""DAEGC: graph attention weighted by proximity, trained to reconstruct edges and to sharpen its clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from pamc.config import AssigningConfig, GraphConfig
+from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
+from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
+from pamc.losses.reconstruction import edge_reconstruction_loss
+from pamc.models.base import GraphModel, LossTerms, Reading
+from pamc.models.layers import Linear
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+from pamc.ops.torch_ops import csr_tensor, ordered_sum, row_product, unit_rows
+from pamc.runtime import generator
+
+__all__ = [
+    "AttentionLayer",
+    "AttentionPretraining",
+    "DAEGCConfig",
+    "DAEGCModel",
+    "Proximity",
+    "build_daegc",
+    "build_daegc_pretraining",
+    "proximity",
+    "walk_sums",
+]
+
+# Of the leaky ReLU in the attention coefficients, below 0.
+_SLOPE = 0.2
+
+# Glorot's bound times this, as in the program of Velickovic et al. (2018), which DAEGC took over.
+_GAIN = 1.414
+
+# Entries of a power of a sparse matrix held at a time, about 0.4 GB.
+_BLOCK_ENTRIES = 1 << 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class DAEGCConfig(GraphConfig, AssigningConfig):
+    """Settings of DAEGC.
+
+    Parameters
+    ----------
+    n_hidden, n_dims
+        Sizes of the two attention layers.
+    n_orders
+        t, the longest walk that the proximity M counts.
+    kl_weight
+        γ, the weight of KL(P‖Q) beside the reconstruction.
+    eta
+        Degrees of freedom of the Student-t kernel of q.
+    weight_decay
+        λ of the penalty λ/2·‖θ‖² on all weights and centers.
+    pretrain_epochs, pretrain_lr
+        Of the pre-training on the reconstruction alone.
+    """
+
+    n_hidden: int = 256
+    n_dims: int = 16
+    n_orders: int = 2
+    kl_weight: float = 10.0
+    eta: float = 1.0
+    weight_decay: float = 5e-3
+    pretrain_epochs: int = 30
+    pretrain_lr: float = 5e-3
+    lr: float = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Proximity:
+    """M on a symmetric pattern that holds the diagonal, so that no row is empty.
+
+    Parameters
+    ----------
+    matrix
+        (N, N) CSR tensor of the E values M_ij.
+    rows
+        (E,) row i of each entry.
+    transposed
+        (E,) position of the entry (j, i) for the entry (i, j): with it, sums over columns are sums over rows, and no
+        atomics are needed.
+    """
+
+    matrix: Tensor
+    rows: Tensor
+    transposed: Tensor
+
+    def reduce(self, values: Tensor, how: str) -> Tensor:
+        """Return (N,) the "sum" or the "max" of the values (E,) of each row."""
+        return torch.segment_reduce(values, how, offsets=self.matrix.crow_indices(), axis=0, unsafe=True)
+
+    def with_values(self, values: Tensor) -> Tensor:
+        """Return an (N, N) CSR tensor of the same pattern with values (E,)."""
+        matrix = self.matrix.detach().clone()
+        matrix.values().copy_(values)
+        return matrix
+
+
+def walk_sums(step: Adjacency, pattern: Adjacency, *, n_steps: int) -> Adjacency:
+    """Return Σ_{r=1..n_steps} S^r at the entries of a pattern, for the (N, N) matrix S of one step.
+
+    Powers are taken of blocks of rows and cut to the pattern at once, so that the memory is that of the pattern and of
+    one block. O(number of walks of n_steps steps) time. Entries of the pattern that no walk reaches are not stored.
+
+    Examples
+    --------
+    >>> path = sp.csr_matrix([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    >>> walk_sums(path, sp.eye(3, format="csr"), n_steps=2).toarray()
+    array([[1., 0., 0.],
+           [0., 2., 0.],
+           [0., 0., 1.]])
+    """
+    mask, taken = (sp.csr_matrix((np.ones(m.nnz), m.indices, m.indptr), shape=m.shape) for m in (pattern, step))
+    n_nodes = step.shape[0]
+    n_walks, n_entries = np.ones(n_nodes), np.zeros(n_nodes)
+    for _ in range(n_steps):
+        n_walks = np.minimum(taken @ n_walks, n_nodes)
+        n_entries += n_walks
+    _, starts = np.unique(np.cumsum(n_entries) // _BLOCK_ENTRIES, return_index=True)
+    blocks = []
+    for start, stop in pairwise([*starts.tolist(), n_nodes]):
+        power = total = step[start:stop]
+        for _ in range(n_steps - 1):
+            power = power @ step
+            total = total + power
+        blocks.append(total.multiply(mask[start:stop]))
+    return sp.csr_matrix(sp.vstack(blocks, format="csr"))
+
+
+def proximity(adjacency: Adjacency, *, n_orders: int, device: torch.device, dtype: torch.dtype) -> Proximity:
+    r"""Return the proximity M of DAEGC between each node, its neighbors and itself.
+
+    .. math:: M = \frac{1}{t}(B + B^2 + \dots + B^t)
+
+    B is the row-normalized adjacency with self-loops, and M is kept along the edges and on the diagonal alone: a node
+    attends to its neighbors and to itself. As in a public program of the method; in the paper attention goes to every j
+    with M_ij > 0 and B has no self-loops, which leaves a node without edges nobody to attend to. O(E) memory.
+    """
+    steps = row_normalize(with_self_loops(adjacency))
+    matrix = walk_sums(steps, steps, n_steps=n_orders) / n_orders
+    matrix.sort_indices()
+    position = sp.csr_matrix((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape).T.tocsr()
+    position.sort_indices()
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return Proximity(
+        csr_tensor(matrix, device=device, dtype=dtype),
+        *(torch.as_tensor(index, device=device, dtype=torch.int64) for index in (rows, position.data)),
+    )
+
+
+class _Attention(torch.autograd.Function):
+    """Σ_j α_ij h_j with α the softmax by rows of the attention coefficients.
+
+    With g the gradient of the result o: ∂α_ij = g_i·h_j at the entries of the pattern, ∂c_ij = α_ij(∂α_ij − g_i·o_i),
+    and every sum over columns is a sum over rows of the transposed entries. O(E·d) time, O(E + N·d) memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, own: Tensor, other: Tensor, near: Proximity) -> Tensor:
+        h = h.contiguous()
+        weight = near.matrix.values()
+        score = (own[near.rows] + other[near.matrix.col_indices()]) * weight
+        slope = torch.where(score > 0, weight, _SLOPE * weight)
+        score = torch.where(score > 0, score, _SLOPE * score)
+        share = (score - near.reduce(score, "max")[near.rows]).exp()
+        share /= near.reduce(share, "sum")[near.rows]
+        mean: Tensor = near.with_values(share) @ h
+        ctx.save_for_backward(h, share, slope, mean)
+        ctx.near = near
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        h, share, slope, mean = ctx.saved_tensors
+        near, grad = ctx.near, grad.contiguous()
+        agreement = near.with_values(torch.zeros_like(share))
+        torch.sparse.sampled_addmm(agreement, grad, h.T, beta=0.0, out=agreement)
+        centered = agreement.values() - (grad * mean).sum(dim=1)[near.rows]
+        grad_score = share * centered * slope
+        grad_h = near.with_values(share[near.transposed]) @ grad
+        return grad_h, near.reduce(grad_score, "sum"), near.reduce(grad_score[near.transposed], "sum"), None
+
+
+class AttentionLayer(nn.Module):
+    r"""One layer of graph attention weighted by proximity; sparse x stays sparse.
+
+    .. math:: z_i = \mathrm{elu}\Big(\sum_j \alpha_{ij} W x_j\Big), \quad
+              \alpha_{ij} = \mathrm{softmax}_j\,\mathrm{leaky}\big(M_{ij}(a_s^\top W x_i + a_n^\top W x_j)\big)
+
+    leaky is the leaky ReLU with slope 0.2 below 0.
+
+    Parameters
+    ----------
+    n_in, n_out
+        Sizes.
+    generator
+        Source of the starting weights, uniform on ±1.414·√(6/(fan in + fan out)).
+    """
+
+    def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = Linear(n_in, n_out, generator=generator, dtype=dtype)
+        self.attention = nn.Parameter(torch.empty(n_out, 2, dtype=dtype))
+        with torch.no_grad():
+            for weight, fans in ((self.linear.weight, n_in + n_out), (self.attention, n_out + 1)):
+                bound = _GAIN * math.sqrt(6 / fans)
+                weight.uniform_(-bound, bound, generator=generator)
+            self.linear.bias.zero_()
+        self.linear.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor | SparseBlock, near: Proximity) -> Tensor:
+        """Return (N, n_out) for x (N, n_in). O(E·n_out + N·n_in·n_out) time, O(E + N·n_out) memory."""
+        h = self.linear(x)
+        # Columns: a_s for the node itself, a_n for its neighbors.
+        own, other = row_product(h, self.attention).unbind(dim=1)
+        mean: Tensor = _Attention.apply(h, own, other, near)  # type: ignore[no-untyped-call]
+        # elu, put together: the slope of torch's own is rounded by the number of threads.
+        return torch.where(mean > 0, mean, mean.clamp(max=0).expm1())
+
+
+class AttentionPretraining(GraphModel):
+    r"""Two attention layers trained to reconstruct the edges: DAEGC before it has clusters.
+
+    .. math:: L = L_r(\sigma(zz^\top), A + I) + \frac{\lambda}{2}\|\theta\|^2
+
+    Departures from the paper: the rows of z have length 1, the target has the diagonal and λ > 0, all as in a public
+    program of the method (GitHub Tiger101010/DAEGC); and all edges together weigh as much as all other pairs together,
+    see :func:`pamc.losses.reconstruction.edge_reconstruction_loss`.
+
+    Parameters
+    ----------
+    first, second
+        The attention layers.
+    near
+        Proximity M, whose pattern is A + I.
+    config
+        Weights.
+    """
+
+    def __init__(self, first: AttentionLayer, second: AttentionLayer, near: Proximity, config: DAEGCConfig) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+        self.near = near
+        self.config = config
+
+    def embed(self, x: Tensor | SparseBlock) -> Tensor:
+        """Return z (N, n_dims), rows of length 1."""
+        return unit_rows(self.second(self.first(x, self.near), self.near))
+
+    def shared_terms(self, z: Tensor) -> LossTerms:
+        """Return reconstruction and penalty. O(N²·n_dims) time, O(N·n_dims + E) memory."""
+        reconstruction = edge_reconstruction_loss(z, self.near.matrix)
+        # Its gradient λθ is what Adam's own weight decay adds.
+        penalty = torch.stack([ordered_sum(p.square()) for p in self.parameters() if p.requires_grad]).sum() / 2
+        total = reconstruction + self.config.weight_decay * penalty
+        return LossTerms(total=total, parts={"reconstruction": reconstruction, "penalty": penalty})
+
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
+        """Return the loss of all rows. O(N²·n_dims + E·n_hidden + N·d·n_hidden) time, O(E + N·n_hidden) memory."""
+        return self.shared_terms(self.embed(x))
+
+    def read(self, x: Tensor | SparseBlock) -> Reading:
+        """Return z (N, n_dims)."""
+        return Reading(self.embed(x))
+
+
+class DAEGCModel(AttentionPretraining):
+    r"""The deep attentional embedding of Wang et al. (2019), self-trained towards confident clusters.
+
+    .. math:: L = L_r(\sigma(zz^\top), A + I) + \gamma\,KL(P\,\|\,Q) + \frac{\lambda}{2}\|\theta\|^2
+
+    q is the Student-t assignment and p its target, computed anew in each epoch. Departures from the paper: those of
+    :class:`AttentionPretraining` and :func:`proximity`, and KL is divided by N, as in the same program.
+
+    Parameters
+    ----------
+    pretrained
+        Whose layers are taken over.
+    centers
+        (C, n_dims) K-means centers of z.
+    """
+
+    def __init__(self, pretrained: AttentionPretraining, centers: Tensor) -> None:
+        super().__init__(pretrained.first, pretrained.second, pretrained.near, pretrained.config)
+        self.centers: Tensor = nn.Parameter(centers.detach().clone())
+
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
+        """Return the loss of all rows. O(N²·n_dims + E·n_hidden + N·d·n_hidden) time, O(E + N·n_hidden) memory."""
+        z = self.embed(x)
+        log_q = log_soft_assignment(z, self.centers, eta=self.config.eta)
+        kl = kl_loss(log_target_distribution(log_q.detach()), log_q)
+        shared = self.shared_terms(z)
+        return LossTerms(
+            total=shared.total + self.config.kl_weight * kl,
+            parts={**shared.parts, "kl": kl},
+            labels=log_q.detach().argmax(dim=1),
+        )
+
+    def read(self, x: Tensor | SparseBlock) -> Reading:
+        """Return z (N, n_dims) and q (N, C)."""
+        z = self.embed(x)
+        return Reading(z, log_soft_assignment(z, self.centers, eta=self.config.eta).exp())
+
+
+def build_daegc_pretraining(given: BuildInput) -> AttentionPretraining:
+    """Return the untrained layers with the reconstruction as their loss."""
+    config: DAEGCConfig = given.config
+    source = generator(given.seed, "weights")
+    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
+    first, second = (AttentionLayer(*size, generator=source, dtype=given.dtype) for size in sizes)
+    near = proximity(given.adjacency, n_orders=config.n_orders, device=given.device, dtype=given.dtype)
+    return AttentionPretraining(first, second, near, config).to(given.device)
+
+
+@register_method(
+    "daegc",
+    title="DAEGC",
+    reference="Wang et al. (2019), IJCAI",
+    config=DAEGCConfig,
+    uses_graph=True,
+    pretrain=build_daegc_pretraining,
+)
+def build_daegc(given: BuildInput) -> DAEGCModel:
+    """Return DAEGC from its pre-trained layers and the K-means centers of their embedding."""
+    return DAEGCModel(given.pretrained, given.centers).to(given.device)

@@ -1,0 +1,225 @@
+"""What SDCN and AGCN share: an autoencoder and a graph network side by side, trained on one target."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from pamc.config import GraphConfig
+from pamc.errors import ConfigError
+from pamc.graph.positives import PositivePairs
+from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
+from pamc.losses.contrastive import contrastive_loss
+from pamc.losses.pamc import pamc_terms
+from pamc.losses.reconstruction import feature_reconstruction
+from pamc.models.base import GraphModel, LossTerms, Reading
+from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
+from pamc.models.layers import MLP
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput
+from pamc.models.methods.autoencoders import AutoencoderConfig
+from pamc.runtime import generator
+
+__all__ = ["ContrastSettings", "DualConfig", "DualNetwork", "PamCSettings", "graph_convolutions", "network_parts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DualConfig(GraphConfig, AutoencoderConfig):
+    """Settings of SDCN and AGCN. `chunk_size` serves the start alone: the network takes all rows at once.
+
+    Parameters
+    ----------
+    kl_weight
+        Weight λ₁ of KL(P‖Q), the clustering term of the autoencoder's embedding.
+    output_weight
+        Weight λ₂ of KL(P‖Z), the clustering term of the graph network's output.
+    pretrain_epochs
+        Of the start. More than in the papers: rows of length 1 need them to spread z to the width of Eq 9's kernel.
+    """
+
+    kl_weight: float = 0.1
+    output_weight: float = 0.01
+    pretrain_epochs: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastSettings:
+    """Settings that add the classic contrastive loss (Eq 1) to a method; mixed into its settings.
+
+    Parameters
+    ----------
+    alpha
+        Weight of the loss.
+    tau
+        Multiplies the cosine.
+    n_hops, max_positives
+        Order of the influence that makes the positives, and how many of them to keep per row.
+    self_edges
+        "drop", or "keep" as in the released program.
+    """
+
+    alpha: float = 1.0
+    tau: float = 1.0
+    n_hops: int = 1
+    max_positives: int | None = None
+    self_edges: str = "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PamCSettings(ContrastSettings):
+    """Settings that add the PamC loss (Eq 3) to a method; mixed into its settings.
+
+    Parameters
+    ----------
+    proxy
+        "eq2" or "eq6".
+    meta_assignment
+        "hard", "soft" or "soft_detached".
+    """
+
+    proxy: str = "eq2"
+    meta_assignment: str = "hard"
+
+
+class DualNetwork(GraphModel):
+    r"""An autoencoder and a graph network that hears its activations, trained on one target.
+
+    .. math:: L = \tfrac{1}{Nd}\|X - \hat X\|^2 + \lambda_1\,KL(P \,\|\, Q) + \lambda_2\,KL(P \,\|\, Z)
+              \; [{} + \alpha\,\ell_{contrast}(z; \gamma, \tau)]
+
+    z is the autoencoder's embedding, q its Student-t assignment (Eq 9), p the target made of q (Eq 10), a constant of
+    the epoch, Z the softmax of the graph network; both divergences are divided by N. Labels are the argmax of Z. The
+    term in brackets exists where the settings have it: Eq 1, or Eq 3 with the argmax of q in the meta-nodes. As in the
+    papers, with Ã = D^(−½)(A + I)D^(−½); their programs take D⁻¹(A + I).
+
+    Parameters
+    ----------
+    encoder, decoder
+        Of a pre-trained autoencoder; both are trained further.
+    centers
+        (C, n_dims) starting centers μ of z.
+    normalized
+        (N, N) CSR tensor Ã.
+    config
+        Settings; their class decides which contrastive term there is.
+    pairs
+        Positive pairs γ over the N rows; None without a contrastive term.
+    """
+
+    centers: nn.Parameter
+
+    def __init__(
+        self,
+        encoder: MLP,
+        decoder: MLP,
+        centers: Tensor,
+        normalized: Tensor,
+        config: Any,
+        *,
+        pairs: PositivePairs | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.centers = nn.Parameter(centers.detach().clone())
+        self.normalized = normalized
+        self.config = config
+        self.pairs = pairs
+
+    @abstractmethod
+    def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
+        """Return the graph network's output (N, C) before its softmax.
+
+        Parameters
+        ----------
+        x
+            (N, d) rows.
+        hidden, z
+            The encoder's hidden activations, (N, n) each, and its embedding (N, n_dims).
+        """
+
+    def loss(self, x: Tensor | SparseBlock) -> LossTerms:
+        """Return the loss of all rows x (N, d).
+
+        With w the sum of the layers' widths and W the number of weights: O(N·W + E·w) time, O(N·w + E) memory; Eq 1
+        adds O(N²) to both.
+        """
+        config = self.config
+        hidden, z = self.encode(x)
+        log_q = log_soft_assignment(z, self.centers, eta=config.eta)
+        log_p = log_target_distribution(log_q)
+        log_output = torch.log_softmax(self.output(x, hidden, z), dim=1)
+        reconstruction = feature_reconstruction(self.decoder(z), x) / len(z)
+        kl, output_kl = kl_loss(log_p, log_q), kl_loss(log_p, log_output)
+        total = reconstruction + config.kl_weight * kl + config.output_weight * output_kl
+        parts = {"reconstruction": reconstruction, "kl": kl, "output_kl": output_kl}
+        contrast = self.contrast(z, log_q)
+        if contrast is not None:
+            total = total + config.alpha * contrast.total
+            parts.update(contrast.parts)
+        return LossTerms(total=total, parts=parts, labels=log_output.detach().argmax(dim=1))
+
+    def read(self, x: Tensor | SparseBlock) -> Reading:
+        """Return z (N, n_dims) of the autoencoder and Z (N, C) of the graph network."""
+        hidden, z = self.encode(x)
+        return Reading(z=z, q=torch.softmax(self.output(x, hidden, z), dim=1))
+
+    def encode(self, x: Tensor | SparseBlock) -> tuple[list[Tensor], Tensor]:
+        """Return the encoder's hidden activations, (N, n) each, and its embedding (N, n_dims)."""
+        *inner, last = self.encoder.layers
+        hidden: list[Tensor] = []
+        for layer in inner:
+            hidden.append(relu(layer(hidden[-1] if hidden else x)))
+        return hidden, last(hidden[-1] if hidden else x)
+
+    def contrast(self, z: Tensor, log_q: Tensor) -> LossTerms | None:
+        """Return the contrastive term of z (N, n_dims), given log q (N, C); None for settings without one."""
+        config, pairs = self.config, self.pairs
+        if pairs is None or not isinstance(config, ContrastSettings):
+            return None
+        if not isinstance(config, PamCSettings):
+            loss = contrastive_loss(z, pairs, tau=config.tau, self_edges=config.self_edges)
+            return LossTerms(total=loss, parts={"contrast": loss})
+        soft = log_q if config.meta_assignment == "soft" else log_q.detach()
+        terms = pamc_terms(
+            z,
+            pairs,
+            soft.argmax(dim=1) if config.meta_assignment == "hard" else soft.exp(),
+            tau=config.tau,
+            n_clusters=len(self.centers),
+            proxy=config.proxy,
+            self_edges=config.self_edges,
+        )
+        return LossTerms(total=terms.total, parts={"positive": terms.positive, "proxy": terms.proxy})
+
+
+def graph_convolutions(sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> nn.ModuleList:
+    """Return a graph convolution from each size to the next."""
+    return nn.ModuleList(
+        GraphConvolution(n_in, n_out, generator=generator, dtype=dtype) for n_in, n_out in pairwise(sizes)
+    )
+
+
+def network_parts(given: BuildInput) -> dict[str, Any]:
+    """Return the arguments that either network is built from; a start without decoder is refused."""
+    if not isinstance(given.encoder, MLP) or given.decoder is None:
+        raise ConfigError(
+            "SDCN and AGCN read the hidden layers of an autoencoder and train its decoder: they cannot start from an "
+            "encoder of another kind"
+        )
+    return {
+        "encoder": given.encoder,
+        "decoder": given.decoder,
+        "centers": given.centers,
+        "normalized": normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
+        "config": given.config,
+        "pairs": given.pairs,
+        "generator": generator(given.seed, "graph network"),
+    }

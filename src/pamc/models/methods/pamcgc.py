@@ -1,0 +1,211 @@
+"""PamCGC: an MLP encoder and cluster centers trained on Eq 12."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pamc.config import FitConfig
+from pamc.errors import ConfigError
+from pamc.graph.positives import PositivePairs
+from pamc.losses.pamc import PamCTerms, pamc_terms
+from pamc.models.base import LossTerms
+from pamc.models.layers import MLP
+from pamc.models.method import BuildInput, register_method
+from pamc.models.methods.block_contrast import BlockContrastModel
+from pamc.ops.dispatch import resolve_backend
+from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
+
+__all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
+
+_REFERENCE = (
+    "Kulatilleke, Portmann and Chandra (2022), "
+    "Efficient block contrastive learning via parameter-free meta-node approximation"
+)
+
+# Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
+_UNIFORMITY_ROWS = 512
+
+_PARTS = ("positive", "proxy", "kl")
+
+
+class PamCGCModel(BlockContrastModel):
+    r"""The model of the paper's Eq 12.
+
+    .. math:: L = \alpha\,\ell_{Pcontrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
+
+    With ``meta_assignment="soft"`` the gradient also flows through q into the meta-nodes (Eq 8). Departures from the
+    paper: known labels, where given, replace the argmax in the meta-nodes; a decoder, where given, keeps the
+    reconstruction of the autoencoder as a third term.
+
+    Parameters
+    ----------
+    encoder
+        Maps rows (n, d) to z (n, n_dims), each row alone.
+    centers
+        (C, n_dims) starting centers μ.
+    pairs
+        Positive pairs γ over the N rows.
+    config
+        Weights and options.
+    decoder
+        Of the autoencoder, where reconstruction is kept.
+    known_labels
+        (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        centers: Tensor,
+        pairs: PositivePairs,
+        config: FitConfig,
+        *,
+        decoder: MLP | None = None,
+        known_labels: Tensor | None = None,
+    ) -> None:
+        super().__init__(encoder, centers, pairs, config, decoder=decoder)
+        self.known_labels = known_labels
+        # What an encoder of the user's does is not known here.
+        self.capturable = isinstance(encoder, MLP)
+
+    def objective(self, z: Tensor) -> LossTerms:
+        """Return α·contrast + β·KL for z (N, n_dims).
+
+        Where a backend takes it as a whole, the gradient flows through the total alone.
+        """
+        whole = self._whole(z)
+        if whole is None:
+            return super().objective(z)
+        named = dict(zip(NUMBERS, whole.numbers.unbind(), strict=True))
+        return LossTerms(
+            total=whole.total,
+            parts={name: named[name] for name in _PARTS},
+            labels=whole.labels,
+            monitors={name: value for name, value in named.items() if name not in ("loss", *_PARTS)},
+            numbers=whole.numbers,
+        )
+
+    def _whole(self, z: Tensor) -> ObjectiveValues | None:
+        config, backend = self.config, resolve_backend(self.backend, z.device)
+        if backend.objective is None or config.meta_assignment != "hard":
+            return None
+        step, n_rows = watched_rows(len(z))
+        settings = ObjectiveSettings(
+            alpha=config.alpha,
+            beta=config.beta,
+            tau=config.tau,
+            eta=config.eta,
+            proxy=config.proxy,
+            self_edges=config.self_edges,
+            kl_reduction=config.kl_reduction,
+            step=step,
+            n_rows=n_rows,
+        )
+        return backend.objective(z, self.centers, self.pairs, settings, known_labels=self.known_labels)
+
+    def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
+        """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
+        config = self.config
+        terms = pamc_terms(
+            z,
+            self.pairs,
+            self._assignment(labels, log_q),
+            tau=config.tau,
+            n_clusters=len(self.centers),
+            proxy=config.proxy,
+            self_edges=config.self_edges,
+            backend=self.backend,
+            trusted=True,
+        )
+        return LossTerms(
+            total=terms.total,
+            parts={"positive": terms.positive, "proxy": terms.proxy},
+            monitors=self._monitors(z.detach(), terms),
+        )
+
+    def _assignment(self, labels: Tensor, log_q: Tensor | None) -> Tensor:
+        known = self.known_labels
+        if log_q is None:
+            return labels if known is None else torch.where(known >= 0, known, labels)
+        q = log_q.exp() if self.config.meta_assignment == "soft" else log_q.detach().exp()
+        if known is None:
+            return q
+        certain = nn.functional.one_hot(known.clamp(min=0), q.shape[1]).to(q.dtype)
+        return torch.where((known >= 0)[:, None], certain, q)
+
+    @torch.no_grad()
+    def _monitors(self, z: Tensor, contrast: PamCTerms) -> dict[str, Tensor]:
+        # Eq 8 divides by N; over its own mass a meta-node is its cluster's mean, which a center can be compared with.
+        present = contrast.mass > 0
+        means = contrast.meta_nodes * (len(z) / torch.where(present, contrast.mass, 1.0))[:, None]
+        distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
+        return {
+            "alignment": contrast.alignment,
+            "uniformity": self._uniformity(z),
+            "center_distance": distances.sum() / present.sum(),
+            "n_nonempty": present.sum(),
+        }
+
+    def _uniformity(self, z: Tensor) -> Tensor:
+        step, n_rows = watched_rows(len(z))
+        return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
+
+
+def watched_rows(n_nodes: int) -> tuple[int, int]:
+    """Return which rows uniformity looks at: every so manieth, and how many."""
+    step = max(1, n_nodes // _UNIFORMITY_ROWS)
+    return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PamCGCAutoencoderConfig(FitConfig):
+    """Settings of PamCGC with an autoencoder.
+
+    Parameters
+    ----------
+    reconstruction_weight
+        Weight of the mean squared error of the reconstruction.
+    """
+
+    init: str = "autoencoder"
+    pretrain_epochs: int = 30
+    reconstruction_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init != "autoencoder":
+            raise ConfigError(f"pamcgc+ae needs a decoder: init must be 'autoencoder', got {self.init!r}")
+
+
+@register_method(
+    "pamcgc+ae",
+    title="PamCGC + AE",
+    reference=_REFERENCE,
+    config=PamCGCAutoencoderConfig,
+    uses_graph=True,
+    inductive=True,
+    uses_known_labels=True,
+)
+@register_method(
+    "pamcgc",
+    title="PamCGC",
+    reference=_REFERENCE,
+    config=FitConfig,
+    uses_graph=True,
+    inductive=True,
+    uses_known_labels=True,
+)
+def build_pamcgc(given: BuildInput) -> PamCGCModel:
+    """Return PamCGC from its start; its second name keeps the decoder."""
+    keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)
+    return PamCGCModel(
+        given.encoder,
+        given.centers,
+        given.pairs,
+        given.config,
+        decoder=given.required_decoder() if keeps_decoder else None,
+        known_labels=given.known_labels,
+    )

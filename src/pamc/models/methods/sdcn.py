@@ -1,0 +1,119 @@
+"""SDCN: a graph network that takes in a fixed share of an autoencoder's activations; also with a contrastive term."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import relu
+
+from pamc.errors import ConfigError
+from pamc.graph.positives import PositivePairs
+from pamc.models.layers import MLP
+from pamc.models.loader import SparseBlock
+from pamc.models.method import BuildInput, register_method
+from pamc.models.methods.dual_networks import (
+    ContrastSettings,
+    DualConfig,
+    DualNetwork,
+    PamCSettings,
+    graph_convolutions,
+    network_parts,
+)
+
+__all__ = ["SDCNConfig", "SDCNContrastConfig", "SDCNModel", "SDCNPamCConfig", "build_sdcn"]
+
+_REFERENCE = "Bo et al. (2020), WWW, Structural deep clustering network"
+_CONTRAST_REFERENCE = f"{_REFERENCE}; contrast as in Kulatilleke, Portmann and Chandra (2022)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDCNConfig(DualConfig):
+    """Settings of SDCN.
+
+    Parameters
+    ----------
+    sigma
+        Share σ of the autoencoder's activations in what a graph convolution takes in, from 0 to 1.
+    """
+
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma > 1:
+            raise ConfigError(f"sigma must lie between 0 and 1, got {self.sigma!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDCNContrastConfig(ContrastSettings, SDCNConfig):
+    """Settings of SDCN with the classic contrastive loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDCNPamCConfig(PamCSettings, SDCNConfig):
+    """Settings of SDCN with the PamC loss."""
+
+
+class SDCNModel(DualNetwork):
+    r"""SDCN: each layer of the graph network takes in a fixed share of the autoencoder's layer beside it.
+
+    .. math:: Z_1 = relu(\tilde A X W_1), \quad
+              Z_{l+1} = relu(\tilde A\,((1 - \sigma) Z_l + \sigma H_l)\,W_{l+1}), \quad
+              Z = softmax(\tilde A\,((1 - \sigma) Z_L + \sigma z)\,W)
+
+    H_l are the hidden activations of the encoder; no layer has a bias. As in the paper.
+
+    Parameters
+    ----------
+    generator
+        Source of the graph network's starting weights; the others as in
+        :class:`~pamc.models.methods.dual_networks.DualNetwork`.
+    """
+
+    def __init__(
+        self,
+        encoder: MLP,
+        decoder: MLP,
+        centers: Tensor,
+        normalized: Tensor,
+        config: SDCNConfig,
+        *,
+        generator: torch.Generator,
+        pairs: PositivePairs | None = None,
+    ) -> None:
+        super().__init__(encoder, decoder, centers, normalized, config, pairs=pairs)
+        sizes = (*encoder.sizes, len(centers))
+        self.convolutions = graph_convolutions(sizes, generator=generator, dtype=centers.dtype)
+
+    def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
+        """Return the last layer (N, C) before its softmax."""
+        first, *others = self.convolutions
+        out: Tensor = first(x, self.normalized)
+        for layer, own in zip(others, (*hidden, z), strict=True):
+            out = layer(torch.lerp(relu(out), own, self.config.sigma), self.normalized)
+        return out
+
+
+@register_method(
+    "sdcn+contrast",
+    title="SDCN + contrast",
+    reference=_CONTRAST_REFERENCE,
+    config=SDCNContrastConfig,
+    uses_graph=True,
+    init="autoencoder",
+)
+@register_method(
+    "sdcn+pamc",
+    title="SDCN + PamC",
+    reference=_CONTRAST_REFERENCE,
+    config=SDCNPamCConfig,
+    uses_graph=True,
+    init="autoencoder",
+)
+@register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, uses_graph=True, init="autoencoder")
+def build_sdcn(given: BuildInput) -> SDCNModel:
+    """Return SDCN from an autoencoder's weights, with the contrastive term that its settings have."""
+    return SDCNModel(**network_parts(given)).to(given.device)

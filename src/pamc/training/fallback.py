@@ -1,0 +1,239 @@
+"""Training that can go back to its start, and what a model says of its rows as it stands."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pamc.distributed.step import SharedModel
+from pamc.errors import CollapseWarning
+from pamc.initialize.base import InitResult, initial_centers
+from pamc.losses.clustering import log_soft_assignment
+from pamc.models.base import Model
+from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
+from pamc.models.method import AnyModel
+from pamc.ops.scores import comparable_proxy
+from pamc.progress import Progress
+from pamc.training.checkpoint import FileCheckpointer
+from pamc.training.checks import check_embedding
+from pamc.training.trainer import EpochRecord, train
+
+__all__ = [
+    "LABELED_AT_A_TIME",
+    "PAPER_START",
+    "START_RETURNED",
+    "OnEpoch",
+    "by_name",
+    "labeled",
+    "objective_score",
+    "read_model",
+    "train_epochs",
+    "train_with_fallback",
+]
+
+# Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
+OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
+
+# Values beside the progress bar, at most this many.
+_N_SHOWN = 5
+
+# Epochs whose numbers a GPU hands over together.
+_READ_EVERY = 20
+
+# Rows that are labeled at a time: bounded memory, the encoder's full speed.
+LABELED_AT_A_TIME = 16384
+
+# The start of the paper.
+PAPER_START = "autoencoder"
+
+# What is returned where training loses a cluster twice.
+START_RETURNED = "the clusters of the start"
+
+# A cluster is lost once it has fewer of the rows that it started with than this share, or fewer rows than this.
+_LEAST_SHARE = 0.05
+_LEAST_ROWS = 2
+
+
+def train_with_fallback(
+    model: AnyModel,
+    rows: FeatureLoader,
+    config: Any,
+    started: InitResult | None,
+    progress: Progress,
+    *,
+    seed: int,
+    on_epoch: OnEpoch | None,
+    checkpointer: FileCheckpointer | None = None,
+) -> tuple[list[EpochRecord], str | None]:
+    """Train the model; return the records of the epochs that led to it, and the fallback that a lost cluster needed.
+
+    A start can be gone back to: where training drains one of its clusters, it begins again at a tenth of the rate, and
+    where that does not help either the start is the answer, with no epochs. The paper's own start is left to itself, as
+    in the paper. `on_epoch` is called for the epochs that are returned and no others: as they end, or, where training
+    may begin again, once it is known that they count.
+    """
+    n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
+    can_fall_back = started is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
+    before = copy.deepcopy(model.state_dict()) if can_fall_back else None
+    sizes = _cluster_sizes(model, rows, config, 0) if can_fall_back else None
+    for attempt, (rate, fallback) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
+        if checkpointer is not None and not checkpointer.enter(attempt):
+            continue
+        history: list[EpochRecord] = []
+        watched: list[tuple[int, NDArray[np.integer[Any]]]] = []
+        with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for record in train_epochs(
+                model,
+                rows,
+                config,
+                n_epochs=n_epochs,
+                lr=rate,
+                seed=seed,
+                watched=on_epoch is not None,
+                checkpointer=checkpointer,
+            ):
+                history.append(record)
+                phase.advance(**dict(list(record.values.items())[:_N_SHOWN]))
+                if on_epoch is not None:
+                    labels = _labels_of(record, model, rows, config, seed)
+                    if can_fall_back:
+                        watched.append((record.epoch, labels().astype(np.min_scalar_type(config.n_clusters))))
+                    else:
+                        on_epoch(record.epoch, labels)
+        if before is None or not _drained(sizes, _cluster_sizes(model, rows, config, len(history))):
+            for warning in caught:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            if on_epoch is not None:
+                for epoch, compact in watched:
+                    on_epoch(epoch, partial(compact.astype, np.int64))
+            return history, fallback
+        model.load_state_dict(before)
+    warnings.warn(
+        "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned",
+        CollapseWarning,
+        stacklevel=3,
+    )
+    return [], START_RETURNED
+
+
+def _drained(before: Tensor | None, after: Tensor) -> bool:
+    """Return whether a cluster has lost nearly all of the rows (C,) that it had before."""
+    if before is None:
+        return False
+    least = (before * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
+    return bool((after < torch.minimum(before, least)).any())
+
+
+def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_run: int) -> Tensor:
+    """Return the number of rows (C,) in each cluster of a model as it stands."""
+    when = f"after epoch {n_epochs_run}"
+    if isinstance(model, Model) and model.centers is not None and not isinstance(model, SharedModel):
+        labels = labeled(model, rows, config, when=when)[1]
+    else:
+        z, q, _ = read_model(model, rows, config, seed=0)
+        check_embedding(q, len(z), when, "A smaller lr")
+        labels = q.argmax(dim=1)
+    return torch.bincount(labels, minlength=config.n_clusters)
+
+
+@torch.no_grad()
+def labeled(model: Model, rows: FeatureLoader, config: Any, *, when: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (N, n_dims), labels (N,) and confidence (N,) of a model with centers.
+
+    Assignments are held for one chunk at a time. `when` says in an error which embedding it was.
+    """
+    centers: Tensor = model.centers  # type: ignore[assignment]
+    found: tuple[list[Tensor], ...] = ([], [], [])
+    for chunk, block in rows.chunks(getattr(config, "chunk_size", None) or LABELED_AT_A_TIME):
+        z = encode_chunk(model.encoder, chunk, block)
+        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
+        check_embedding(q, len(z), when, "A smaller lr")
+        for kept, value in zip(found, (z, *q.max(dim=1)[::-1]), strict=True):
+            kept.append(value)
+    z, labels, confidence = (torch.cat(kept) for kept in found)
+    return z, labels, confidence
+
+
+def train_epochs(
+    model: AnyModel,
+    rows: FeatureLoader,
+    config: Any,
+    *,
+    n_epochs: int,
+    lr: float,
+    seed: int,
+    watched: bool = True,
+    checkpointer: FileCheckpointer | None = None,
+) -> Iterator[EpochRecord]:
+    """Yield the records of training; on a GPU, epochs that nobody watches one by one are read some at a time."""
+    return train(
+        model,
+        rows,
+        n_epochs=n_epochs,
+        lr=lr,
+        tol=getattr(config, "tol", 0.0),
+        chunk_size=getattr(config, "chunk_size", None),
+        seed=seed,
+        read_every=1 if watched or rows.device.type == "cpu" else _READ_EVERY,
+        checkpointer=checkpointer,
+    )
+
+
+@torch.no_grad()
+def read_model(model: AnyModel, rows: FeatureLoader, config: Any, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (N, n_dims), q (N, C) and centers (C, n_dims) of a model as it stands; K-means gives missing centers."""
+    chunk_size = getattr(config, "chunk_size", None)
+    if isinstance(model, Model):
+        z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or LABELED_AT_A_TIME), None
+        if isinstance(model, SharedModel):
+            z = model.group.gather_rows(z, model.pairs.n_nodes)
+    else:
+        reading = model.read(rows.whole())
+        z, q = reading.z, reading.q
+    centers = model.centers
+    if centers is None:
+        centers, _ = initial_centers(z, config, seed=seed)
+    if q is None:
+        q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
+    return z, q, centers
+
+
+def _labels_of(
+    record: EpochRecord, model: AnyModel, rows: FeatureLoader, config: Any, seed: int
+) -> Callable[[], NDArray[np.int64]]:
+    """Return a function that returns the labels of an epoch: its assignment, or K-means of the embedding after it."""
+
+    def labels() -> NDArray[np.int64]:
+        of_epoch = record.labels
+        if of_epoch is None:
+            of_epoch = read_model(model, rows, config, seed=seed)[1].argmax(dim=1)
+        result: NDArray[np.int64] = of_epoch.cpu().numpy()
+        return result
+
+    return labels
+
+
+def objective_score(history: list[EpochRecord], config: Any) -> dict[str, float]:
+    """Return Eq 12 of the last epoch in a form that can be compared between fits: a lost cluster does not lower it."""
+    values = history[-1].values if history else {}
+    if not values.keys() >= {"positive", "proxy", "kl", "n_nonempty"}:
+        return {}
+    proxy = comparable_proxy(values["proxy"], int(values["n_nonempty"]))
+    value = config.alpha * (values["positive"] + proxy) + config.beta * values["kl"]
+    return {"objective": value} if math.isfinite(value) else {}
+
+
+def by_name(history: list[EpochRecord]) -> dict[str, list[float]]:
+    """Return every value of every epoch, by name."""
+    names = history[0].values if history else {}
+    return {name: [record.values[name] for record in history] for name in names}
