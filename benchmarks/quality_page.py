@@ -15,9 +15,9 @@ _HEAD = """\
 
 What `pamc fit --dataset NAME --n-clusters K` gives, with no other option: one configuration for all data, the last
 epoch, twenty seeds (ten for the other starts, three for the ablations). No label is read by preprocessing, graph,
-start, training, stopping or the choice between them; labels serve the metrics below and nothing else. The tables of features
-(USPS, HHAR, news4, reut21578_4, digits) get a graph of their own nearest neighbors; the neighbor lists that come with
-some of them are not used.
+start, training, stopping or the choice between them; labels serve the metrics below and nothing else. The tables of
+features (USPS, HHAR, news4, reut21578_4, digits) get a graph of their own nearest neighbors; the neighbor lists that
+come with some of them are not used.
 
 Every figure is rendered from the rows in `benchmarks/results/` by `python -m benchmarks.pages`; none is typed.
 
