@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -54,7 +55,11 @@ def record(out, word=""):
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found[name] = fingerprint(case(Path(folder)))
+            try:
+                found[name] = fingerprint(case(Path(folder)))
+            except Exception as error:
+                traceback.print_exc()
+                found[name] = {"error": str(error)}
         print(f"{time.perf_counter() - began:6.1f} s  {name}", flush=True)  # noqa: T201
     Path(out).write_text(json.dumps(found, indent=1, sort_keys=True))
 

@@ -1,4 +1,4 @@
-from pamc.training.store_pipeline import row_range
+from pamc.distributed.group import row_range
 
 
 class OwnRows:

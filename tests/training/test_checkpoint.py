@@ -94,8 +94,8 @@ def test_a_fit_that_was_stopped_goes_on_to_the_bit(graph, uninterrupted, tmp_pat
     def never(*_, **__):
         raise AssertionError("the start was sought again")
 
-    monkeypatch.setattr("pamc.training.pipeline.graph_and_inputs", never)
-    monkeypatch.setattr("pamc.training.pipeline._started", never)
+    monkeypatch.setattr("pamc.training.sources.graph_and_inputs", never)
+    monkeypatch.setattr("pamc.training.sources.GraphSource.initialize", never)
     same(fit(graph, tmp_path, resume=True), uninterrupted)
 
 

@@ -1,5 +1,7 @@
 """A fit of a store: from its files, chunk by chunk, with the gradient of all rows; on one process or on several."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -14,11 +16,15 @@ from pamc.data.streamed import BlockModel, write_block_model
 from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
 from pamc.initialize import sample
-from pamc.training import store_pipeline
-from pamc.training.store_pipeline import fit_store, plan_store, run_store_worker
+from pamc.models.method import METHODS
+from pamc.progress import SilentProgress
+from pamc.training.phases import Clock, FitContext, Neighbors
+from pamc.training.pipeline import fit_method, plan_store, run_worker
+from pamc.training.sources import StoreSource
 from tests.training.own_rows import OwnRows
 from tests.training.threads import run_team
 
+fit_store = partial(fit_method, "pamcgc")
 CPU = torch.device("cpu")
 SMALL = {"n_clusters": 3, "hidden": (32, 16), "n_dims": 4, "n_hops": 1, "pretrain_epochs": 20, "n_epochs": 8}
 
@@ -75,7 +81,7 @@ def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(sto
 
     def work(group):
         if group.rank > 0:
-            run_store_worker(group, OwnRows(store, group))
+            run_worker(group, OwnRows(store, group))
             return None
         return fit_store(store, config, seed=0, device=CPU, group=group)
 
@@ -102,8 +108,14 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store):
     assert plan.chunk_size == 900
 
 
+def positives(store, **settings):
+    config = FitConfig(**SMALL, **settings)
+    fit = FitContext(method=METHODS["pamcgc"], config=config, seed=0, device=CPU, clock=Clock(SilentProgress()))
+    return StoreSource(store).positives(fit, Neighbors(store, None, {}))
+
+
 def test_even_pairs_are_those_of_the_graph(store):
-    pairs, kept = store_pipeline._pairs(store, FitConfig(**SMALL), CPU, torch.float64)
+    pairs, kept = positives(store, precision="float64")
     assert kept == 1.0
     neighbors = np.diff(store.indptr)
     assert pairs.spelled_out().log_weight[0].exp().item() == pytest.approx(1 / (neighbors[0] + 1))
@@ -111,7 +123,7 @@ def test_even_pairs_are_those_of_the_graph(store):
 
 
 def test_neighbors_stay_in_their_file(store):
-    pairs, _ = store_pipeline._pairs(store, FitConfig(**SMALL), CPU, torch.float32)
+    pairs, _ = positives(store)
     assert pairs.indices.data_ptr() == store.indices.ctypes.data
 
 

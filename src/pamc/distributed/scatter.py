@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import Features
+from pamc.data.preprocessing import Preprocessing
+from pamc.data.store_features import StoreFeatures
 from pamc.distributed.group import TorchProcessGroup, row_range
 from pamc.distributed.step import SharedModel
 from pamc.graph.pair_shard import PairShard
@@ -28,9 +30,43 @@ from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_
 from pamc.training.checkpoint import FileCheckpointer, Found
 from pamc.training.trainer import EpochRecord, TrainingState
 
-__all__ = ["Share", "found_in", "share_out", "take_share", "tensors_of", "told", "under"]
+__all__ = ["Share", "ShareInput", "share_out", "take_share"]
 
 _PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShareInput:
+    """A fit that is ready to be trained, as the first process has it.
+
+    Parameters
+    ----------
+    model
+        The whole model. Its encoder is the one that is trained; its pairs are None where there is a store.
+    config, seed
+        Settings and random seed of the fit.
+    features, preprocessing, sparse
+        (N, d) prepared rows, how they were prepared, and whether the encoder takes them sparse.
+    store
+        The store that every process reads its own rows and neighbors from; None to deal out rows and pairs.
+    can_fall_back
+        Whether the initial model can be gone back to.
+    calibrates
+        Whether the margins of the rows before training are asked for at the end.
+    checkpointer
+        Keeps the state of training; None where nobody asked for it.
+    """
+
+    model: PamCGCModel
+    config: Any
+    seed: int
+    features: Any
+    preprocessing: Preprocessing
+    sparse: bool
+    store: Any
+    can_fall_back: bool
+    calibrates: bool
+    checkpointer: FileCheckpointer | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +77,8 @@ class Share:
     ----------
     model, rows
         Its share of the model, and its own rows.
-    config, seed
-        Of the fit.
-    guarded
-        Whether the start can be gone back to.
-    keeper
-        Keeps the state of training; None where nobody asked for it.
+    config, seed, can_fall_back, calibrates, checkpointer
+        As of :class:`ShareInput`.
     """
 
     model: SharedModel
@@ -54,88 +86,110 @@ class Share:
     config: Any
     seed: int
     can_fall_back: bool
+    calibrates: bool
     checkpointer: FileCheckpointer | None
 
 
-def share_out(
-    group: TorchProcessGroup,
-    model: PamCGCModel,
-    features: Features,
-    *,
-    sparse: bool,
-    seed: int,
-    can_fall_back: bool,
-    checkpointer: FileCheckpointer | None,
-) -> Share:
-    """Deal out a fit that is ready to be trained, and return the first process's own share.
-
-    Parameters
-    ----------
-    model
-        The whole model. Its encoder is the one that is trained.
-    features
-        (N, d) prepared rows; `sparse` says whether the encoder takes them sparse.
-    """
-    n_nodes, encoder = model.pairs.n_nodes, model.encoder
-    ranges = [row_range(n_nodes, rank, group.size) for rank in range(group.size)]
+def share_out(group: TorchProcessGroup, given: ShareInput) -> Share:
+    """Deal out a fit that is ready to be trained, and return the first process's own share."""
+    model, checkpointer = given.model, given.checkpointer
+    encoder: Any = model.encoder
     resumed = None if checkpointer is None else checkpointer.resumed
     about = group.broadcast(
         {
-            "config": model.config.to_dict(),
-            "seed": seed,
-            "n_nodes": n_nodes,
-            "n_features": features.shape[1],
+            "config": given.config.to_dict(),
+            "seed": given.seed,
+            "n_nodes": given.features.shape[0],
+            "n_features": given.features.shape[1],
             "sizes": list(encoder.sizes) if isinstance(encoder, MLP) else None,
-            "sparse": sparse,
-            "can_fall_back": can_fall_back,
+            "sparse": given.sparse,
+            "preprocessing": given.preprocessing.kind,
+            "can_fall_back": given.can_fall_back,
+            "calibrates": given.calibrates,
             "schedule": None if checkpointer is None else checkpointer.schedule,
             "resumed": told(resumed),
         }
     )
     common = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    common["centers"] = model.centers.detach()
-    common |= tensors_of(resumed)
-    parts = []
-    for own in ranges:
-        pairs = PairShard.of(model.pairs, own)
-        parts.append(
-            {**common, **{f"pairs.{name}": getattr(pairs, name) for name in _PAIRS}, **_as_tensors(features[own])}
-        )
-    return _share(group, about, group.scatter(parts), encoder=encoder, checkpointer=checkpointer)
+    common |= {"centers": model.centers.detach(), **tensors_of(resumed)}
+    arrays = given.preprocessing.arrays
+    common |= {f"preprocessing.{name}": torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    parts = [{**common, **_part(given, rank, group.size)} for rank in range(group.size)]
+    return _share(group, about, group.scatter(parts), given.store, encoder=encoder, checkpointer=checkpointer)
 
 
-def take_share(group: TorchProcessGroup) -> Share:
+def take_share(group: TorchProcessGroup, store: Any = None) -> Share:
     """Return what the first process has dealt to this one; waits until it is ready to."""
     about = group.broadcast(None)
-    return _share(group, about, group.scatter(None))
+    return _share(group, about, group.scatter(None), store)
+
+
+def _part(given: ShareInput, rank: int, size: int) -> dict[str, Tensor]:
+    """Return the rows and pairs of one process; nothing where it reads them from a store."""
+    if given.store is not None:
+        return {}
+    own = row_range(given.features.shape[0], rank, size)
+    pairs = PairShard.of(given.model.pairs, own)
+    return {f"pairs.{name}": getattr(pairs, name) for name in _PAIRS} | _as_tensors(given.features[own])
 
 
 def _share(
     group: TorchProcessGroup,
     about: Mapping[str, Any],
     dealt: Mapping[str, Tensor],
+    store: Any,
     *,
     encoder: nn.Module | None = None,
     checkpointer: FileCheckpointer | None = None,
 ) -> Share:
-    config = FitConfig.from_dict(about["config"])
-    dtype, device = resolve_dtype(config.precision), group.device
+    config, device = FitConfig.from_dict(about["config"]), group.device
     if encoder is None:
-        cores = on_tensor_cores(config.precision)
-        encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores).to(device)
-        encoder.load_state_dict(under("encoder.", dealt))
+        encoder = _encoder(about, dealt, config).to(device)
     if checkpointer is None and about["schedule"] is not None:
         every, minutes = about["schedule"]
         found = found_in(about["resumed"], dealt)
         checkpointer = FileCheckpointer(None, every=every, minutes=minutes, found=found, group=group)
-    own = row_range(about["n_nodes"], group.rank, group.size)
-    pairs = PairShard(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS)).to(device=device)
-    features = _as_features(dealt, about["n_features"])
+    centers = dealt["centers"].to(device)
+    features, pairs = _rows_and_pairs(group, about, dealt, store, dtype=centers.dtype)
     row_dtype = resolve_row_dtype(config.precision, device)
     rows = FeatureLoader(features, device=device, dtype=row_dtype, sparse=about["sparse"])
-    centers = dealt["centers"].to(device)
-    model = SharedModel(encoder, centers, pairs, config, group=group)
-    return Share(model, rows, config, about["seed"], about["can_fall_back"], checkpointer)
+    model = SharedModel(encoder, centers, pairs.to(device=device), config, group=group)
+    told_of = (about["seed"], about["can_fall_back"], about["calibrates"])
+    return Share(model, rows, config, *told_of, checkpointer)
+
+
+def _encoder(about: Mapping[str, Any], dealt: Mapping[str, Tensor], config: FitConfig) -> MLP:
+    dtype, cores = resolve_dtype(config.precision), on_tensor_cores(config.precision)
+    encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores)
+    encoder.load_state_dict(under("encoder.", dealt))
+    return encoder
+
+
+def _rows_and_pairs(
+    group: TorchProcessGroup, about: Mapping[str, Any], dealt: Mapping[str, Tensor], store: Any, *, dtype: torch.dtype
+) -> tuple[Any, PairShard]:
+    """Return this process's rows and their positive pairs, as they were dealt or as a store has them."""
+    own = row_range(about["n_nodes"], group.rank, group.size)
+    if store is None:
+        pairs = PairShard(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS))
+        return _as_features(dealt, about["n_features"]), pairs
+    arrays = {name: tensor.numpy() for name, tensor in under("preprocessing.", dealt).items()}
+    preprocessing = Preprocessing(about["preprocessing"], arrays)
+    return StoreFeatures(store.features[own], preprocessing), store_shard(store, own, dtype)
+
+
+def store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
+    """Return the positive pairs of a range of a store's rows, read from its files.
+
+    Every neighbor counts alike, so a pair's weights follow from the degrees: all of indptr is read, and of the other
+    rows nothing else.
+    """
+    begin, end = int(store.indptr[rows.start]), int(store.indptr[rows.stop])
+    row = -torch.from_numpy(np.diff(store.indptr) + 1).to(dtype).log()
+    indptr = torch.from_numpy(np.array(store.indptr[rows.start : rows.stop + 1])) - begin
+    indices = torch.from_numpy(np.array(store.indices[begin:end], dtype=np.int64))
+    outgoing = torch.repeat_interleave(row[rows], indptr.diff())
+    return PairShard(rows.start, store.n_nodes, indptr, indices, outgoing, row[indices], row[rows])
 
 
 def told(resumed: Found | None) -> dict[str, Any] | None:

@@ -1,0 +1,354 @@
+"""Where the rows of a fit come from: memory, or a store on disk. Both take a fit through the same phases.
+
+A :class:`GraphSource` finds initial clusters in all rows. A :class:`StoreSource`, and any table of more than
+`LARGE_ROWS` rows, finds them in a sample and reads features in chunks: what it holds grows with N·n_dims and the
+neighbors alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.preprocessing import fit_preprocessing
+from pamc.data.store import Store
+from pamc.data.store_features import StoreFeatures, neighborhood_means
+from pamc.errors import ConfigError, DataError
+from pamc.graph.influence import positive_pairs
+from pamc.graph.positives import PositivePairs
+from pamc.initialize.base import (
+    InitContext,
+    InitResult,
+    align_clusters,
+    initial_centers,
+    load_sdcn_weights,
+    mean_centers,
+)
+from pamc.initialize.calibration import fit_split_halves
+from pamc.initialize.initializers import INITIALIZERS
+from pamc.initialize.inputs import graph_and_inputs, kind_of_graph
+from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
+from pamc.initialize.store_neighbors import with_neighbors
+from pamc.models.base import Model
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.method import BuildInput
+from pamc.ops.scores import modularity, stored_modularity
+from pamc.runtime import return_memory
+from pamc.training.checks import check_embedding
+from pamc.training.fallback import train_epochs
+from pamc.training.phases import FitContext, Neighbors, Prepared, Start
+
+__all__ = ["LARGE_ROWS", "MOST_POSITIVES", "GraphSource", "Source", "StoreSource", "check_even", "source_of"]
+
+# Tables of more rows than this get their initial clusters from a sample.
+LARGE_ROWS = 50_000
+
+# Positives kept of each row of a large table where γ reaches beyond the neighbors, unless the settings say otherwise.
+MOST_POSITIVES = 32
+
+
+class Source(ABC):
+    """Rows, with or without edges between them, and how a fit goes through them.
+
+    Attributes
+    ----------
+    n_nodes, n_features
+        N and d.
+    is_large
+        Whether initial clusters come from a sample, and rows are encoded in chunks.
+    """
+
+    n_nodes: int
+    n_features: int
+    is_large: bool
+
+    @abstractmethod
+    def prepare(self, fit: FitContext) -> Prepared:
+        """Return the rows as the method sees them."""
+
+    @abstractmethod
+    def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
+        """Return the graph, given or made from the prepared rows."""
+
+    @abstractmethod
+    def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
+        """Return the encoder and the centers that training starts from."""
+
+    @abstractmethod
+    def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
+        """Return the positive pairs γ, and the share of the influence they hold."""
+
+    @abstractmethod
+    def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
+        """Return the modularity of labels (N,) on the graph; None without a graph."""
+
+    @abstractmethod
+    def n_edges(self, neighbors: Neighbors) -> int:
+        """Return the number of edges of the graph."""
+
+
+def source_of(data: AttributedGraph | Store | Any) -> Source:
+    """Return the source of a graph in memory or of a store."""
+    return GraphSource(data) if isinstance(data, AttributedGraph) else StoreSource(data)
+
+
+class GraphSource(Source):
+    """Rows in memory.
+
+    Parameters
+    ----------
+    graph
+        Rows, and edges or none. Labels are not read.
+    """
+
+    is_large = False
+
+    def __init__(self, graph: AttributedGraph) -> None:
+        self.graph = graph
+        self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
+
+    def prepare(self, fit: FitContext) -> Prepared:
+        """Return all rows, prepared."""
+        preprocessing = fit_preprocessing(self.graph.features, fit.config.preprocessing)
+        features = preprocessing.apply(self.graph.features)
+        # An encoder of the user's takes dense rows.
+        sparse = False if fit.encoder is not None else None
+        loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype, sparse=sparse)
+        return Prepared(preprocessing, features, loader)
+
+    def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
+        """Return the given graph, or the kNN graph of the rows, and what the initial clusters are found in.
+
+        With `metric="auto"` a list of nearest neighbors that comes with the rows is not used: pamc makes its own.
+        """
+        graph = self.graph
+        if graph.edges_are_neighbors and getattr(fit.config, "metric", None) == "auto":
+            graph = graph.without_edges()
+        adjacency, inputs, facts = graph_and_inputs(
+            fit.method,
+            graph,
+            prepared.features,
+            fit.config,
+            seed=fit.seed,
+            preprocessing=prepared.preprocessing.kind,
+            device=fit.device,
+        )
+        return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **facts})
+
+    def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
+        """Return what the method's initializer makes of all rows, with centers in its embedding."""
+        start = self._networks(fit, prepared, neighbors)
+        if start.init is not None:
+            with fit.clock.phase("confidence"):
+                split = fit_split_halves(neighbors.inputs, fit.config, seed=fit.seed, device=fit.device)
+            start = replace(start, init=start.init._replace(halves=split))
+        with fit.clock.phase("centers"):
+            return replace(start, centers=self._centers(fit, prepared, start))
+
+    def _networks(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
+        """Return the networks of the initializer, of the user, or of the method's own pre-training."""
+        config, method = fit.config, fit.method
+        name = method.init_of(config)
+        if fit.encoder is not None:
+            return Start(None, fit.encoder.to(device=fit.device, dtype=fit.dtype))
+        if name is None and fit.pretrained is not None:
+            raise ConfigError(f"{method.title} has no autoencoder: pretrained must be None")
+        if name is not None:
+            init = self._init_result(fit, prepared, neighbors, name)
+            return Start(init, init.encoder, init.decoder)
+        if method.pretrain is None:
+            return Start(None)
+        model = method.pretrain(self.build_input(fit, neighbors))
+        with fit.clock.progress.phase("pre-training", config.pretrain_epochs) as phase:
+            epochs = {"n_epochs": config.pretrain_epochs, "lr": config.pretrain_lr, "seed": fit.seed}
+            for record in train_epochs(model, prepared.loader, config, **epochs):
+                phase.advance(loss=record.values["loss"])
+        return Start(None, pretrained=model)
+
+    def _init_result(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors, name: str) -> InitResult:
+        if fit.pretrained is not None:
+            return load_sdcn_weights(fit.pretrained, prepared.loader, fit.config)
+        context = InitContext(
+            prepared.loader,
+            prepared.features,
+            neighbors.graph,
+            neighbors.inputs,
+            fit.config,
+            fit.seed,
+            fit.clock.progress,
+        )
+        return INITIALIZERS[name](context)
+
+    def _centers(self, fit: FitContext, prepared: Prepared, start: Start) -> Tensor | None:
+        """Return centers in the embedding so far, where there is one and training starts from it.
+
+        They are the means of the clusters that the initializer found, or of K-means.
+        """
+        config, init = fit.config, start.init
+        z = self._embedding(fit, prepared, start)
+        if z is None:
+            return None
+        check_embedding(z, self.n_nodes, "before the first epoch", "A smaller pretrain_lr, or preprocessing='auto',")
+        centers, labels = None, None
+        if init is not None and init.labels is not None:
+            labels = init.labels
+            centers = mean_centers(z, labels, config.n_clusters)
+        if centers is None or labels is None or _leaves_empty(z, centers):
+            centers, labels = initial_centers(z, config, seed=fit.seed)
+        return centers if fit.known_labels is None else align_clusters(centers, labels, fit.known_labels)
+
+    def _embedding(self, fit: FitContext, prepared: Prepared, start: Start) -> Tensor | None:
+        config, network = fit.config, start.pretrained
+        if "n_epochs" not in config.names():
+            return None
+        if isinstance(network, Model):
+            network = network.encoder
+        elif network is not None:
+            with torch.no_grad():
+                z: Tensor = network.read(prepared.loader.whole()).z
+            return z
+        network = start.encoder or network
+        chunk_size = getattr(config, "chunk_size", None)
+        return None if network is None else encode_rows(network, prepared.loader, chunk_size=chunk_size)
+
+    def build_input(self, fit: FitContext, neighbors: Neighbors) -> BuildInput:
+        """Return what a method's pre-training is built from."""
+        return BuildInput(
+            n_nodes=self.n_nodes,
+            n_features=self.n_features,
+            config=fit.config,
+            seed=fit.seed,
+            device=fit.device,
+            dtype=fit.dtype,
+            adjacency=neighbors.graph,
+        )
+
+    def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
+        """Return the positive pairs of the adjacency, for settings that have `n_hops`."""
+        config = fit.config
+        if neighbors.graph is None or "n_hops" not in config.names():
+            return None, 1.0
+        options = {"n_hops": config.n_hops, "max_positives": config.max_positives, "dtype": fit.dtype}
+        pairs, report = positive_pairs(neighbors.graph, **options)
+        return pairs.to(device=fit.device), report.kept_mass
+
+    def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
+        """Return the modularity of labels (N,) on the graph; None without a graph."""
+        return None if neighbors.graph is None else modularity(neighbors.graph, labels)
+
+    def n_edges(self, neighbors: Neighbors) -> int:
+        """Return the number of edges of the graph."""
+        return 0 if neighbors.graph is None else int(neighbors.graph.nnz // 2)
+
+
+class StoreSource(Source):
+    """Rows of a store, read from its files when they are asked for.
+
+    Parameters
+    ----------
+    store
+        A store, or anything with its arrays. Labels are not read.
+    """
+
+    is_large = True
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.n_nodes, self.n_features = store.n_nodes, store.n_features
+
+    def prepare(self, fit: FitContext) -> Prepared:
+        """Return rows that are prepared when they are read, as a sample of them asks for."""
+        sample = sampled_rows(self.n_nodes, self.n_features, seed=fit.seed)
+        raw = np.array(self.store.features[sample], dtype=np.float32)
+        preprocessing = fit_preprocessing(raw, fit.config.preprocessing)
+        features = StoreFeatures(self.store.features, preprocessing)
+        loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype)
+        return Prepared(preprocessing, features, loader, sample)
+
+    def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
+        """Return the store with its neighbors, or with those that are nearly the nearest rows."""
+        if self.store.has_edges:
+            return Neighbors(self.store, None, {"graph": "given"})
+        n_neighbors = min(fit.config.n_neighbors, self.n_nodes - 1)
+        searched: Any = (self.store, prepared.features, prepared.sample, n_neighbors)
+        found = with_neighbors(*searched, seed=fit.seed, device=fit.device)
+        return Neighbors(found, None, {"graph": "knn", "neighbors_recall": found.recall})
+
+    def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
+        """Return what the initializer makes of a sample of the rows."""
+        rows: Any = prepared.features
+        numbers: Any = prepared.sample
+        sample = Sample(
+            rows[numbers], partial(neighborhood_means, neighbors.graph, rows, numbers), prepared.preprocessing.kind
+        )
+        init, centers = initialize_from_sample(
+            sample,
+            fit.config,
+            numbers=numbers,
+            seed=fit.seed,
+            device=fit.device,
+            dtype=fit.row_dtype,
+            progress=fit.clock.progress,
+        )
+        del sample
+        # Initialization needs much memory for a moment; training needs its own.
+        return_memory()
+        return Start(init, init.encoder, centers=centers)
+
+    def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
+        """Return the positive pairs of the stored neighbors."""
+        config, graph = fit.config, neighbors.graph
+        if config.n_hops == 1 and graph.weight is None:
+            indptr = torch.from_numpy(np.array(graph.indptr)).to(fit.device)
+            return PositivePairs.even(indptr, _mapped(graph.indices).to(fit.device), dtype=fit.dtype), 1.0
+        weight = np.ones(graph.n_stored, dtype=np.float32) if graph.weight is None else np.array(graph.weight)
+        parts = (weight, np.array(graph.indices), np.array(graph.indptr))
+        adjacency = sp.csr_matrix(parts, shape=(self.n_nodes, self.n_nodes))
+        most = config.max_positives or (MOST_POSITIVES if config.n_hops > 1 else None)
+        pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=most, dtype=fit.dtype)
+        return pairs.to(device=fit.device), report.kept_mass
+
+    def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
+        """Return the modularity of labels (N,) on the stored neighbors."""
+        graph = neighbors.graph
+        return stored_modularity(graph.indptr, graph.indices, graph.weight, labels)
+
+    def n_edges(self, neighbors: Neighbors) -> int:
+        """Return the number of edges of the graph."""
+        return int(neighbors.graph.n_stored // 2)
+
+
+def check_even(store: Any, config: Any) -> None:
+    """Refuse positives of a store that several processes cannot read each for itself."""
+    if not store.has_edges:
+        raise DataError(
+            f"{store.name} has no edges, and several processes do not look for neighbors: fit it on one, or name "
+            "edges when it is made (pamc ingest FEATURES EDGES)"
+        )
+    if config.n_hops != 1 or store.weight is not None:
+        raise ConfigError(
+            "on several processes a store is fitted with n_hops=1 and unweighted edges: every process reads the "
+            "neighbors of its own rows and no others"
+        )
+
+
+def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
+    """Return whether some center is the nearest of no row: the encoder could not learn where the initializer put it."""
+    return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
+
+
+def _mapped(array: NDArray[Any]) -> Tensor:
+    """Return a read-only array as a tensor of the same memory, which nobody may write to: here, pages of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
