@@ -235,7 +235,7 @@ def load_neighbor_list(name: str, k: int, *, root: str | PathLike[str] | None = 
 
     Examples
     --------
-    >>> load_neighbour_list("digits", 3)
+    >>> load_neighbor_list("digits", 3)
     Traceback (most recent call last):
     pamc.errors.DataError: data set 'digits' comes without neighbor lists
     """

@@ -21,7 +21,7 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
     Examples
     --------
-    >>> sloped(torch.ones(2, 2), torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+    >>> relu_backward(torch.ones(2, 2), torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
     (tensor([[0., 1.],
             [1., 1.]]), tensor([1., 2.]))
     """
