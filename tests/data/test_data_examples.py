@@ -13,14 +13,14 @@ MODULES = [
     "ingest.run",
     "ingest.sources",
     "matrices",
-    "neighbors",
+    "neighbor_sort",
     "readers",
     "store",
     "store_writer",
     "streamed",
     "synthetic",
     "tables",
-    "whole_folder",
+    "atomic_dir",
 ]
 
 
