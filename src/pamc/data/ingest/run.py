@@ -95,9 +95,9 @@ def ingest(
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
         raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
-    if "?" in str(Path(out).absolute()):
-        # duckdb takes it for the end of a file's name.
-        raise OutputError(f"{out}: an ingest cannot work under a name with '?'; name another folder")
+    if not set("?\\").isdisjoint(str(Path(out).absolute())):
+        # duckdb takes the first for the end of a file's name, the second for a slash.
+        raise OutputError(f"{out}: an ingest cannot work under a name with '?' or a backslash; name another folder")
     n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
     shown = SilentProgress() if progress is None else progress
     row_files = source_files(features)
