@@ -1,19 +1,15 @@
-"""Known data sets: found, checked, downloaded, or refused with what to do."""
+"""Known data sets: found, checked, or refused with what to do."""
 
-import hashlib
 import io
 import re
-import threading
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from pamc.data import catalog
 from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbor_list
-from pamc.data.download import sha256_of
+from pamc.data.files import sha256_of
 from pamc.errors import UnknownNameError
 
 REAL = sorted(set(CATALOG) - {"digits", "reut"})
@@ -67,7 +63,6 @@ def test_every_row_is_filed_under_its_name_with_statistics_and_a_source():
         assert row.source
         assert (row.n_edges == 0) == (name == "digits")
         assert row.sha256 is None or re.fullmatch("[0-9a-f]{64}", row.sha256)
-        assert row.url is None or row.sha256 is not None
 
 
 def test_the_sets_of_the_paper_and_the_extras_are_known():
@@ -214,56 +209,3 @@ def test_a_file_without_features_is_refused_with_the_note(places, monkeypatch, r
     assert "data set 'toy'" in message
     assert "has no features" in message
     assert message.endswith(ending)
-
-
-# Downloading
-
-
-@pytest.fixture
-def shop(places):
-    """Serve a folder with toy.npz from this machine and return its address."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    folder = places / "shop"
-    folder.mkdir()
-    (folder / "toy.npz").write_bytes(TOY)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/toy.npz"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_public_set_is_downloaded_once_into_the_cache(shop, places, monkeypatch):
-    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
-    assert available("toy") == shop
-    calls = []
-    graph = load_dataset("toy", progress=lambda *call: calls.append(call))
-    assert graph.n_nodes == 4
-    assert calls[-1] == (len(TOY), len(TOY))
-    assert (places / "cache" / "toy.npz").read_bytes() == TOY
-    monkeypatch.setattr(catalog, "fetch", None)
-    assert load_dataset("toy").n_nodes == 4
-    assert load_neighbor_list("toy", 1).shape == (2, 2)
-
-
-def test_a_download_is_not_made_when_not_wanted(shop, places, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
-    assert f"it can be downloaded from {shop}" in refusal(load_dataset, "toy", download=False)
-    assert not (places / "cache").exists()
-
-
-def test_a_download_with_a_wrong_checksum_is_not_kept(shop, places, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop, sha256="0" * 64)
-    assert "sha256" in refusal(load_dataset, "toy")
-    assert list((places / "cache").iterdir()) == []
-
-
-def test_an_address_without_a_checksum_is_never_used(shop, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop)
-    assert "is not here" in refusal(load_dataset, "toy")

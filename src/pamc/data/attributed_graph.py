@@ -57,8 +57,8 @@ class AttributedGraph:
         d names, or None.
     name
         What the data are called in tables and records.
-    edges_are_neighbours
-        True when `edges` is a nearest-neighbour list made from the features, not a graph of its own.
+    edges_are_neighbors
+        True when `edges` is a nearest-neighbor list made from the features, not a graph of its own.
 
     Examples
     --------

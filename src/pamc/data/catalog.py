@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.download import Progress, fetch, sha256_of
+from pamc.data.files import sha256_of
 from pamc.data.matrices import NPZ_LAYOUT, load_arrays, read_matrix
 from pamc.errors import DataError, UnknownNameError
 
@@ -24,7 +24,7 @@ class DataSet:
     """One known data set: its statistics, which loading checks, and its source.
 
     ``n_edges`` counts the lines of the edge list as stored. A "table" has features alone; an edge list beside it was
-    made from the features (k nearest neighbors). ``url`` is set where the very file with this checksum is public.
+    made from the features (k nearest neighbors).
     """
 
     name: str
@@ -37,7 +37,6 @@ class DataSet:
     modality: Literal["image", "record", "text", "graph"]
     sparse: bool
     source: str
-    url: str | None = None
     sha256: str | None = None
     note: str = ""
 
@@ -198,17 +197,10 @@ _ROWS = (
 CATALOG: dict[str, DataSet] = {row.name: row for row in _ROWS}
 
 
-def load_dataset(
-    name: str,
-    *,
-    root: str | PathLike[str] | None = None,
-    download: bool = True,
-    progress: Progress | None = None,
-) -> AttributedGraph:
+def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> AttributedGraph:
     """Return a data set of the catalog, with labels, once its checksum and statistics are found to be right.
 
-    ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`), then downloaded there
-    where the very file is public.
+    ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`).
 
     Examples
     --------
@@ -220,8 +212,7 @@ def load_dataset(
     if row.source == "scikit-learn":
         graph = _from_scikit_learn(row)
     else:
-        path = _find(row, root) or _download(row, root, allowed=download, progress=progress)
-        _check_checksum(row, path)
+        path = _checked_file(row, root)
         try:
             graph = replace(read_matrix(path), name=row.name, edges_are_neighbors=row.kind == "table")
         except DataError as error:
@@ -235,15 +226,14 @@ def load_neighbor_list(name: str, k: int, *, root: str | PathLike[str] | None = 
 
     Examples
     --------
-    >>> load_neighbour_list("digits", 3)
+    >>> load_neighbor_list("digits", 3)
     Traceback (most recent call last):
     pamc.errors.DataError: data set 'digits' comes without neighbor lists
     """
     row = _row(name)
     if row.kind == "graph" or row.n_edges == 0:
         raise DataError(f"data set {name!r} comes without neighbor lists")
-    path = _find(row, root) or _download(row, root)
-    _check_checksum(row, path)
+    path = _checked_file(row, root)
     key = f"edges_k{k}"
     arrays = load_arrays(path, key)
     if key not in arrays:
@@ -263,7 +253,7 @@ def available(name: str, *, root: str | PathLike[str] | None = None) -> str | No
     if row.source == "scikit-learn":
         return row.source
     path = _find(row, root)
-    return row.url if path is None else str(path)
+    return None if path is None else str(path)
 
 
 def cache_folder() -> Path:
@@ -288,21 +278,13 @@ def _places(row: DataSet, root: str | PathLike[str] | None) -> list[Path]:
     return [Path(folder) / f"{row.name}.npz" for folder in (own, cache_folder()) if folder]
 
 
-def _download(
-    row: DataSet, root: str | PathLike[str] | None, *, allowed: bool = True, progress: Progress | None = None
-) -> Path:
-    if row.url is None or row.sha256 is None or not allowed:
-        raise _missing(row, root)
-    return fetch(row.url, cache_folder() / f"{row.name}.npz", sha256=row.sha256, progress=progress)
-
-
 def _missing(row: DataSet, root: str | PathLike[str] | None) -> DataError:
     looked = " and ".join(str(path) for path in _places(row, root))
-    how = f"it can be downloaded from {row.url}" if row.url else "the very file is not public"
     note = f" Note: {row.note}." if row.note else ""
     return DataError(
-        f"data set {row.name!r} is not here (looked for {looked}) and {how}. Source: {row.source}.{note} "
-        f"To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to it; its arrays: {NPZ_LAYOUT}"
+        f"data set {row.name!r} is not here (looked for {looked}) and the very file is not public. Source: "
+        f"{row.source}.{note} To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to it; its "
+        f"arrays: {NPZ_LAYOUT}"
     )
 
 
@@ -313,13 +295,17 @@ def _from_scikit_learn(row: DataSet) -> AttributedGraph:
     return AttributedGraph(pixels.astype(np.float32), labels=classes, name=row.name)
 
 
-def _check_checksum(row: DataSet, path: Path) -> None:
-    """Raise DataError where the file of a data set is not the very one the catalog describes."""
-    if row.sha256 is not None and (found := sha256_of(path)) != row.sha256:
+def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
+    """Return the file of a data set, or raise DataError where it is missing or not the one the catalog describes."""
+    path = _find(row, root)
+    if path is None:
+        raise _missing(row, root)
+    if row.sha256 is not None and (checksum := sha256_of(path)) != row.sha256:
         raise DataError(
-            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 {found}, "
-            f"expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
+            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 "
+            f"{checksum}, expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
         )
+    return path
 
 
 def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:

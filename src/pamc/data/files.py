@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import struct
 import tokenize
 import zipfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from pamc.errors import DataError, PamcError
 
-__all__ = ["check_gzip", "existing_file", "kind_of", "naming", "reading"]
+__all__ = ["check_gzip", "existing_file", "kind_of", "naming", "reading", "sha256_of"]
 
 _GZIP_BLOCK_BYTES = 1 << 20
 
@@ -105,3 +106,9 @@ def check_gzip(path: Path) -> None:
                 pass
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: is damaged, or not compressed by gzip ({error}): restore the file") from error
+
+
+def sha256_of(path: str | PathLike[str]) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.database import connected, literal_path
-from pamc.data.download import sha256_of
+from pamc.data.files import sha256_of
 from pamc.errors import BackendError, DataError
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]

@@ -257,8 +257,7 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
     features, edges, read = record.data.get("features"), record.data.get("edges"), record.data.get("read")
     name = record.data.get("name")
     if features is None:
-        # A known data set; none is downloaded for it.
-        if read is None or name not in CATALOG or str(available(name) or "http").startswith("http"):
+        if read is None or name not in CATALOG or available(name) is None:
             return None
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph
