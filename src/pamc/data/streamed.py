@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store import Store, index_dtype
-from pamc.data.store_writer import StoreWriter
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
+from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from pamc.config import FitConfig
 from pamc.data.preprocessing import Preprocessing, fit_preprocessing
 from pamc.data.store import Store
-from pamc.data.store_features import StoreFeatures, neighborhood_means
+from pamc.data.store.features import StoreFeatures, neighborhood_means
 from pamc.distributed.group import SINGLE_PROCESS, TorchProcessGroup, row_range
 from pamc.distributed.scatter import found_in, tensors_of, told, under
 from pamc.distributed.step import SharedModel, check_shareable

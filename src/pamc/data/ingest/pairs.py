@@ -18,8 +18,8 @@ from pamc.data.files import kind_of, naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.neighbor_sort import NeighborSorter, bucket_starts, in_order
-from pamc.data.store_writer import StoreWriter
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
+from pamc.data.store.writer import StoreWriter
 from pamc.data.tables import PARQUET_KINDS, Table, first_cells, is_integer_text, open_table
 from pamc.errors import DataError, DataWarning
 from pamc.progress import Progress

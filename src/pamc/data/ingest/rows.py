@@ -15,7 +15,7 @@ from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace, unmasked
-from pamc.data.store_writer import GrowingArray, StoreWriter
+from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.data.tables import Table, quoted
 from pamc.errors import DataError
 from pamc.progress import Progress

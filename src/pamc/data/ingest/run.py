@@ -16,7 +16,7 @@ from pamc.data.ingest.sources import Parts, source_files
 from pamc.data.ingest.workspace import Workspace
 from pamc.data.readers import feature_columns, listed, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
-from pamc.data.store_writer import StoreWriter
+from pamc.data.store.writer import StoreWriter
 from pamc.data.tables import open_table
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.progress import Progress, SilentProgress

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.preprocessing import Preprocessing
-from pamc.data.store import Store
+from pamc.data.store.store import Store
 
 __all__ = ["StoreFeatures", "neighborhood_means"]
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.store import index_dtype
-from pamc.data.store_writer import StoreWriter
+from pamc.data.store.store import index_dtype
+from pamc.data.store.writer import StoreWriter
 from pamc.errors import DataError
 from pamc.progress import Progress
 
