@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.files import sha256_of
-from pamc.data.matrices import NPZ_LAYOUT, load_arrays, read_matrix
+from pamc.data.readers import read_features
+from pamc.data.readers.formats.npz import NPZ_LAYOUT, load_arrays
 from pamc.errors import DataError, UnknownNameError
 
 __all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset", "load_neighbor_list"]
@@ -214,7 +215,7 @@ def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> Attri
     else:
         path = _checked_file(row, root)
         try:
-            graph = replace(read_matrix(path), name=row.name, edges_are_neighbors=row.kind == "table")
+            graph = replace(read_features(path), name=row.name, edges_are_neighbors=row.kind == "table")
         except DataError as error:
             raise DataError(f"data set {row.name!r}: {error}" + (f". Note: {row.note}" if row.note else "")) from error
     _check_statistics(row, graph)

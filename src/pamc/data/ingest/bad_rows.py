@@ -12,8 +12,8 @@ from typing import Any
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers import not_a_number
-from pamc.data.tables import Cell, Table
+from pamc.data.readers.cells import Cell, not_a_number
+from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 
 __all__ = ["BAD_ROWS_FILE", "BadRows"]

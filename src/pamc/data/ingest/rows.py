@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import NOT_LABELS
+from pamc.data.database import quoted
 from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace, unmasked
+from pamc.data.readers.columns import check_has_rows
+from pamc.data.readers.tables import Table
 from pamc.data.store.writer import GrowingArray, StoreWriter
-from pamc.data.tables import Table, quoted
-from pamc.errors import DataError
 from pamc.progress import Progress
 
 __all__ = ["RowIngest"]
@@ -78,8 +79,7 @@ class RowIngest:
                 repeated = f"SELECT id, min(row) AS first FROM ({good}) GROUP BY id HAVING count(*) > 1"
                 rows = f"SELECT n.row FROM names n JOIN ({repeated}) r ON n.id = r.id WHERE n.row > r.first"
                 self._note(self.id_column, "repeated", rows)
-            if n_rows == 0 and self.bad.count("rows") == 0:
-                raise DataError(f"{self.parts.first.path}: has a header but no rows; add a line per row")
+            check_has_rows(self.parts.first, n_rows + self.bad.count("rows"))
 
     def skipped(self) -> NDArray[np.int64]:
         """Return the numbers of the bad rows among those that were read, ascending."""

@@ -14,10 +14,10 @@ from pamc.data.ingest.pairs import PairIngest, edge_parts
 from pamc.data.ingest.rows import RowIngest
 from pamc.data.ingest.sources import Parts, source_files
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers import feature_columns, listed, warn_about_columns, warn_about_points
+from pamc.data.readers import open_table
+from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
 from pamc.data.store.writer import StoreWriter
-from pamc.data.tables import open_table
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.progress import Progress, SilentProgress
 
@@ -103,7 +103,7 @@ def ingest(
     row_files = source_files(features)
     edge_files = [] if edges is None else source_files(edges)
     first = open_table(row_files[0])
-    names = feature_columns(first, id_column, truth_column, listed(columns), listed(drop))
+    names = feature_columns(first, id_column, truth_column, columns, drop)
     warn_about_columns(first, names, explicit=columns is not None)
     warn_about_points(first, names)
     options: dict[str, Any] = {

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.database import connected, literal_path
-from pamc.data.files import sha256_of
-from pamc.errors import BackendError, DataError
+from pamc.data.database import connected, literal_path, load_duckdb
+from pamc.data.files import reason_of, sha256_of
+from pamc.errors import DataError
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]
 
@@ -319,10 +319,7 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise BackendError("ids of a store are read with the package duckdb: pip install duckdb") from error
+    duckdb = load_duckdb("ids of a store are read")
     query = (
         "SELECT id FROM read_parquet(?, file_row_number=true, hive_partitioning=false) "
         "WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"
@@ -331,6 +328,5 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
         with connected() as connection:
             column = connection.execute(query, [literal_path(path), start, stop]).fetchnumpy()["id"]
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path}: cannot be read; damaged? ({reason}): restore it, or {_AGAIN}") from error
+        raise DataError(f"{path}: cannot be read; damaged? ({reason_of(error)}): restore it, or {_AGAIN}") from error
     return np.ma.getdata(column).astype(np.str_)
