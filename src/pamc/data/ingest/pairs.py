@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
+from pamc.data.blocks import in_order
 from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
@@ -19,7 +20,7 @@ from pamc.data.ingest.workspace import Workspace
 from pamc.data.readers.cells import is_integer_text
 from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, warn_about_header
 from pamc.data.readers.tables import Table
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
 from pamc.data.store.writer import StoreWriter
 from pamc.progress import Progress
 
@@ -198,12 +199,12 @@ class PairIngest:
         counts = {"n_lines": 0, "n_loops": 0}
 
         def fetched() -> Any:
-            for start, stop in blocks:
-                block = self.workspace.arrays(
-                    f"SELECT a, b, w FROM pairs WHERE rowid >= {start} AND rowid < {stop} "
+            for block in blocks:
+                pairs = self.workspace.arrays(
+                    f"SELECT a, b, w FROM pairs WHERE rowid >= {block.start} AND rowid < {block.stop} "
                     "AND a IS NOT NULL AND b IS NOT NULL"
                 )
-                yield tuple(np.ma.getdata(block[name]) for name in "abw")
+                yield tuple(np.ma.getdata(pairs[name]) for name in "abw")
 
         def add(block: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]) -> tuple[int, int]:
             source, target = (rows - np.searchsorted(self.skipped, rows) for rows in block[:2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,40 @@ def ingest(
     ...     store.ids().tolist(), store.indptr.tolist(), store.indices.tolist()
     (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
     """
+    _check_limits(out, dtype, memory_bytes)
+    n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
+    row_files = source_files(features)
+    edge_files = [] if edges is None else source_files(edges)
+    first = open_table(row_files[0])
+    names = feature_columns(first, id_column, truth_column, columns, drop)
+    warn_about_columns(first, names, explicit=columns is not None)
+    warn_about_points(first, names)
+    plan = _Plan(
+        sources=[str(path) for path in (features, edges) if path is not None],
+        rows=Parts(row_files, first),
+        edge_files=edge_files,
+        options={
+            "id_column": id_column,
+            "truth_column": truth_column,
+            "features": names,
+            "dtype": dtype,
+            "skip_bad_rows": skip_bad_rows,
+        },
+        memory_bytes=memory_bytes,
+        n_threads=n_threads,
+        progress=SilentProgress() if progress is None else progress,
+    )
+    with StoreWriter(out, overwrite=overwrite, resume=resume) as writer:
+        writer.keep_partial = True
+        try:
+            return plan.write(writer)
+        except (DataError, ConfigError):
+            # What the files hold will not change by going on.
+            writer.keep_partial = False
+            raise
+
+
+def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> None:
     if memory_bytes < LEAST_MEMORY:
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
@@ -98,83 +133,77 @@ def ingest(
     if "?" in str(Path(out).absolute()):
         # duckdb takes it for the end of a file's name.
         raise OutputError(f"{out}: an ingest cannot work under a name with '?'; name another folder")
-    n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
-    shown = SilentProgress() if progress is None else progress
-    row_files = source_files(features)
-    edge_files = [] if edges is None else source_files(edges)
-    first = open_table(row_files[0])
-    names = feature_columns(first, id_column, truth_column, columns, drop)
-    warn_about_columns(first, names, explicit=columns is not None)
-    warn_about_points(first, names)
-    options: dict[str, Any] = {
-        "id_column": id_column,
-        "truth_column": truth_column,
-        "features": names,
-        "dtype": dtype,
-        "skip_bad_rows": skip_bad_rows,
-    }
-    with StoreWriter(out, overwrite=overwrite, resume=resume) as writer:
-        writer.keep_partial = True
-        try:
-            _check_same(writer, [*row_files, *edge_files], options)
-            if is_store(writer.folder):
-                return writer.commit()
-            with Workspace(writer.scratch, memory_bytes=memory_bytes, n_threads=n_threads) as workspace:
-                parts = {"rows": Parts(row_files, first)}
-                bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
-                rows = RowIngest(
-                    workspace, writer, parts["rows"], names, id_column, truth_column, dtype, memory_bytes, bad, shown
-                )
-                facts = _rows_and_pairs(rows, edge_files, parts, n_threads=n_threads, skip=skip_bad_rows)
-            with shown.phase("checksums"):
-                return writer.finish(
-                    name=row_files[0].name.partition(".")[0] if len(row_files) == 1 else Path(features).name,
-                    feature_names=names,
-                    sources=[str(path) for path in (features, edges) if path is not None],
-                    options=options,
-                    facts=facts,
-                )
-        except (DataError, ConfigError):
-            # What the files hold will not change by going on.
-            writer.keep_partial = False
-            raise
 
 
-def _rows_and_pairs(
-    rows: RowIngest, edge_files: list[Path], parts: dict[str, Parts], *, n_threads: int, skip: bool
-) -> dict[str, Any]:
-    """Run all steps that are not finished, and return counts for the manifest."""
-    bad = rows.bad
-    n_rows = rows.read()
-    rows.check(n_rows)
-    if not skip:
-        bad.refuse("rows")
-    if rows.id_column is None and edge_files and bad.count_lines("rows"):
-        raise DataError(
-            f"{rows.parts.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
-            "after them would be numbered otherwise: mend the file, or name the rows with --id"
+@dataclass(frozen=True)
+class _Plan:
+    """What is ingested and how; `options` are those that an attempt to resume must share."""
+
+    sources: list[str]
+    rows: Parts
+    edge_files: list[Path]
+    options: dict[str, Any]
+    memory_bytes: int
+    n_threads: int
+    progress: Progress
+
+    def write(self, writer: StoreWriter) -> Store:
+        """Run all steps that are not finished, and return the store."""
+        _check_same(writer, [*self.rows.files, *self.edge_files], self.options)
+        if is_store(writer.folder):
+            return writer.commit()
+        with Workspace(writer.scratch, memory_bytes=self.memory_bytes, n_threads=self.n_threads) as workspace:
+            facts = self._write_arrays(writer, workspace)
+        with self.progress.phase("checksums"):
+            files = self.rows.files
+            return writer.finish(
+                name=files[0].name.partition(".")[0] if len(files) == 1 else Path(self.sources[0]).name,
+                feature_names=self.options["features"],
+                sources=self.sources,
+                options=self.options,
+                facts=facts,
+            )
+
+    def _write_arrays(self, writer: StoreWriter, workspace: Workspace) -> dict[str, Any]:
+        """Write the arrays of the store, and return counts for the manifest."""
+        id_column, truth_column, names, dtype, skip = self.options.values()
+        parts = {"rows": self.rows}
+        bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
+        rows = RowIngest(
+            workspace, writer, self.rows, names, id_column, truth_column, dtype, self.memory_bytes, bad, self.progress
         )
-    skipped = rows.skipped()
-    if len(skipped) == n_rows:
-        raise DataError(f"{rows.parts.first.path}: no good row is left of {n_rows}")
-    rows.write_features(skipped)
-    kind = rows.keep_good()
-    rows.write_ids(kind, skipped)
-    rows.write_labels(skipped)
-    facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
-    if edge_files:
-        parts["edges"] = edge_parts(edge_files, rows.workspace, kind)
-        pairs = PairIngest(
-            rows.workspace, rows.writer, parts["edges"], kind, n_rows, skipped, rows.memory_bytes, n_threads, bad,
-            rows.progress,
-        )  # fmt: skip
-        pairs.read()
+        n_rows = self._read_rows(rows, skip=skip)
+        skipped = rows.skipped()
+        if len(skipped) == n_rows:
+            raise DataError(f"{self.rows.first.path}: no good row is left of {n_rows}")
+        kind = rows.write(skipped)
+        facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
+        if self.edge_files:
+            parts["edges"] = edge_parts(self.edge_files, workspace, kind)
+            pairs = PairIngest(
+                workspace, writer, parts["edges"], kind, n_rows, skipped, self.memory_bytes, self.n_threads, bad,
+                self.progress,
+            )  # fmt: skip
+            pairs.read()
+            if not skip:
+                bad.refuse("edges")
+            facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
+        if bad.count("rows") or bad.count("edges"):
+            bad.write(writer.path(BAD_ROWS_FILE))
+        return facts
+
+    def _read_rows(self, rows: RowIngest, *, skip: bool) -> int:
+        """Read and check the rows, and return their number."""
+        n_rows = rows.read()
+        rows.check(n_rows)
         if not skip:
-            bad.refuse("edges")
-        facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
-    if bad.count("rows") or bad.count("edges"):
-        bad.write(rows.writer.path(BAD_ROWS_FILE))
-    return facts
+            rows.bad.refuse("rows")
+        if rows.id_column is None and self.edge_files and rows.bad.count_lines("rows"):
+            raise DataError(
+                f"{self.rows.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
+                "after them would be numbered otherwise: mend the file, or name the rows with --id"
+            )
+        return n_rows
 
 
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:

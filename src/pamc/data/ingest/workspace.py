@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.blocks import row_blocks
 from pamc.data.database import load_duckdb
 from pamc.data.files import reason_of
 from pamc.errors import DataError, OutputError
@@ -130,10 +131,9 @@ class Workspace:
         """Give duckdb another share of its memory, for steps in which it only hands out what it has stored."""
         self.run(f"SET memory_limit = '{int(share * self.memory_bytes / 1e6)}MB'")
 
-    def row_blocks(self, table: str, n_rows: int) -> list[tuple[int, int]]:
+    def row_blocks(self, table: str, block_size: int) -> list[slice]:
         """Return ranges of duckdb's row numbers that cover a table, which was not made in the step under way."""
-        end = self.value(f"SELECT coalesce(max(rowid) + 1, 0) FROM {table}")
-        return [(start, min(start + n_rows, end)) for start in range(0, end, n_rows)]
+        return row_blocks(self.value(f"SELECT coalesce(max(rowid) + 1, 0) FROM {table}"), block_size)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
