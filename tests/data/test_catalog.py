@@ -2,18 +2,16 @@
 
 import io
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbor_list
+from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset
 from pamc.data.files import sha256_of
 from pamc.errors import UnknownNameError
 
 REAL = sorted(set(CATALOG) - {"digits", "reut"})
-WITH_NEIGHBOURS = ["usps", "hhar", "news4", "reut21578_4"]
 X, Y, EDGES = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1]), np.array([[0, 1], [1, 2], [2, 3]])
 
 
@@ -23,7 +21,7 @@ def npz_bytes(**arrays):
     return stream.getvalue()
 
 
-TOY = npz_bytes(x=X, y=Y, edges=EDGES, edges_k1=EDGES[:2])
+TOY = npz_bytes(x=X, y=Y, edges=EDGES)
 
 
 @pytest.fixture(autouse=True)
@@ -85,26 +83,11 @@ def test_a_real_set_has_the_statistics_and_the_checksum_of_its_row(data_folder, 
     assert sha256_of(data_folder / f"{name}.npz") == row.sha256
 
 
-@pytest.mark.parametrize("name", WITH_NEIGHBOURS)
-def test_neighbor_lists_of_every_k_are_there_and_the_default_is_one_of_them(data_folder, name):
-    lists = {k: load_neighbor_list(name, k, root=data_folder) for k in (1, 3, 5, 10)}
-    assert all(edges.shape[0] == 2 and edges.dtype == np.int64 for edges in lists.values())
-    sizes = [edges.shape[1] for edges in lists.values()]
-    assert sizes == sorted(set(sizes))
-    default = lists[5 if name == "hhar" else 3]
-    assert (load_dataset(name, root=data_folder).edges == default).all()
-
-
 def test_reut_without_features_is_refused_and_the_stand_ins_are_named(data_folder, refusal):
     assert (data_folder / "reut_graph_only.npz").exists()
     assert available("reut", root=data_folder) is None
     message = refusal(load_dataset, "reut", root=data_folder)
     assert all(part in message for part in ("features are not public", "news4", "reut21578_4", "reut_graph_only.npz"))
-
-
-@pytest.mark.parametrize("name", ["acm", "digits"])
-def test_a_set_without_neighbor_lists_says_so(refusal, name):
-    assert f"'{name}' comes without neighbor lists" in refusal(load_neighbor_list, name, 3)
 
 
 # Finding
@@ -120,7 +103,7 @@ def test_digits_come_with_scikit_learn():
 
 
 def test_an_unknown_name_is_refused_with_the_near_miss(refusal):
-    for function in (load_dataset, available, partial(load_neighbor_list, k=3)):
+    for function in (load_dataset, available):
         assert "did you mean 'usps'?" in refusal(function, "usp", error=UnknownNameError)
 
 
@@ -160,17 +143,8 @@ def test_a_loaded_set_carries_labels_edges_and_its_name(places, monkeypatch):
     assert (graph.edges == EDGES.T).all()
     assert graph.edges_are_neighbors
     assert graph.name == "toy"
-    assert (load_neighbor_list("toy", 1, root=places / "data") == EDGES[:2].T).all()
     add_row(monkeypatch, kind="graph")
     assert not load_dataset("toy", root=places / "data").edges_are_neighbors
-
-
-def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
-    add_row(monkeypatch)
-    (places / "data" / "toy.npz").write_bytes(TOY)
-    message = refusal(load_neighbor_list, "toy", 2, root=places / "data")
-    assert "has no array 'edges_k2'" in message
-    assert "k = 1, 3, 5 and 10" in message
 
 
 # Refusing
@@ -179,11 +153,10 @@ def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
 def test_a_missing_set_is_refused_with_source_layout_and_place(places, monkeypatch, refusal):
     add_row(monkeypatch, note="sold out")
     monkeypatch.setenv("PAMC_DATA", str(places / "data"))
-    for function in (load_dataset, partial(load_neighbor_list, k=1)):
-        message = refusal(function, "toy")
-        assert str(places / "data" / "toy.npz") in message
-        assert str(places / "cache" / "toy.npz") in message
-        assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "not public"))
+    message = refusal(load_dataset, "toy")
+    assert str(places / "data" / "toy.npz") in message
+    assert str(places / "cache" / "toy.npz") in message
+    assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "not public"))
 
 
 @pytest.mark.parametrize("statistic", ["n_nodes", "n_features", "n_classes", "n_edges"])

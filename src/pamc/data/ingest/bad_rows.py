@@ -143,7 +143,7 @@ class BadRows:
         if bad.reason == "line":
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
-            return not_a_number(path, cell, self._dtype)
+            return str(not_a_number(path, cell, self._dtype))
         shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pamc.data.ingest.bad_rows import BAD_ROWS_FILE, BadRows
 from pamc.data.ingest.pairs import PairIngest, edge_parts
@@ -54,26 +54,22 @@ def ingest(
 
     Parameters
     ----------
-    features
-        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern.
-    edges
-        Tables of source, target and perhaps weight, given alike; None for rows alone. Ends are ids where the rows have
-        ids, else row numbers from 0 through all parts.
-    out
-        The store's folder.
+    features, edges
+        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern; and
+        tables of source, target and perhaps weight, given alike. Ends are ids where the rows have ids, else row numbers
+        from 0 through all parts. None for rows alone.
+    out, overwrite
+        The store's folder, and whether a store that stands there may be replaced.
     id_column, truth_column, columns, drop
         As for :func:`pamc.data.readers.read_features`.
     dtype
         "float32" or "float16", of the stored features.
-    memory_bytes
-        What the process may use, about; the rest goes to the disk, beside the store.
-    n_threads
-        Threads; as many as there are cores without, and as memory allows.
+    memory_bytes, n_threads
+        What the process may use, about; the rest goes to the disk, beside the store. Without a number of threads, as
+        many as there are cores and as memory allows.
     skip_bad_rows
         Leave out rows and edges that cannot be used, and list them in bad-rows.csv in the store; else the first one is
         an error.
-    overwrite
-        Whether a store that stands there may be replaced.
     resume
         Go on with an ingest of the same files and options that was interrupted or killed.
     progress
@@ -93,36 +89,20 @@ def ingest(
     (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
     """
     _check_limits(out, dtype, memory_bytes)
-    n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
-    row_files = source_files(features)
-    edge_files = [] if edges is None else source_files(edges)
+    row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
     warn_about_columns(first, names, explicit=columns is not None)
     warn_about_points(first, names)
-    plan = _Plan(
+    return _Ingest(
         sources=[str(path) for path in (features, edges) if path is not None],
         rows=Parts(row_files, first),
         edge_files=edge_files,
-        options={
-            "id_column": id_column,
-            "truth_column": truth_column,
-            "features": names,
-            "dtype": dtype,
-            "skip_bad_rows": skip_bad_rows,
-        },
+        options=_Options(id_column, truth_column, names, dtype, skip_bad_rows),
         memory_bytes=memory_bytes,
-        n_threads=n_threads,
+        n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
         progress=SilentProgress() if progress is None else progress,
-    )
-    with StoreWriter(out, overwrite=overwrite, resume=resume) as writer:
-        writer.keep_partial = True
-        try:
-            return plan.write(writer)
-        except (DataError, ConfigError):
-            # What the files hold will not change by going on.
-            writer.keep_partial = False
-            raise
+    ).run(StoreWriter(out, overwrite=overwrite, resume=resume))
 
 
 def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> None:
@@ -135,38 +115,59 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
         raise OutputError(f"{out}: an ingest cannot work under a name with '?'; name another folder")
 
 
+class _Options(NamedTuple):
+    """How files are read, which an attempt to resume must share."""
+
+    id_column: str | None
+    truth_column: str | None
+    features: list[str]
+    dtype: str
+    skip_bad_rows: bool
+
+
 @dataclass(frozen=True)
-class _Plan:
-    """What is ingested and how; `options` are those that an attempt to resume must share."""
+class _Ingest:
+    """What is ingested, and with which means."""
 
     sources: list[str]
     rows: Parts
     edge_files: list[Path]
-    options: dict[str, Any]
+    options: _Options
     memory_bytes: int
     n_threads: int
     progress: Progress
 
-    def write(self, writer: StoreWriter) -> Store:
-        """Run all steps that are not finished, and return the store."""
-        _check_same(writer, [*self.rows.files, *self.edge_files], self.options)
+    def run(self, writer: StoreWriter) -> Store:
+        """Return the store; an interrupted ingest leaves what it has done."""
+        with writer:
+            writer.keep_partial = True
+            try:
+                return self._write(writer)
+            except (DataError, ConfigError):
+                # What the files hold will not change by going on.
+                writer.keep_partial = False
+                raise
+
+    def _write(self, writer: StoreWriter) -> Store:
+        """Take all steps that are not finished."""
+        _check_same(writer, [*self.rows.files, *self.edge_files], self.options._asdict())
         if is_store(writer.folder):
             return writer.commit()
         with Workspace(writer.scratch, memory_bytes=self.memory_bytes, n_threads=self.n_threads) as workspace:
             facts = self._write_arrays(writer, workspace)
+        files = self.rows.files
         with self.progress.phase("checksums"):
-            files = self.rows.files
             return writer.finish(
                 name=files[0].name.partition(".")[0] if len(files) == 1 else Path(self.sources[0]).name,
-                feature_names=self.options["features"],
+                feature_names=self.options.features,
                 sources=self.sources,
-                options=self.options,
+                options=self.options._asdict(),
                 facts=facts,
             )
 
     def _write_arrays(self, writer: StoreWriter, workspace: Workspace) -> dict[str, Any]:
         """Write the arrays of the store, and return counts for the manifest."""
-        id_column, truth_column, names, dtype, skip = self.options.values()
+        id_column, truth_column, names, dtype, skip = self.options
         parts = {"rows": self.rows}
         bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
         rows = RowIngest(

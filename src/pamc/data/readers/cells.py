@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pamc.errors import DataError
+
 __all__ = [
     "INTEGER",
     "MISSING",
@@ -88,8 +90,12 @@ def is_integer_text(text: str) -> bool:
     return INTEGER.fullmatch(text.strip(SPACES)) is not None
 
 
-def not_a_number(path: Path, cell: Cell, dtype: str) -> str:
-    """Return what is wrong with a cell that should be a feature, and what to do about it."""
+def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
+    """Return the error that says what is wrong with a cell that should be a feature, and what to do about it."""
+    return DataError(_number_problem(path, cell, dtype))
+
+
+def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
     text, where = cell.text, f"{path}: {cell.where}"
     if text is None or text.lower() in MISSING:
         what = "is empty" if text is None else f"is {text!r}"

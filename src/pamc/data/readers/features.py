@@ -150,7 +150,7 @@ def _graph_of_table(
 ) -> AttributedGraph:
     features, wrong = table.numbers(names, dtype=dtype)
     if wrong is not None:
-        raise DataError(not_a_number(table.path, wrong, dtype))
+        raise not_a_number(table.path, wrong, dtype)
     check_has_rows(table, len(features))
     ids = None if id_column is None else integers_if_all(id_texts(table, id_column))
     labels = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))
