@@ -10,8 +10,7 @@ import pytest
 from pamc import PamCGC, write_report
 from pamc.cli.app import run
 from pamc.data.store import open_store
-from pamc.data.streamed import BlockModel, write_block_model
-from pamc.data.synthetic import block_model
+from pamc.data.synthetic import BlockModel, block_model, write_block_model
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError
 from pamc.report import stores as stores_module
 from pamc.report.comparison import comparison_data

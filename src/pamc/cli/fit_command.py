@@ -17,7 +17,7 @@ from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
 from pamc.cli.launch import launched_group, restarted, resume_command, will_restart
 from pamc.cli.next_steps import next_steps
 from pamc.cli.report_command import add_report, check_report_options, link_to
-from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
+from pamc.cli.show import Interrupted, near, note, print_json, print_table, print_text
 from pamc.cli.sizes import parse_bytes, split_names
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
@@ -112,7 +112,6 @@ def fit(
                 edges,
                 read_options,
                 keep_neighbors=preset_name != "default",
-                quiet=quiet,
                 verify=verify,
             )
         else:
@@ -256,7 +255,6 @@ def _load(
     options: dict[str, Any],
     *,
     keep_neighbors: bool,
-    quiet: bool,
     verify: bool,
 ) -> AttributedGraph:
     if features is None and dataset is None:
@@ -271,8 +269,7 @@ def _load(
         return read_graph(features, edges=edges, **options)
     if given:
         raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
-    with download_bar(str(dataset), hidden=quiet) as progress:
-        graph = load_dataset(str(dataset), progress=progress)
+    graph = load_dataset(str(dataset))
     return graph.without_edges() if graph.edges_are_neighbors and not keep_neighbors else graph
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from pamc.cli.show import note, print_json, print_text
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.files import kind_of
-from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.data.readers import is_table, open_table
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 from pamc.report.comparison import COMPARISON
 from pamc.report.page_file import read_page
@@ -57,7 +56,7 @@ def check_report_options(map_by: str, color: list[str] | None, features: Path | 
         raise UnknownNameError("map", map_by, MAPS)
     if not color:
         return
-    if features is None or features.is_dir() or kind_of(features) not in TABLE_KINDS:
+    if features is None or features.is_dir() or not is_table(features):
         raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
     table = open_table(features)
     unknown = [name for name in color if name not in table]
@@ -90,7 +89,7 @@ def add_report(
     """
     try:
         columns, names = None, None
-        if features is not None and isinstance(data, AttributedGraph) and kind_of(features) in TABLE_KINDS:
+        if features is not None and isinstance(data, AttributedGraph) and is_table(features):
             table = open_table(features)
             columns = {name: color_column(table, name) for name in color or []}
             names = None if truth is None or data.labels is None else class_names(table, truth, data.labels)

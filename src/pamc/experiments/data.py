@@ -56,7 +56,7 @@ def why_missing(name: str) -> str | None:
     if name == BLOCKS or available(name) is not None:
         return None
     try:
-        load_dataset(name, download=False)
+        load_dataset(name)
     except DataError as error:
         # The first sentence: what is missing, and where it was looked for.
         return str(error).partition(". Source:")[0]

@@ -1,16 +1,4 @@
-"""A graph on disk: memory-mapped features and neighbors of any number of rows, with checksums.
-
-A store is a folder:
-
-    manifest.json   format and version, sizes, number types, feature names, kind of ids, where it came from, checksums
-    features.npy    (N, d) float32 or float16
-    indptr.npy      (N + 1,) int64: the neighbors of row i are indices[indptr[i] : indptr[i + 1]]
-    indices.npy     int32, or int64 above 2³¹ − 1 rows: each pair in both directions, sorted, no diagonal
-    weight.npy      float32, one per stored neighbor; absent where all are 1
-    labels.npy      (N,) int64 true classes, which ride along and are never read by training; may be absent
-    ids             absent for rows named 0 … N−1, else ids.npy (int64) or ids.parquet (text)
-    verified.json   which files had the checksums of the manifest when they were last compared; made by the first fit
-"""
+"""An opened store: its arrays, its checks and what its manifest says."""
 
 from __future__ import annotations
 
@@ -29,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.database import connected, literal_path
-from pamc.data.download import sha256_of
-from pamc.errors import BackendError, DataError
+from pamc.data.database import connected, literal_path, load_duckdb
+from pamc.data.files import reason_of, sha256_of
+from pamc.errors import DataError
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]
 
@@ -331,10 +319,7 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise BackendError("ids of a store are read with the package duckdb: pip install duckdb") from error
+    duckdb = load_duckdb("ids of a store are read")
     query = (
         "SELECT id FROM read_parquet(?, file_row_number=true, hive_partitioning=false) "
         "WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"
@@ -343,6 +328,5 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
         with connected() as connection:
             column = connection.execute(query, [literal_path(path), start, stop]).fetchnumpy()["id"]
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path}: cannot be read; damaged? ({reason}): restore it, or {_AGAIN}") from error
+        raise DataError(f"{path}: cannot be read; damaged? ({reason_of(error)}): restore it, or {_AGAIN}") from error
     return np.ma.getdata(column).astype(np.str_)

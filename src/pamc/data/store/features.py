@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.blocks import row_blocks
 from pamc.data.preprocessing import Preprocessing
-from pamc.data.store import Store
+from pamc.data.store.store import Store
 
 __all__ = ["StoreFeatures", "neighborhood_means"]
 
@@ -54,16 +55,16 @@ def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.in
     O(n·d) time, O(d) memory beside the result.
     """
     means = np.empty((len(numbers), store.n_features), dtype=np.float32)
-    for start in range(0, len(numbers), _READ_AT_A_TIME):
-        own = numbers[start : start + _READ_AT_A_TIME]
-        begin, n_all = store.indptr[own], store.indptr[own + 1] - store.indptr[own]
+    for block in row_blocks(len(numbers), _READ_AT_A_TIME):
+        asked = numbers[block]
+        begin, n_all = store.indptr[asked], store.indptr[asked + 1] - store.indptr[asked]
         n_read = np.minimum(n_all, _MOST_NEIGHBORS)
-        owner = np.repeat(np.arange(len(own)), n_read)
+        owner = np.repeat(np.arange(len(asked)), n_read)
         place = np.arange(len(owner)) - np.repeat(np.cumsum(n_read) - n_read, n_read)
         entry = begin[owner] + place * n_all[owner] // np.maximum(n_read[owner], 1)
-        total = rows[own]
+        total = rows[asked]
         # Rows of a file are read in the order in which they lie there.
         neighbors, order = np.unique(np.asarray(store.indices[entry]), return_inverse=True)
         np.add.at(total, owner, rows[neighbors][order])
-        means[start : start + len(own)] = total / (n_read + 1)[:, None]
+        means[block] = total / (n_read + 1)[:, None]
     return means
