@@ -1,4 +1,4 @@
-"""Device code of :mod:`pamc.ops.triton_objective`: Eq 12 from z to its gradient.
+"""Device code of :mod:`pamc.ops.triton.objective`: Eq 12 from z to its gradient.
 
 In all of them: `z` (N, DIMS) has rows that lie `z_stride` numbers apart, `centers` (C, DIMS) whole ones. A tile is
 (CLUSTERS, ROWS): a thread holds all clusters of its rows, walks through their dimensions, and makes distances anew
@@ -12,7 +12,7 @@ import triton.language as tl
 from pamc.ops.kernels.clustering import add, log_kernel
 from pamc.ops.kernels.positives import gradient_of_rows, gradient_of_unit, rows_of
 from pamc.ops.kernels.proxy import contrast, over_root
-from pamc.ops.kernels.unit_rows import dims_of_slots, own_rows, packed_word
+from pamc.ops.kernels.rows import dims_of_slots, own_rows, packed_word
 
 
 @triton.jit

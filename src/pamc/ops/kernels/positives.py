@@ -1,6 +1,6 @@
-"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with rows of the pairs.
+"""Device code of :mod:`pamc.ops.triton.positives`: what one program does with rows of the pairs.
 
-In all of them: `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.unit_rows` describes,
+In all of them: `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.rows` describes,
 and `inverse` (N,) what z was multiplied with to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji
 over the largest γ of row j. A program takes ROWS rows side by side, or one piece of a long row, and reads COLUMNS
 entries of each at a time, from entry `begin` on, `length` in all. Sums are taken in the type ACCUMULATOR. TAU is τ of
@@ -11,7 +11,7 @@ Eq 3, a constant of the kernel, which float64 takes in full. Where pairs are EVE
 import triton
 import triton.language as tl
 
-from pamc.ops.kernels.unit_rows import dims_of_slots, own_rows, unit_rows
+from pamc.ops.kernels.rows import dims_of_slots, own_rows, unit_rows
 
 
 @triton.jit

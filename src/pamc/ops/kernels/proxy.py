@@ -1,4 +1,4 @@
-"""Device code of :mod:`pamc.ops.triton_proxy`."""
+"""Device code of :mod:`pamc.ops.triton.proxy`."""
 
 import triton
 import triton.language as tl

@@ -13,16 +13,15 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.positives import PositivePairs
 from pamc.ops.kernels import objective as kernels
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton_ops import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of
-from pamc.ops.triton_proxy import potential
-from pamc.ops.triton_sums import sum_parts
+from pamc.ops.triton.positives import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of
+from pamc.ops.triton.proxy import potential
+from pamc.ops.triton.rows import language_type, sum_parts
 
 __all__ = ["objective"]
 
@@ -92,7 +91,7 @@ class _Share:
             "DIMS": z.shape[1],
             "CLUSTERS": clusters,
             "ROWS": rows,
-            "ACCUMULATOR": tl.float64 if z.dtype == torch.float64 else tl.float32,
+            "ACCUMULATOR": language_type(z),
             "num_warps": 1,
             "enable_fp_fusion": True,
         }

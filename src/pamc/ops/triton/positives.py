@@ -21,13 +21,15 @@ from weakref import WeakKeyDictionary
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.positives import PositivePairs
-from pamc.ops import torch_ops
-from pamc.ops.kernels import positives, unit_rows
+from pamc.ops.kernels import positives as kernels
+from pamc.ops.kernels import rows as row_kernels
+from pamc.ops.torch import positives as plain
+from pamc.ops.torch.rows import unit_rows
+from pamc.ops.triton.rows import accumulator_of, language_type
 
 __all__ = [
     "MOST_TAU",
@@ -67,14 +69,14 @@ MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does of the unit rows of z.
+    """Return what :func:`pamc.ops.torch.positives.positive_log_mass` does of the unit rows of z.
 
     Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
     float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
     the pairs.
     """
     if tau > MOST_TAU:
-        return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+        return plain.positive_log_mass(unit_rows(z), pairs, tau=tau, self_edges=self_edges)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
@@ -210,7 +212,7 @@ class Shape:
     def of(cls, z: Tensor) -> Shape:
         """Return the sizes of rows like those of z (N, d)."""
         dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
-        accumulator = tl.float64 if z.dtype == torch.float64 else tl.float32
+        accumulator = language_type(z)
         # Four words hold five numbers.
         words = 4 * triton.next_power_of_2(-(-dims // 5))
         if z.dtype == torch.float32 and words < dims:
@@ -287,10 +289,10 @@ def masses(
     results = (weight_self, layout.top, log_mass, over_mass, agreements)
     tiles = shape.row_tiles(pairs, tau=tau)
     weights = (pairs.indptr, layout.indices, layout.weight)
-    positives.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, inverse, n_rows, **tiles)
+    kernels.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, inverse, n_rows, **tiles)
     if len(pieces):
         parts = log_mass.new_empty(len(pieces), 2)
-        positives.forward_pieces[(len(pieces),)](
+        kernels.forward_pieces[(len(pieces),)](
             unit,
             *weights,
             pieces.piece_row,
@@ -299,7 +301,7 @@ def masses(
             inverse,
             **shape.piece_tiles(pairs, tau=tau),
         )
-        positives.join_forward[(len(pieces.long_row),)](
+        kernels.join_forward[(len(pieces.long_row),)](
             pieces.long_row, pieces.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
         )
     return log_mass, over_mass, agreements
@@ -314,7 +316,7 @@ def gradient_of_pieces(
     """
     pieces = pieces_of(pairs, shape.longest(pairs))
     parts = inverse.new_empty(len(pieces), shape.width)
-    positives.backward_pieces[(len(pieces),)](
+    kernels.backward_pieces[(len(pieces),)](
         unit,
         *weights,
         pieces.piece_row,
@@ -327,15 +329,15 @@ def gradient_of_pieces(
 
 
 class _PositiveLogMass(torch.autograd.Function):
-    """As in :mod:`pamc.ops.torch_ops`; both passes read the unit rows and keep nothing per pair."""
+    """As in :mod:`pamc.ops.torch.positives`; both passes read the unit rows and keep nothing per pair."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
         layout, shape, n_rows = layout_of(pairs, keep_self), Shape.of(z), len(z)
         unit = shape.unit_rows(z)
-        inverse = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
+        inverse = z.new_empty(n_rows, dtype=accumulator_of(z))
         rows = max(1, _TILE // shape.width)
-        unit_rows.scale_rows[(triton.cdiv(n_rows, rows),)](
+        row_kernels.scale_rows[(triton.cdiv(n_rows, rows),)](
             z.contiguous(), unit, inverse, n_rows, ROWS=rows, **shape.constants()
         )
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=tau, keep_self=keep_self)
@@ -354,10 +356,10 @@ class _PositiveLogMass(torch.autograd.Function):
         grad_z = inverse.new_empty(n_rows, shape.dims, dtype=ctx.dtype)
         tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
+        kernels.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
-            positives.join_backward[(len(pieces.long_row),)](
+            kernels.join_backward[(len(pieces.long_row),)](
                 unit, pieces.long_row, pieces.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )
         return grad_z, None, None, None

@@ -144,3 +144,16 @@ def scale_rows(
         tl.store(unit + row[:, None] * STRIDE + word, words, mask=there[:, None])
     else:
         tl.store(unit + row[:, None] * STRIDE + dim, own * scale[:, None], mask=there[:, None] & (dim < STRIDE))
+
+
+@triton.jit
+def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One program per COLUMNS columns of parts (P, k): their sums, in the order of the parts."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n_columns
+    tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)
+    for first in range(0, n_parts, PARTS):
+        part = (first + tl.arange(0, PARTS)).to(tl.int64)
+        there = (part < n_parts)[:, None] & inside[None, :]
+        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+    tl.store(total + column, tl.sum(tile, axis=0), mask=inside)

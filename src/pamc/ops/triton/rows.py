@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
-from pamc.ops.kernels import encoder
+from pamc.ops.kernels import rows as kernels
 
-__all__ = ["sum_parts"]
+__all__ = ["accumulator_of", "language_type", "sum_parts"]
 
 _PARTS, _COLUMNS = 64, 16
 
@@ -20,7 +23,7 @@ def sum_parts(parts: Tensor) -> Tensor:
     """
     total = parts.new_empty(parts.shape[1:])
     with torch.cuda.device_of(parts):  # type: ignore[no-untyped-call]
-        encoder.sum_parts[(triton.cdiv(total.numel(), _COLUMNS),)](
+        kernels.sum_parts[(triton.cdiv(total.numel(), _COLUMNS),)](
             parts,
             total,
             len(parts),
@@ -31,3 +34,13 @@ def sum_parts(parts: Tensor) -> Tensor:
             enable_fp_fusion=True,
         )
     return total
+
+
+def accumulator_of(x: Tensor) -> torch.dtype:
+    """Return the type that numbers like those of x are summed in."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def language_type(x: Tensor) -> Any:
+    """Return :func:`accumulator_of` as kernels name it."""
+    return tl.float64 if x.dtype == torch.float64 else tl.float32

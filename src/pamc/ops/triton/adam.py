@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from pamc.ops.kernels import encoder
+from pamc.ops.kernels import adam as kernels
 
 __all__ = ["KernelAdam"]
 
@@ -90,11 +90,11 @@ class _Group:
     def step(self, constants: dict[str, float | int | bool]) -> None:
         """Move the tensors."""
         # Where there is no gradient nothing is read: any address will do.
-        slopes = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
+        grads = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
         sizes = [0 if p.grad is None else p.numel() for p in self._parameters]
         n_missing = _TENSORS_PER_LAUNCH - len(self._parameters)
-        tensors = [tensor for pair in zip(self._parameters, slopes, strict=True) for tensor in pair]
-        encoder.adam_step[(self._ends[-1],)](
+        tensors = [tensor for pair in zip(self._parameters, grads, strict=True) for tensor in pair]
+        kernels.adam_step[(self._ends[-1],)](
             *tensors,
             *[tensors[0]] * (2 * n_missing),
             self._mean,

@@ -1,0 +1,125 @@
+"""Device code of :mod:`pamc.ops.triton.adam`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _move(
+    parameter,
+    grad,
+    mean,
+    square,
+    powers,
+    program,
+    block,
+    size,
+    LR: tl.constexpr,
+    BETA_1: tl.constexpr,
+    BETA_2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    NUMBERS: tl.constexpr,
+):
+    """Move a block of NUMBERS numbers of a tensor; its moments and powers are those of the program."""
+    first = block.to(tl.int64) * NUMBERS
+    inside = first + tl.arange(0, NUMBERS)
+    there = inside < size
+    at = program.to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
+    kind = parameter.dtype.element_ty
+    power_1 = tl.load(powers + 2 * program) * BETA_1
+    power_2 = tl.load(powers + 2 * program + 1) * BETA_2
+    # Every thread has read what one of them writes.
+    tl.debug_barrier()
+    tl.store(powers + 2 * program, power_1, mask=first < size)
+    tl.store(powers + 2 * program + 1, power_2, mask=first < size)
+    rate = (LR / (1.0 - power_1)).to(kind)
+    spread = (1.0 / tl.sqrt(1.0 - power_2)).to(kind)
+    slope = tl.load(grad + inside, mask=there, other=0.0)
+    m = tl.load(mean + at, mask=there, other=0.0)
+    v = tl.load(square + at, mask=there, other=0.0)
+    m += (1.0 - BETA_1) * (slope - m)
+    v += (1.0 - BETA_2) * (slope * slope - v)
+    tl.store(mean + at, m, mask=there)
+    tl.store(square + at, v, mask=there)
+    step = rate * m / (tl.sqrt(v) * spread + EPSILON)
+    tl.store(parameter + inside, tl.load(parameter + inside, mask=there, other=0.0) - step, mask=there)
+
+
+@triton.jit
+def adam_step(
+    p0,
+    g0,
+    p1,
+    g1,
+    p2,
+    g2,
+    p3,
+    g3,
+    p4,
+    g4,
+    p5,
+    g5,
+    p6,
+    g6,
+    p7,
+    g7,
+    p8,
+    g8,
+    p9,
+    g9,
+    mean,
+    square,
+    powers,
+    end0,
+    end1,
+    end2,
+    end3,
+    end4,
+    end5,
+    end6,
+    end7,
+    end8,
+    end9,
+    size0,
+    size1,
+    size2,
+    size3,
+    size4,
+    size5,
+    size6,
+    size7,
+    size8,
+    size9,
+    LR: tl.constexpr,
+    BETA_1: tl.constexpr,
+    BETA_2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    NUMBERS: tl.constexpr,
+):
+    """One program per NUMBERS numbers of ten tensors p with gradients g: their moments, and their step against them.
+
+    Tensor k has the programs below end k that are not below end k − 1; one without a gradient is given the size 0. The
+    moments lie in the order of the programs. Each program has β₁ᵗ and β₂ᵗ, `powers` (P, 2), for itself: none changes
+    what another one reads.
+    """
+    program = tl.program_id(0)
+    if program < end0:
+        _move(p0, g0, mean, square, powers, program, program, size0, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end1:
+        _move(p1, g1, mean, square, powers, program, program - end0, size1, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end2:
+        _move(p2, g2, mean, square, powers, program, program - end1, size2, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end3:
+        _move(p3, g3, mean, square, powers, program, program - end2, size3, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end4:
+        _move(p4, g4, mean, square, powers, program, program - end3, size4, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end5:
+        _move(p5, g5, mean, square, powers, program, program - end4, size5, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end6:
+        _move(p6, g6, mean, square, powers, program, program - end5, size6, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end7:
+        _move(p7, g7, mean, square, powers, program, program - end6, size7, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    elif program < end8:
+        _move(p8, g8, mean, square, powers, program, program - end7, size8, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+    else:
+        _move(p9, g9, mean, square, powers, program, program - end8, size9, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
