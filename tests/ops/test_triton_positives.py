@@ -18,6 +18,7 @@ from tests.tolerances import assert_gradient, assert_value
 pytest.importorskip("triton", reason="triton is not installed")
 
 from pamc.ops.triton import positives
+from pamc.ops.triton.rows import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -83,17 +84,19 @@ def test_several_rows_side_by_side(rows, longest, n_dims, monkeypatch):
     monkeypatch.setattr(positives, "_MANY_PROGRAMS", 41 // rows)
     monkeypatch.setattr(positives, "_LONGEST_SIDE_BY_SIDE", longest)
     case = awkward_case(41, n_dims, dtype=torch.float32)
-    shape = positives.Shape.of(case.z)
-    assert (shape.side_by_side(case.pairs), shape.longest(case.pairs)) == (rows, longest)
+    shape = Shape.of(case.z)
+    assert (positives.side_by_side(shape, case.pairs), positives.longest_row(shape, case.pairs)) == (rows, longest)
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_few_programs_and_rows_of_many_pairs_are_taken_one_by_one():
-    narrow, wide = positives.Shape.of(torch.zeros(1, 10)), positives.Shape.of(torch.zeros(1, 64))
-    found = [shape.side_by_side(counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)]
+    narrow, wide = Shape.of(torch.zeros(1, 10)), Shape.of(torch.zeros(1, 64))
+    found = [
+        positives.side_by_side(shape, counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)
+    ]
     assert found == [4, 1, 2, 1, 1, 1, 1, 1]
-    assert narrow.longest(counted_pairs(10**6, 21 * 10**6)) == 64
-    assert narrow.longest(counted_pairs(9298, 139 * 9298)) == positives.PIECE
+    assert positives.longest_row(narrow, counted_pairs(10**6, 21 * 10**6)) == 64
+    assert positives.longest_row(narrow, counted_pairs(9298, 139 * 9298)) == positives.PIECE
 
 
 TALL_AND_SMALL = [(10**6, 21 * 10**6), (20_000, 10**5), (10**6, 10**8), (9298, 139 * 9298)]
@@ -106,10 +109,10 @@ def counted_pairs(n_nodes, n_pairs):
 @pytest.mark.parametrize("n_dims", [*(pytest.param(n, marks=pytest.mark.slow) for n in (5, 9, 20, 40)), 10])
 def test_packed_rows_take_fewer_words_and_are_as_exact_as_float32(n_dims):
     case = awkward_case(41, n_dims, dtype=torch.float32)
-    shape = positives.Shape.of(case.z)
+    shape = Shape.of(case.z)
     assert shape.packed
     assert shape.stride < n_dims
-    assert shape.unit_rows(case.z).dtype == torch.int32
+    assert shape.empty(case.z).dtype == torch.int32
     found = positives_of(case.z, case.pairs)
     exact = positives_of(case.z.double(), case.pairs.to(dtype=torch.float64))
     for a, b in zip(found, exact, strict=True):

@@ -14,34 +14,30 @@ def _move(
     program,
     block,
     size,
-    LR: tl.constexpr,
-    BETA_1: tl.constexpr,
-    BETA_2: tl.constexpr,
-    EPSILON: tl.constexpr,
-    NUMBERS: tl.constexpr,
+    ADAM: tl.constexpr,
 ):
     """Move a block of NUMBERS numbers of a tensor; its moments and powers are those of the program."""
-    first = block.to(tl.int64) * NUMBERS
-    inside = first + tl.arange(0, NUMBERS)
+    first = block.to(tl.int64) * ADAM.numbers
+    inside = first + tl.arange(0, ADAM.numbers)
     there = inside < size
-    at = program.to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
+    at = program.to(tl.int64) * ADAM.numbers + tl.arange(0, ADAM.numbers)
     kind = parameter.dtype.element_ty
-    power_1 = tl.load(powers + 2 * program) * BETA_1
-    power_2 = tl.load(powers + 2 * program + 1) * BETA_2
+    power_1 = tl.load(powers + 2 * program) * ADAM.beta_1
+    power_2 = tl.load(powers + 2 * program + 1) * ADAM.beta_2
     # Every thread has read what one of them writes.
     tl.debug_barrier()
     tl.store(powers + 2 * program, power_1, mask=first < size)
     tl.store(powers + 2 * program + 1, power_2, mask=first < size)
-    rate = (LR / (1.0 - power_1)).to(kind)
+    rate = (ADAM.lr / (1.0 - power_1)).to(kind)
     spread = (1.0 / tl.sqrt(1.0 - power_2)).to(kind)
-    slope = tl.load(grad + inside, mask=there, other=0.0)
+    g = tl.load(grad + inside, mask=there, other=0.0)
     m = tl.load(mean + at, mask=there, other=0.0)
     v = tl.load(square + at, mask=there, other=0.0)
-    m += (1.0 - BETA_1) * (slope - m)
-    v += (1.0 - BETA_2) * (slope * slope - v)
+    m += (1.0 - ADAM.beta_1) * (g - m)
+    v += (1.0 - ADAM.beta_2) * (g * g - v)
     tl.store(mean + at, m, mask=there)
     tl.store(square + at, v, mask=there)
-    step = rate * m / (tl.sqrt(v) * spread + EPSILON)
+    step = rate * m / (tl.sqrt(v) * spread + ADAM.epsilon)
     tl.store(parameter + inside, tl.load(parameter + inside, mask=there, other=0.0) - step, mask=there)
 
 
@@ -90,11 +86,7 @@ def adam_step(
     size7,
     size8,
     size9,
-    LR: tl.constexpr,
-    BETA_1: tl.constexpr,
-    BETA_2: tl.constexpr,
-    EPSILON: tl.constexpr,
-    NUMBERS: tl.constexpr,
+    ADAM: tl.constexpr,
 ):
     """One program per NUMBERS numbers of ten tensors p with gradients g: their moments, and their step against them.
 
@@ -104,22 +96,22 @@ def adam_step(
     """
     program = tl.program_id(0)
     if program < end0:
-        _move(p0, g0, mean, square, powers, program, program, size0, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p0, g0, mean, square, powers, program, program, size0, ADAM)
     elif program < end1:
-        _move(p1, g1, mean, square, powers, program, program - end0, size1, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p1, g1, mean, square, powers, program, program - end0, size1, ADAM)
     elif program < end2:
-        _move(p2, g2, mean, square, powers, program, program - end1, size2, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p2, g2, mean, square, powers, program, program - end1, size2, ADAM)
     elif program < end3:
-        _move(p3, g3, mean, square, powers, program, program - end2, size3, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p3, g3, mean, square, powers, program, program - end2, size3, ADAM)
     elif program < end4:
-        _move(p4, g4, mean, square, powers, program, program - end3, size4, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p4, g4, mean, square, powers, program, program - end3, size4, ADAM)
     elif program < end5:
-        _move(p5, g5, mean, square, powers, program, program - end4, size5, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p5, g5, mean, square, powers, program, program - end4, size5, ADAM)
     elif program < end6:
-        _move(p6, g6, mean, square, powers, program, program - end5, size6, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p6, g6, mean, square, powers, program, program - end5, size6, ADAM)
     elif program < end7:
-        _move(p7, g7, mean, square, powers, program, program - end6, size7, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p7, g7, mean, square, powers, program, program - end6, size7, ADAM)
     elif program < end8:
-        _move(p8, g8, mean, square, powers, program, program - end7, size8, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p8, g8, mean, square, powers, program, program - end7, size8, ADAM)
     else:
-        _move(p9, g9, mean, square, powers, program, program - end8, size9, LR, BETA_1, BETA_2, EPSILON, NUMBERS)
+        _move(p9, g9, mean, square, powers, program, program - end8, size9, ADAM)

@@ -67,7 +67,7 @@ def relu_linear_backward_parts(
     depth = tl.arange(0, WIDTH)
     known = (depth < DEPTH)[:, None] & (column < N_IN)[None, :]
     entry = depth[:, None] * N_IN + column[None, :]
-    pull = tl.load(weight + entry, mask=known, other=0.0)
+    weight_tile = tl.load(weight + entry, mask=known, other=0.0)
     first = part * rows_per_part
     end = tl.minimum(first + rows_per_part, n_rows)
     total = tl.zeros([COLUMNS], parts.dtype.element_ty)
@@ -79,12 +79,12 @@ def relu_linear_backward_parts(
         at = row[:, None] * N_COLUMNS + column[None, :]
         value = tl.load(output + at, mask=there, other=0.0)
         known_row = (row < end)[:, None] & (depth < DEPTH)[None, :]
-        slope = tl.load(grad + row[:, None] * stride + depth[None, :], mask=known_row, other=0.0)
-        passed = tl.where(value > 0, tl.dot(slope, pull, input_precision="tf32"), 0.0)
+        grad_tile = tl.load(grad + row[:, None] * stride + depth[None, :], mask=known_row, other=0.0)
+        passed = tl.where(value > 0, tl.dot(grad_tile, weight_tile, input_precision="tf32"), 0.0)
         tl.store(through + at, passed, mask=there)
         total += tl.sum(passed, axis=0)
-        product += tl.dot(tl.trans(slope), value, input_precision="tf32")
-        sums += tl.sum(slope.to(sums.dtype), axis=0)
+        product += tl.dot(tl.trans(grad_tile), value, input_precision="tf32")
+        sums += tl.sum(grad_tile.to(sums.dtype), axis=0)
     place = parts + part * part_stride
     tl.store(place + column, total, mask=inside)
     tl.store(place + N_COLUMNS + entry, product, mask=known)
@@ -116,10 +116,10 @@ def narrow_product(
         column = first + tl.arange(0, COLUMNS)
         known = column < N_IN
         value = tl.load(x + row[:, None] * N_COLUMNS + column[None, :], mask=there[:, None] & known[None, :], other=0.0)
-        pull = tl.load(
+        weight_tile = tl.load(
             weight + depth[None, :] * N_IN + column[:, None], mask=inside[None, :] & known[:, None], other=0.0
         )
-        total += tl.dot(value, pull, input_precision="tf32")
+        total += tl.dot(value, weight_tile, input_precision="tf32")
     total += tl.load(bias + depth, mask=inside, other=0.0)[None, :]
     tl.store(y + row[:, None] * DEPTH + depth[None, :], total, mask=there[:, None] & inside[None, :])
 

@@ -31,17 +31,12 @@ def _entries(
     entry,
     there,
     own,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows."""
     column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
-    other = unit_rows(unit, column, there, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
+    other = unit_rows(unit, column, there, TILES.rows, TILES.columns, SHAPE)
     return column, other, tl.sum(other * own[:, None, :], axis=2)
 
 
@@ -53,27 +48,18 @@ def _mass(
     weight,
     begin,
     length,
-    TAU: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over entries of each row, (ROWS,)."""
-    mass = tl.zeros([ROWS, COLUMNS], ACCUMULATOR)
-    agreement = tl.zeros([ROWS, COLUMNS], ACCUMULATOR)
-    for first in range(0, tl.max(length, axis=0), COLUMNS):
-        number = first + tl.arange(0, COLUMNS)[None, :]
+    mass = tl.zeros([TILES.rows, TILES.columns], SHAPE.accumulator)
+    agreement = tl.zeros([TILES.rows, TILES.columns], SHAPE.accumulator)
+    for first in range(0, tl.max(length, axis=0), TILES.columns):
+        number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, EVEN)
-        _, _, cosine = _entries(
-            unit, indices, entry, there, own, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-        )
-        mass += share * tl.exp(TAU * cosine - TAU)
+        share = _share(weight, entry, there, own, TILES.even)
+        _, _, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
+        mass += share * tl.exp(TILES.tau * cosine - TILES.tau)
         agreement += share * cosine
     return tl.sum(mass, axis=1), tl.sum(agreement, axis=1)
 
@@ -85,47 +71,42 @@ def gradient_of_rows(
     indices,
     weight,
     weight_t,
-    pull,
-    own_pull,
+    mass_grad,
+    row_mass_grad,
     begin,
     length,
-    TAU: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over entries of each row.
 
-    (ROWS, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
+    (ROWS, WIDTH); a is `mass_grad`, the gradient of a row's log mass over that mass.
     """
-    total = tl.zeros([ROWS, COLUMNS, WIDTH], ACCUMULATOR)
-    for first in range(0, tl.max(length, axis=0), COLUMNS):
-        number = first + tl.arange(0, COLUMNS)[None, :]
+    total = tl.zeros([TILES.rows, TILES.columns, SHAPE.width], SHAPE.accumulator)
+    for first in range(0, tl.max(length, axis=0), TILES.columns):
+        number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, EVEN)
-        share_t = _share(weight_t, entry, there, own, EVEN)
-        column, other, cosine = _entries(
-            unit, indices, entry, there, own, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
+        share = _share(weight, entry, there, own, TILES.even)
+        share_t = _share(weight_t, entry, there, own, TILES.even)
+        column, other, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
+        other_mass_grad = tl.load(mass_grad + column, mask=there, other=0.0, eviction_policy="evict_last")
+        cosine_grad = (
+            TILES.tau
+            * tl.exp(TILES.tau * cosine - TILES.tau)
+            * (share * row_mass_grad[:, None] + share_t * other_mass_grad)
         )
-        other_pull = tl.load(pull + column, mask=there, other=0.0, eviction_policy="evict_last")
-        slope = TAU * tl.exp(TAU * cosine - TAU) * (share * own_pull[:, None] + share_t * other_pull)
-        total += slope[:, :, None] * other
+        total += cosine_grad[:, :, None] * other
     return tl.sum(total, axis=1)
 
 
 @triton.jit
-def rows_of(indptr, n_rows, LONG: tl.constexpr, ROWS: tl.constexpr):
+def rows_of(indptr, n_rows, TILES: tl.constexpr):
     """Return the rows of a program, which of them are not cut, and the first entry and number of entries of each."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * TILES.rows + tl.arange(0, TILES.rows)
     there = row < n_rows
     begin = tl.load(indptr + row, mask=there, other=0)
     length = tl.load(indptr + row + 1, mask=there, other=0) - begin
-    there = there & (length <= LONG)
+    there = there & (length <= TILES.longest)
     return row, there, begin, tl.where(there, length, 0).to(tl.int32)
 
 
@@ -153,34 +134,24 @@ def forward_rows(
     agreements,
     inverse,
     n_rows,
-    TAU: tl.constexpr,
-    LONG: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
-    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    mass, agreement = _mass(
-        unit, own, indices, weight, begin, length, TAU, EVEN, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-    )
+    row, there, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
-    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
+    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TILES.tau)
 
 
 @triton.jit
-def _piece(piece_row, piece_begin, indptr, PIECE: tl.constexpr):
+def _piece(piece_row, piece_begin, indptr, TILES: tl.constexpr):
     """Return a piece, its row, first entry and number of entries, each (1,)."""
     piece = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(piece_row + piece)
     begin = tl.load(piece_begin + piece)
-    return piece.to(tl.int64), row, begin, tl.minimum(tl.load(indptr + row + 1) - begin, PIECE).to(tl.int32)
+    return piece.to(tl.int64), row, begin, tl.minimum(tl.load(indptr + row + 1) - begin, TILES.longest).to(tl.int32)
 
 
 @triton.jit
@@ -193,22 +164,13 @@ def forward_pieces(
     piece_begin,
     parts,
     inverse,
-    TAU: tl.constexpr,
-    PIECE: tl.constexpr,
-    EVEN: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per piece of a long row: its mass and agreement."""
-    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    mass, agreement = _mass(
-        unit, own, indices, weight, begin, length, TAU, EVEN, 1, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-    )
+    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
+    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -242,14 +204,11 @@ def _store_gradient(
     total,
     own,
     inverse,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    dim, exists = dims_of_slots(DIMS, STRIDE, WIDTH, PACKED)
+    dim, exists = dims_of_slots(SHAPE)
     grad = gradient_of_unit(row, there, total, own, inverse)
-    tl.store(grad_z + row[:, None] * DIMS + dim, grad, mask=there[:, None] & exists)
+    tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=there[:, None] & exists)
 
 
 @triton.jit
@@ -259,46 +218,31 @@ def backward_rows(
     indices,
     weight,
     weight_t,
-    pull,
+    mass_grad,
     inverse,
     grad_z,
     n_rows,
-    TAU: tl.constexpr,
-    LONG: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
-    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    own_pull = tl.load(pull + row, mask=there, other=0.0)
+    row, there, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
     total = gradient_of_rows(
         unit,
         own,
         indices,
         weight,
         weight_t,
-        pull,
-        own_pull,
+        mass_grad,
+        row_mass_grad,
         begin,
         length,
-        TAU,
-        EVEN,
-        ROWS,
-        COLUMNS,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-        ACCUMULATOR,
+        TILES,
+        SHAPE,
     )
-    _store_gradient(grad_z, row, there, total, own, inverse, DIMS, STRIDE, WIDTH, PACKED)
+    _store_gradient(grad_z, row, there, total, own, inverse, SHAPE)
 
 
 @triton.jit
@@ -308,46 +252,32 @@ def backward_pieces(
     indices,
     weight,
     weight_t,
-    pull,
+    mass_grad,
     piece_row,
     piece_begin,
     parts,
     inverse,
-    TAU: tl.constexpr,
-    PIECE: tl.constexpr,
-    EVEN: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per piece of a long row: its part of that row of the gradient."""
-    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    own_pull = tl.load(pull + row)
+    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
+    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row)
     total = gradient_of_rows(
         unit,
         own,
         indices,
         weight,
         weight_t,
-        pull,
-        own_pull,
+        mass_grad,
+        row_mass_grad,
         begin,
         length,
-        TAU,
-        EVEN,
-        1,
-        COLUMNS,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-        ACCUMULATOR,
+        TILES,
+        SHAPE,
     )
-    tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
+    tl.store(parts + piece[:, None] * SHAPE.width + tl.arange(0, SHAPE.width)[None, :], total)
 
 
 @triton.jit
@@ -358,18 +288,14 @@ def join_backward(
     parts,
     inverse,
     grad_z,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per long row: the sum of its pieces, in their order."""
     number = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(long_row + number)
     begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
-    total = tl.zeros([1, WIDTH], ACCUMULATOR)
+    total = tl.zeros([1, SHAPE.width], SHAPE.accumulator)
     for piece in range(begin, end):
-        total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    _store_gradient(grad_z, row, row >= 0, total, own, inverse, DIMS, STRIDE, WIDTH, PACKED)
+        total += tl.load(parts + piece * SHAPE.width + tl.arange(0, SHAPE.width))[None, :]
+    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    _store_gradient(grad_z, row, row >= 0, total, own, inverse, SHAPE)

@@ -9,7 +9,7 @@ every run; how the rows are shared out depends on the shapes alone. Nothing is k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -19,11 +19,11 @@ from torch.autograd.function import once_differentiable
 from pamc.graph.positives import PositivePairs
 from pamc.ops.kernels import objective as kernels
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton.positives import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of
+from pamc.ops.triton.positives import MOST_TAU, gradient_of_pieces, layout_of, longest_row, masses, pieces_of, row_tiles
 from pamc.ops.triton.proxy import potential
-from pamc.ops.triton.rows import language_type, sum_parts
+from pamc.ops.triton.rows import Shape, sum_parts
 
-__all__ = ["objective"]
+__all__ = ["Weights", "objective"]
 
 # One program holds a tile of clusters by clusters, and another of clusters by dimensions.
 _MOST_CLUSTERS = 64
@@ -80,22 +80,22 @@ class _Share:
     constants: dict[str, Any]
 
     @classmethod
-    def of(cls, z: Tensor, n_clusters: int, *, eta: float) -> _Share:
+    def of(cls, z: Tensor, n_clusters: int, *, eta: float, shape: Shape) -> _Share:
         """Return shares so that sums of each program for each cluster take no more memory than z."""
         clusters = triton.next_power_of_2(n_clusters)
         rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
         n_parts = max(1, min(_MOST_PARTS, len(z) // n_clusters))
         n_tiles = triton.cdiv(triton.cdiv(len(z), rows), n_parts)
-        constants = {
-            "ETA": eta,
-            "DIMS": z.shape[1],
-            "CLUSTERS": clusters,
-            "ROWS": rows,
-            "ACCUMULATOR": language_type(z),
-            "num_warps": 1,
-            "enable_fp_fusion": True,
-        }
+        constants = shape.constants(ETA=eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
         return cls(triton.cdiv(len(z), rows * n_tiles), n_tiles, constants)
+
+
+class Weights(NamedTuple):
+    """α and β of Eq 12, and whether KL is a mean over rows: a constant of the kernels."""
+
+    alpha: float
+    beta: float
+    mean: bool
 
 
 class _Objective(torch.autograd.Function):
@@ -112,13 +112,13 @@ class _Objective(torch.autograd.Function):
         (n_rows, n_dims), n_clusters = z.shape, len(centers)
         keep_self = settings.self_edges == "keep"
         layout, shape = layout_of(pairs, keep_self), Shape.of(z)
-        share = _Share.of(z, n_clusters, eta=settings.eta)
+        share = _Share.of(z, n_clusters, eta=settings.eta, shape=shape)
         sizes = (n_rows, n_clusters, share.n_tiles, z.stride(0))
 
         labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
         members = labels if known_labels is None else torch.empty_like(labels)
         known = labels if known_labels is None else known_labels.contiguous()
-        unit, inverse = shape.unit_rows(z), z.new_empty(n_rows)
+        unit, inverse = shape.empty(z), z.new_empty(n_rows)
         parts = z.new_empty(share.n_programs, n_clusters * (n_dims + 2))
         kernels.assign_rows[(share.n_programs,)](
             z,
@@ -131,23 +131,21 @@ class _Objective(torch.autograd.Function):
             parts,
             *sizes,
             KNOWN=known_labels is not None,
-            STRIDE=shape.stride,
-            PACKED=shape.packed,
             **share.constants,
         )
         assigned = sum_parts(parts)
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
-        slope = z.new_empty(n_rows, n_dims)
+        kl_grad = z.new_empty(n_rows, n_dims)
         parts = z.new_empty(share.n_programs, n_clusters * n_dims + 3)
         kernels.sharpen_rows[(share.n_programs,)](
-            z, centers, assigned, log_mass, agreements, slope, parts, *sizes, **share.constants
+            z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **share.constants
         )
         sharpened = sum_parts(parts)
         watched = potential(z, step=settings.step, n_rows=settings.n_rows)
 
         total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
         node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
-        ctx.weights = {"ALPHA": settings.alpha, "BETA": settings.beta, "MEAN": settings.kl_reduction == "mean"}
+        ctx.weights = Weights(settings.alpha, settings.beta, settings.kl_reduction == "mean")
         kernels.finish[(1,)](
             centers,
             assigned,
@@ -163,6 +161,7 @@ class _Objective(torch.autograd.Function):
             n_clusters,
             watched.numel(),
             settings.n_rows,
+            WEIGHTS=ctx.weights,
             TAU=settings.tau,
             EQ6=settings.proxy == "eq6",
             DIMS=n_dims,
@@ -171,9 +170,8 @@ class _Objective(torch.autograd.Function):
             POTENTIAL=triton.next_power_of_2(watched.numel()),
             num_warps=4,
             enable_fp_fusion=True,
-            **ctx.weights,
         )
-        ctx.save_for_backward(unit, inverse, over_mass, slope, members, node_gradient, center_gradient)
+        ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient)
         ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
         ctx.mark_non_differentiable(numbers, labels)
         # Of those nothing comes back, not even zeros.
@@ -183,14 +181,16 @@ class _Objective(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        unit, inverse, over_mass, slope, members, node_gradient, center_gradient = ctx.saved_tensors
+        unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
-        grad_z = torch.empty_like(slope)
-        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, shape.longest(ctx.pairs))
-        tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
+        grad_z = torch.empty_like(kl_grad)
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, longest_row(shape, ctx.pairs))
+        tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
-        together = (inverse, slope, members, node_gradient, grad, grad_z, n_rows)
-        kernels.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *together, **ctx.weights, **tiles)
+        together = (inverse, kl_grad, members, node_gradient, grad, grad_z, n_rows)
+        kernels.backward_rows[(triton.cdiv(n_rows, tiles["TILES"].rows),)](
+            unit, *weights, *together, WEIGHTS=ctx.weights, **tiles
+        )
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             kernels.join_backward[(len(pieces.long_row),)](
@@ -199,8 +199,8 @@ class _Objective(torch.autograd.Function):
                 pieces.first_piece,
                 parts,
                 *together,
+                WEIGHTS=ctx.weights,
                 num_warps=1,
-                **ctx.weights,
                 **shape.constants(),
             )
         return grad_z, center_gradient * grad, None, None, None
