@@ -1,22 +1,12 @@
-"""Device code of :mod:`pamc.ops.triton.adam`."""
+"""Device code of :mod:`pamc.ops.triton.adam`; ADAM is its :class:`~pamc.ops.triton.adam.Constants`."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def _move(
-    parameter,
-    grad,
-    mean,
-    square,
-    powers,
-    program,
-    block,
-    size,
-    ADAM: tl.constexpr,
-):
-    """Move a block of NUMBERS numbers of a tensor; its moments and powers are those of the program."""
+def _move(parameter, grad, mean, square, powers, program, block, size, ADAM: tl.constexpr):
+    """Move a block of ADAM.numbers numbers of a tensor; its moments and powers are those of the program."""
     first = block.to(tl.int64) * ADAM.numbers
     inside = first + tl.arange(0, ADAM.numbers)
     there = inside < size
@@ -43,52 +33,11 @@ def _move(
 
 @triton.jit
 def adam_step(
-    p0,
-    g0,
-    p1,
-    g1,
-    p2,
-    g2,
-    p3,
-    g3,
-    p4,
-    g4,
-    p5,
-    g5,
-    p6,
-    g6,
-    p7,
-    g7,
-    p8,
-    g8,
-    p9,
-    g9,
-    mean,
-    square,
-    powers,
-    end0,
-    end1,
-    end2,
-    end3,
-    end4,
-    end5,
-    end6,
-    end7,
-    end8,
-    end9,
-    size0,
-    size1,
-    size2,
-    size3,
-    size4,
-    size5,
-    size6,
-    size7,
-    size8,
-    size9,
-    ADAM: tl.constexpr,
-):
-    """One program per NUMBERS numbers of ten tensors p with gradients g: their moments, and their step against them.
+    p0, g0, p1, g1, p2, g2, p3, g3, p4, g4, p5, g5, p6, g6, p7, g7, p8, g8, p9, g9, mean, square, powers,
+    end0, end1, end2, end3, end4, end5, end6, end7, end8, end9,
+    size0, size1, size2, size3, size4, size5, size6, size7, size8, size9, ADAM: tl.constexpr
+):  # fmt: skip
+    """One program per ADAM.numbers numbers of ten tensors p with gradients g: their moments, and their step.
 
     Tensor k has the programs below end k that are not below end k − 1; one without a gradient is given the size 0. The
     moments lie in the order of the programs. Each program has β₁ᵗ and β₂ᵗ, `powers` (P, 2), for itself: none changes

@@ -4,29 +4,22 @@ In all of them: `z` (N, DIMS) has rows that lie `z_stride` numbers apart, `cente
 (CLUSTERS, ROWS): a thread holds all clusters of its rows, walks through their dimensions, and makes distances anew
 where they are needed again, which takes less time than to fetch them. A program takes n_tiles tiles, one after another,
 and leaves sums over its rows: `parts` (P, …), one row for each program. Sums are taken in the type ACCUMULATOR.
+DIMS and ACCUMULATOR are fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`; WEIGHTS is a
+:class:`~pamc.ops.triton.objective.Weights`.
 """
 
 import triton
 import triton.language as tl
 
 from pamc.ops.kernels.clustering import add, log_kernel
-from pamc.ops.kernels.positives import gradient_of_rows, gradient_of_unit, rows_of
+from pamc.ops.kernels.positives import gradient_of_unit, joined_pieces, rows_of_gradient
 from pamc.ops.kernels.proxy import contrast, over_root
-from pamc.ops.kernels.rows import dims_of_slots, own_rows, packed_word
+from pamc.ops.kernels.rows import dims_of_slots, packed_word
 
 
 @triton.jit
 def _distances(
-    z,
-    centers,
-    row,
-    there,
-    cluster,
-    exists,
-    stride,
-    CLUSTERS: tl.constexpr,
-    ROWS: tl.constexpr,
-    SHAPE: tl.constexpr,
+    z, centers, row, there, cluster, exists, stride, CLUSTERS: tl.constexpr, ROWS: tl.constexpr, SHAPE: tl.constexpr
 ):
     """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared lengths (ROWS,) of the rows."""
     distance = tl.zeros([CLUSTERS, ROWS], SHAPE.accumulator)
@@ -306,36 +299,11 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows of the gradient of Eq 12; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
-    row_mass_grad = tl.load(over_mass + row, mask=there, other=0.0)
-    total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        over_mass,
-        row_mass_grad,
-        begin,
-        length,
-        TILES,
-        SHAPE,
+    row, there, own, total = rows_of_gradient(
+        unit, indptr, indices, weight, weight_t, over_mass, inverse, n_rows, TILES, SHAPE
     )
     across = gradient_of_unit(row, there, total, own, inverse)
-    _store_whole(
-        grad_z,
-        row,
-        there,
-        across,
-        kl_grad,
-        members,
-        node_gradient,
-        grad,
-        n_rows,
-        WEIGHTS,
-        SHAPE,
-    )
+    _store_whole(grad_z, row, there, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)
 
 
 @triton.jit
@@ -355,24 +323,6 @@ def join_backward(
     SHAPE: tl.constexpr,
 ):
     """One program per long row: the sum of its pieces, in their order, and with it its row of the gradient."""
-    number = tl.program_id(0) + tl.arange(0, 1)
-    row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
-    total = tl.zeros([1, SHAPE.width], SHAPE.accumulator)
-    for piece in range(begin, end):
-        total += tl.load(parts + piece * SHAPE.width + tl.arange(0, SHAPE.width))[None, :]
-    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     across = gradient_of_unit(row, row >= 0, total, own, inverse)
-    _store_whole(
-        grad_z,
-        row,
-        row >= 0,
-        across,
-        kl_grad,
-        members,
-        node_gradient,
-        grad,
-        n_rows,
-        WEIGHTS,
-        SHAPE,
-    )
+    _store_whole(grad_z, row, row >= 0, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)

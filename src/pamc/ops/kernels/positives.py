@@ -6,6 +6,8 @@ over the largest γ of row j. A program takes ROWS rows side by side, or one pie
 entries of each at a time, from entry `begin` on, `length` in all. Sums are taken in the type ACCUMULATOR. TAU is τ of
 Eq 3, a constant of the kernel, which float64 takes in full. Where pairs are EVEN, all entries of a row weigh the same:
 1, and no weight is read.
+ROWS, COLUMNS, TAU and EVEN are the fields of TILES, a :class:`~pamc.ops.triton.positives.Tiles`; STRIDE, WIDTH and
+ACCUMULATOR those of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
 
 import triton
@@ -25,15 +27,7 @@ def _share(weight, entry, there, own, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _entries(
-    unit,
-    indices,
-    entry,
-    there,
-    own,
-    TILES: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def _entries(unit, indices, entry, there, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows."""
     column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
     other = unit_rows(unit, column, there, TILES.rows, TILES.columns, SHAPE)
@@ -41,19 +35,13 @@ def _entries(
 
 
 @triton.jit
-def _mass(
-    unit,
-    own,
-    indices,
-    weight,
-    begin,
-    length,
-    TILES: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over entries of each row, (ROWS,)."""
-    mass = tl.zeros([TILES.rows, TILES.columns], SHAPE.accumulator)
-    agreement = tl.zeros([TILES.rows, TILES.columns], SHAPE.accumulator)
+    # A field of a constant is one to every compiler when it is named as such.
+    ROWS: tl.constexpr = TILES.rows
+    COLUMNS: tl.constexpr = TILES.columns
+    mass = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
+    agreement = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
@@ -82,7 +70,10 @@ def gradient_of_rows(
 
     (ROWS, WIDTH); a is `mass_grad`, the gradient of a row's log mass over that mass.
     """
-    total = tl.zeros([TILES.rows, TILES.columns, SHAPE.width], SHAPE.accumulator)
+    ROWS: tl.constexpr = TILES.rows
+    COLUMNS: tl.constexpr = TILES.columns
+    WIDTH: tl.constexpr = SHAPE.width
+    total = tl.zeros([ROWS, COLUMNS, WIDTH], SHAPE.accumulator)
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
@@ -156,16 +147,7 @@ def _piece(piece_row, piece_begin, indptr, TILES: tl.constexpr):
 
 @triton.jit
 def forward_pieces(
-    unit,
-    indptr,
-    indices,
-    weight,
-    piece_row,
-    piece_begin,
-    parts,
-    inverse,
-    TILES: tl.constexpr,
-    SHAPE: tl.constexpr,
+    unit, indptr, indices, weight, piece_row, piece_begin, parts, inverse, TILES: tl.constexpr, SHAPE: tl.constexpr
 ):
     """One program per piece of a long row: its mass and agreement."""
     piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
@@ -197,18 +179,37 @@ def gradient_of_unit(row, there, total, own, inverse):
 
 
 @triton.jit
-def _store_gradient(
-    grad_z,
-    row,
-    there,
-    total,
-    own,
-    inverse,
-    SHAPE: tl.constexpr,
-):
+def _store_gradient(grad_z, row, there, total, own, inverse, SHAPE: tl.constexpr):
     dim, exists = dims_of_slots(SHAPE)
     grad = gradient_of_unit(row, there, total, own, inverse)
     tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=there[:, None] & exists)
+
+
+@triton.jit
+def rows_of_gradient(
+    unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES: tl.constexpr, SHAPE: tl.constexpr
+):
+    """Return the rows of a program, which of them are not cut, their unit rows, and the gradient of those."""
+    row, there, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
+    total = gradient_of_rows(
+        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
+    )
+    return row, there, own, total
+
+
+@triton.jit
+def joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE: tl.constexpr):
+    """Return the long row of a program, its unit row, and the gradient of that: the sum of its pieces, in order."""
+    number = tl.program_id(0) + tl.arange(0, 1)
+    row = tl.load(long_row + number)
+    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
+    WIDTH: tl.constexpr = SHAPE.width
+    total = tl.zeros([1, WIDTH], SHAPE.accumulator)
+    for piece in range(begin, end):
+        total += tl.load(parts + piece * SHAPE.width + tl.arange(0, SHAPE.width))[None, :]
+    return row, own_rows(unit, inverse, row, row >= 0, 1, SHAPE), total
 
 
 @triton.jit
@@ -226,21 +227,8 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
-    row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
-    total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        mass_grad,
-        row_mass_grad,
-        begin,
-        length,
-        TILES,
-        SHAPE,
+    row, there, own, total = rows_of_gradient(
+        unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES, SHAPE
     )
     _store_gradient(grad_z, row, there, total, own, inverse, SHAPE)
 
@@ -265,37 +253,13 @@ def backward_pieces(
     own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
     row_mass_grad = tl.load(mass_grad + row)
     total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        mass_grad,
-        row_mass_grad,
-        begin,
-        length,
-        TILES,
-        SHAPE,
+        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
     )
     tl.store(parts + piece[:, None] * SHAPE.width + tl.arange(0, SHAPE.width)[None, :], total)
 
 
 @triton.jit
-def join_backward(
-    unit,
-    long_row,
-    first_piece,
-    parts,
-    inverse,
-    grad_z,
-    SHAPE: tl.constexpr,
-):
+def join_backward(unit, long_row, first_piece, parts, inverse, grad_z, SHAPE: tl.constexpr):
     """One program per long row: the sum of its pieces, in their order."""
-    number = tl.program_id(0) + tl.arange(0, 1)
-    row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
-    total = tl.zeros([1, SHAPE.width], SHAPE.accumulator)
-    for piece in range(begin, end):
-        total += tl.load(parts + piece * SHAPE.width + tl.arange(0, SHAPE.width))[None, :]
-    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     _store_gradient(grad_z, row, row >= 0, total, own, inverse, SHAPE)

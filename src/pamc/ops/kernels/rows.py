@@ -6,7 +6,8 @@ behind the point and a sign. A word of 32 bits holds one number in its upper 25 
 words in turn, hold a fifth. So WIDTH is twice the number of words, which is STRIDE: the even slots are the words' own
 numbers, the first odd one of each four words is the fifth number, and the others are nothing.
 
-Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two.
+Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two. DIMS, STRIDE, WIDTH, PACKED and
+ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
 
 import triton
@@ -59,14 +60,7 @@ def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.conste
 
 
 @triton.jit
-def unit_rows(
-    unit,
-    row,
-    there,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 where there is none.
 
     They are read again and again, and what is read once makes room for them.
@@ -84,34 +78,21 @@ def unit_rows(
 
 
 @triton.jit
-def own_rows(
-    unit,
-    inverse,
-    row,
-    there,
-    ROWS: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, WIDTH) of a program's own rows (ROWS,).
 
     Fixed point has no NaN: a row that had one has it in what it was multiplied with, `inverse`.
     """
     slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, SHAPE)
-    own = tl.reshape(slots, [ROWS, SHAPE.width])
+    WIDTH: tl.constexpr = SHAPE.width
+    own = tl.reshape(slots, [ROWS, WIDTH])
     if SHAPE.packed:
         own += (tl.load(inverse + row, mask=there, other=0.0) * 0.0)[:, None]
     return own
 
 
 @triton.jit
-def scale_rows(
-    z,
-    unit,
-    inverse,
-    n_rows,
-    ROWS: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """One program per ROWS rows: z (N, DIMS) scaled to length 1; zero rows stay zero."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows

@@ -9,7 +9,6 @@ run. How the rows are shared out depends on the shapes alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from pamc.ops.kernels import clustering as kernels
 from pamc.ops.torch import clustering as plain
-from pamc.ops.triton.rows import accumulator_of, language_type, sum_parts
+from pamc.ops.triton.rows import accumulator_of, language_type, share_out, sum_parts
 
 __all__ = ["cluster_sums", "self_training", "with_changes"]
 
@@ -84,8 +83,7 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
 def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
     """Return what :func:`pamc.ops.torch.clustering.with_changes` does."""
     n_rows = len(labels)
-    n_tiles = triton.cdiv(triton.cdiv(n_rows, _ROWS_COUNTED), _MOST_COUNTS)
-    n_parts = triton.cdiv(n_rows, _ROWS_COUNTED * n_tiles)
+    n_parts, n_tiles = share_out(n_rows, _ROWS_COUNTED, _MOST_COUNTS)
     parts = torch.empty(n_parts, dtype=torch.int64, device=labels.device)
     result = torch.empty(len(numbers) + 1, dtype=torch.float64, device=labels.device)
     with torch.cuda.device_of(labels):  # type: ignore[no-untyped-call]
@@ -105,38 +103,19 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
     return result
 
 
-@dataclass(frozen=True)
-class _Share:
-    """How rows that are summed over are shared out to programs.
-
-    Parameters
-    ----------
-    n_programs, n_tiles
-        Programs, and how many tiles each takes, one after another.
-    constants
-        What the kernels are compiled for.
-    """
-
-    n_programs: int
-    n_tiles: int
-    constants: dict[str, Any]
-
-    @classmethod
-    def of(cls, z: Tensor, n_clusters: int) -> _Share:
-        """Return shares so that a sum of each program for each cluster takes no more memory than z."""
-        width = triton.next_power_of_2(z.shape[1])
-        rows = max(1, min(_MOST_ROWS, _TILE // width))
-        n_parts = max(1, min(_MOST_PARTS, len(z) // n_clusters))
-        n_tiles = triton.cdiv(triton.cdiv(len(z), rows), n_parts)
-        constants = {
-            "DIMS": z.shape[1],
-            "WIDTH": width,
-            "ROWS": rows,
-            "ACCUMULATOR": language_type(z),
-            "num_warps": min(8, max(1, width // _TILE)),
-            "enable_fp_fusion": True,
-        }
-        return cls(triton.cdiv(len(z), rows * n_tiles), n_tiles, constants)
+def _shares(z: Tensor, n_clusters: int) -> tuple[int, int, dict[str, Any]]:
+    """Return programs, tiles of each, and constants, so that their sums for each cluster take no more memory than z."""
+    width = triton.next_power_of_2(z.shape[1])
+    rows = max(1, min(_MOST_ROWS, _TILE // width))
+    constants = {
+        "DIMS": z.shape[1],
+        "WIDTH": width,
+        "ROWS": rows,
+        "ACCUMULATOR": language_type(z),
+        "num_warps": min(8, max(1, width // _TILE)),
+        "enable_fp_fusion": True,
+    }
+    return *share_out(len(z), rows, max(1, min(_MOST_PARTS, len(z) // n_clusters))), constants
 
 
 class _SelfTraining(torch.autograd.Function):
@@ -181,11 +160,11 @@ class _SelfTraining(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         z, centers, weight = ctx.saved_tensors
-        share = _Share.of(z, len(centers))
+        n_programs, n_tiles, constants = _shares(z, len(centers))
         grad_z = torch.empty_like(z)
-        parts = weight.new_empty(share.n_programs, *centers.shape)
-        kernels.gradient_rows[(share.n_programs,)](
-            z, centers, weight, grad, grad_z, parts, len(z), len(centers), share.n_tiles, **share.constants
+        parts = weight.new_empty(n_programs, *centers.shape)
+        kernels.gradient_rows[(n_programs,)](
+            z, centers, weight, grad, grad_z, parts, len(z), len(centers), n_tiles, **constants
         )
         return grad_z, sum_parts(parts).to(centers.dtype), None
 
@@ -194,9 +173,9 @@ class _ClusterSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, labels: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
         z, labels = z.contiguous(), labels.contiguous()
-        share = _Share.of(z, n_clusters)
-        parts = z.new_empty(share.n_programs, n_clusters, z.shape[1] + 1, dtype=accumulator_of(z))
-        kernels.sum_rows[(share.n_programs,)](z, labels, parts, len(z), n_clusters, share.n_tiles, **share.constants)
+        n_programs, n_tiles, constants = _shares(z, n_clusters)
+        parts = z.new_empty(n_programs, n_clusters, z.shape[1] + 1, dtype=accumulator_of(z))
+        kernels.sum_rows[(n_programs,)](z, labels, parts, len(z), n_clusters, n_tiles, **constants)
         ctx.save_for_backward(labels)
         total = sum_parts(parts).to(z.dtype)
         sums, mass = total[:, :-1], total[:, -1]

@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from pamc.ops.kernels import linear as kernels
-from pamc.ops.triton.rows import accumulator_of, sum_parts
+from pamc.ops.triton.rows import accumulator_of, share_out, sum_parts
 
 __all__ = ["narrow_product", "relu_backward", "relu_linear_backward", "transposed"]
 
@@ -36,7 +36,7 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     n_rows, n_columns = output.shape
     through = torch.empty_like(output)
     n_blocks = triton.cdiv(n_columns, _COLUMNS)
-    n_parts, rows_per_part = _cut(n_rows, max(_MOST_PARTS, _PROGRAMS // n_blocks))
+    n_parts, n_tiles = share_out(n_rows, _ROWS, max(_MOST_PARTS, _PROGRAMS // n_blocks))
     parts = torch.empty(n_parts, n_columns, dtype=accumulator_of(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
         kernels.relu_backward_parts[(n_parts, n_blocks)](
@@ -45,7 +45,7 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
             through,
             parts,
             n_rows,
-            rows_per_part,
+            _ROWS * n_tiles,
             N_COLUMNS=n_columns,
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
@@ -85,7 +85,7 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
     weight, output = weight.contiguous(), output.contiguous()
     (n_rows, n_columns), (depth, n_in) = output.shape, weight.shape
     through = torch.empty_like(output)
-    n_parts, rows_per_part = _cut(n_rows, _MOST_PARTS)
+    n_parts, n_tiles = share_out(n_rows, _ROWS, _MOST_PARTS)
     ends = (n_columns, n_columns + depth * n_in, n_columns + depth * n_in + depth)
     parts = torch.empty(n_parts, ends[-1], dtype=accumulator_of(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
@@ -96,7 +96,7 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
             through,
             parts,
             n_rows,
-            rows_per_part,
+            _ROWS * n_tiles,
             grad.stride(0),
             parts.stride(0),
             N_COLUMNS=n_columns,
@@ -110,12 +110,6 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
         )
     total = sum_parts(parts)
     return through, total[: ends[0]], total[ends[0] : ends[1]].view(depth, n_in), total[ends[1] : ends[2]]
-
-
-def _cut(n_rows: int, most_parts: int) -> tuple[int, int]:
-    """Return into how many parts rows are cut, and how many rows a part has."""
-    rows_per_part = _ROWS * triton.cdiv(n_rows, _ROWS * most_parts)
-    return triton.cdiv(n_rows, rows_per_part), rows_per_part
 
 
 def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ every run; how the rows are shared out depends on the shapes alone. Nothing is k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ from pamc.ops.kernels import objective as kernels
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 from pamc.ops.triton.positives import MOST_TAU, gradient_of_pieces, layout_of, longest_row, masses, pieces_of, row_tiles
 from pamc.ops.triton.proxy import potential
-from pamc.ops.triton.rows import Shape, sum_parts
+from pamc.ops.triton.rows import Shape, share_out, sum_parts
 
 __all__ = ["Weights", "objective"]
 
@@ -71,25 +70,6 @@ def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveS
     return small and plain and whole
 
 
-@dataclass(frozen=True)
-class _Share:
-    """How rows are shared out to programs, and what the kernels are compiled for."""
-
-    n_programs: int
-    n_tiles: int
-    constants: dict[str, Any]
-
-    @classmethod
-    def of(cls, z: Tensor, n_clusters: int, *, eta: float, shape: Shape) -> _Share:
-        """Return shares so that sums of each program for each cluster take no more memory than z."""
-        clusters = triton.next_power_of_2(n_clusters)
-        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
-        n_parts = max(1, min(_MOST_PARTS, len(z) // n_clusters))
-        n_tiles = triton.cdiv(triton.cdiv(len(z), rows), n_parts)
-        constants = shape.constants(ETA=eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
-        return cls(triton.cdiv(len(z), rows * n_tiles), n_tiles, constants)
-
-
 class Weights(NamedTuple):
     """α and β of Eq 12, and whether KL is a mean over rows: a constant of the kernels."""
 
@@ -112,15 +92,19 @@ class _Objective(torch.autograd.Function):
         (n_rows, n_dims), n_clusters = z.shape, len(centers)
         keep_self = settings.self_edges == "keep"
         layout, shape = layout_of(pairs, keep_self), Shape.of(z)
-        share = _Share.of(z, n_clusters, eta=settings.eta, shape=shape)
-        sizes = (n_rows, n_clusters, share.n_tiles, z.stride(0))
+        clusters = triton.next_power_of_2(n_clusters)
+        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
+        # Sums of each program for each cluster take no more memory than z.
+        n_programs, n_tiles = share_out(n_rows, rows, max(1, min(_MOST_PARTS, n_rows // n_clusters)))
+        constants = shape.constants(ETA=settings.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
+        sizes = (n_rows, n_clusters, n_tiles, z.stride(0))
 
         labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
         members = labels if known_labels is None else torch.empty_like(labels)
         known = labels if known_labels is None else known_labels.contiguous()
         unit, inverse = shape.empty(z), z.new_empty(n_rows)
-        parts = z.new_empty(share.n_programs, n_clusters * (n_dims + 2))
-        kernels.assign_rows[(share.n_programs,)](
+        parts = z.new_empty(n_programs, n_clusters * (n_dims + 2))
+        kernels.assign_rows[(n_programs,)](
             z,
             centers,
             known,
@@ -131,14 +115,14 @@ class _Objective(torch.autograd.Function):
             parts,
             *sizes,
             KNOWN=known_labels is not None,
-            **share.constants,
+            **constants,
         )
         assigned = sum_parts(parts)
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
         kl_grad = z.new_empty(n_rows, n_dims)
-        parts = z.new_empty(share.n_programs, n_clusters * n_dims + 3)
-        kernels.sharpen_rows[(share.n_programs,)](
-            z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **share.constants
+        parts = z.new_empty(n_programs, n_clusters * n_dims + 3)
+        kernels.sharpen_rows[(n_programs,)](
+            z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **constants
         )
         sharpened = sum_parts(parts)
         watched = potential(z, step=settings.step, n_rows=settings.n_rows)
@@ -166,7 +150,7 @@ class _Objective(torch.autograd.Function):
             EQ6=settings.proxy == "eq6",
             DIMS=n_dims,
             WIDTH=triton.next_power_of_2(n_dims),
-            CLUSTERS=share.constants["CLUSTERS"],
+            CLUSTERS=clusters,
             POTENTIAL=triton.next_power_of_2(watched.numel()),
             num_warps=4,
             enable_fp_fusion=True,
@@ -188,9 +172,8 @@ class _Objective(torch.autograd.Function):
         tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
         together = (inverse, kl_grad, members, node_gradient, grad, grad_z, n_rows)
-        kernels.backward_rows[(triton.cdiv(n_rows, tiles["TILES"].rows),)](
-            unit, *weights, *together, WEIGHTS=ctx.weights, **tiles
-        )
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, *together, WEIGHTS=ctx.weights, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             kernels.join_backward[(len(pieces.long_row),)](

@@ -274,9 +274,8 @@ def masses(
     results = (weight_self, layout.top, log_mass, over_mass, agreements)
     tiles = row_tiles(shape, pairs, tau=tau)
     weights = (pairs.indptr, layout.indices, layout.weight)
-    kernels.forward_rows[(triton.cdiv(n_rows, tiles["TILES"].rows),)](
-        unit, *weights, *results, inverse, n_rows, **tiles
-    )
+    n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+    kernels.forward_rows[(n_programs,)](unit, *weights, *results, inverse, n_rows, **tiles)
     if len(pieces):
         parts = log_mass.new_empty(len(pieces), 2)
         kernels.forward_pieces[(len(pieces),)](
@@ -338,9 +337,8 @@ class _PositiveLogMass(torch.autograd.Function):
         grad_z = inverse.new_empty(n_rows, shape.dims, dtype=ctx.dtype)
         tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        kernels.backward_rows[(triton.cdiv(n_rows, tiles["TILES"].rows),)](
-            unit, *weights, inverse, grad_z, n_rows, **tiles
-        )
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, inverse, grad_z, n_rows, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             kernels.join_backward[(len(pieces.long_row),)](

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pamc.ops.kernels import rows as kernels
 
-__all__ = ["Shape", "accumulator_of", "language_type", "sum_parts", "unit_rows"]
+__all__ = ["Shape", "accumulator_of", "language_type", "share_out", "sum_parts", "unit_rows"]
 
 _ALIGNMENT_BYTES = 16
 
@@ -73,6 +73,12 @@ def unit_rows(z: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
         z.contiguous(), unit, inverse, len(z), ROWS=rows, **shape.constants()
     )
     return unit, inverse
+
+
+def share_out(n_rows: int, rows: int, most_parts: int) -> tuple[int, int]:
+    """Return how many programs, at most `most_parts`, take rows in tiles of `rows`, and how many tiles each takes."""
+    n_tiles = triton.cdiv(n_rows, rows * most_parts)
+    return triton.cdiv(n_rows, rows * n_tiles), n_tiles
 
 
 def sum_parts(parts: Tensor) -> Tensor:
