@@ -147,26 +147,19 @@ def preferring(name: str) -> Iterator[None]:
     """Let "auto" be one backend inside, wherever it is asked for: for comparisons."""
     before = dict(_PREFERRED)
     _PREFERRED.update(dict.fromkeys(("cpu", "cuda"), (name,)))
-    _forget()
+    _resolved.cache_clear()
     try:
         yield
     finally:
         _PREFERRED.clear()
         _PREFERRED.update(before)
-        _forget()
+        _resolved.cache_clear()
 
 
-def _forget() -> None:
-    """Let every name and device be looked up again."""
-    _resolved.cache_clear()
-    _automatic.cache_clear()
-
-
-@cache
 def _automatic(stem: str, device: torch.device) -> Any:
     """Return the module of a stem that "auto" takes on a device: that of the kernels, or that of torch."""
-    kernels = resolve_backend("auto", device).name == "triton"
-    return import_module(f"pamc.ops.{'triton' if kernels else 'torch'}.{stem}")
+    package = "triton" if resolve_backend("auto", device).name == "triton" else "torch"
+    return import_module(f"pamc.ops.{package}.{stem}")
 
 
 def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:

@@ -279,13 +279,7 @@ def masses(
     if len(pieces):
         parts = log_mass.new_empty(len(pieces), 2)
         kernels.forward_pieces[(len(pieces),)](
-            unit,
-            *weights,
-            pieces.piece_row,
-            pieces.piece_begin,
-            parts,
-            inverse,
-            **piece_tiles(shape, pairs, tau=tau),
+            unit, *weights, pieces.piece_row, pieces.piece_begin, parts, inverse, **piece_tiles(shape, pairs, tau=tau)
         )
         kernels.join_forward[(len(pieces.long_row),)](
             pieces.long_row, pieces.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True

@@ -89,14 +89,7 @@ def sum_parts(parts: Tensor) -> Tensor:
     total = parts.new_empty(parts.shape[1:])
     with torch.cuda.device_of(parts):  # type: ignore[no-untyped-call]
         kernels.sum_parts[(triton.cdiv(total.numel(), _COLUMNS),)](
-            parts,
-            total,
-            len(parts),
-            total.numel(),
-            PARTS=_PARTS,
-            COLUMNS=_COLUMNS,
-            num_warps=4,
-            enable_fp_fusion=True,
+            parts, total, len(parts), total.numel(), PARTS=_PARTS, COLUMNS=_COLUMNS, num_warps=4, enable_fp_fusion=True
         )
     return total
 
