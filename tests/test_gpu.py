@@ -23,16 +23,17 @@ from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.block_contrast import BlockContrastModel
 from pamc.models.methods.pamcgc import PamCGCModel
-from pamc.ops import reference, torch_ops
+from pamc.ops import reference
 from pamc.ops.cuda_graph import capturing
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.self_training import self_training
+from pamc.ops.torch import clustering as plain
+from pamc.ops.torch.clustering import soft_self_training
 from pamc.runtime import generator
 from pamc.training.optimizer import adam
 from pamc.training.trainer import _Epoch, train
 
-triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
-triton_clustering = pytest.importorskip("pamc.ops.triton_clustering", reason="triton is not installed")
+positives = pytest.importorskip("pamc.ops.triton.positives", reason="triton is not installed")
+triton_clustering = pytest.importorskip("pamc.ops.triton.clustering", reason="triton is not installed")
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
@@ -163,7 +164,7 @@ def test_a_hub_of_many_neighbors_and_offsets_beyond_32_bits():
     unit[:, 0] = 1.0
     unit[-1] = torch.nn.functional.one_hot(torch.tensor(1), 16).cuda()
     unit.requires_grad_()
-    log_mass, _ = triton_ops.positive_log_mass(unit, pairs.to(device="cuda"), tau=1.0, self_edges="drop")
+    log_mass, _ = positives.positive_log_mass(unit, pairs.to(device="cuda"), tau=1.0, self_edges="drop")
     expected = math.log((len(last) - 1) * math.e + 1)
     assert log_mass[5].item() == pytest.approx(expected, rel=1e-6)
     log_mass[5].backward()
@@ -190,7 +191,7 @@ def clustered_rows(n_nodes, n_dims, n_clusters, dtype):
 def test_self_training_and_sums_of_many_rows_are_those_of_torch_in_float64(n_dims, n_clusters, dtype):
     z, centers = clustered_rows(200_000, n_dims, n_clusters, dtype)
     exact = [x.double().requires_grad_() for x in (z, centers)]
-    expected, log_q = self_training(*exact, eta=1.0)
+    expected, log_q = soft_self_training(*exact, eta=1.0)
     expected_gradients = torch.autograd.grad(expected, exact)
     ours = [x.requires_grad_() for x in (z, centers)]
     kl, labels = triton_clustering.self_training(*ours, eta=1.0)
@@ -201,7 +202,7 @@ def test_self_training_and_sums_of_many_rows_are_those_of_torch_in_float64(n_dim
     for gradient, other in zip(gradients, expected_gradients, strict=True):
         assert (gradient.double() - other).norm() <= tolerance * other.norm()
     sums, mass = triton_clustering.cluster_sums(z.detach(), labels, n_clusters)
-    expected_sums, expected_mass = torch_ops.cluster_sums(z.detach().double(), labels, n_clusters)
+    expected_sums, expected_mass = plain.cluster_sums(z.detach().double(), labels, n_clusters)
     assert (sums.double() - expected_sums).norm() <= tolerance * expected_sums.norm()
     assert torch.equal(mass.double(), expected_mass)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div, one_hot
 
 from pamc.graph.positives import PositivePairs
-from pamc.ops.torch_ops import unit_rows
+from pamc.ops.torch.rows import unit_rows
 
 __all__ = [
     "EdgeList",

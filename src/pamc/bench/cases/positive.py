@@ -14,7 +14,7 @@ from pamc.bench.measure import call_values
 from pamc.bench.problems import normal, random_pairs
 from pamc.graph.positives import PositivePairs
 from pamc.ops.dispatch import BACKENDS
-from pamc.ops.torch_ops import unit_rows
+from pamc.ops.torch.rows import unit_rows
 
 __all__ = ["cells", "moved_bytes", "positive_values"]
 

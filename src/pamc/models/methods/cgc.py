@@ -18,7 +18,8 @@ from pamc.models.layers import Linear
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.daegc import walk_sums
-from pamc.ops.torch_ops import cluster_sums, squared_distances, unit_rows
+from pamc.ops.torch.clustering import cluster_sums, squared_distances
+from pamc.ops.torch.rows import unit_rows
 from pamc.runtime import generator
 
 __all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]

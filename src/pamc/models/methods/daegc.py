@@ -21,7 +21,7 @@ from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.layers import Linear
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
-from pamc.ops.torch_ops import csr_tensor, ordered_sum, row_product, unit_rows
+from pamc.ops.torch.rows import csr_tensor, ordered_sum, row_product, unit_rows
 from pamc.runtime import generator
 
 __all__ = [

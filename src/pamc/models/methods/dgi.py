@@ -14,7 +14,7 @@ from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, pro
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.graph_autoencoders import geometric_models
-from pamc.ops.torch_ops import column_sums
+from pamc.ops.torch.rows import column_sums
 from pamc.runtime import generator
 
 __all__ = ["DGIConfig", "DGIModel"]

@@ -1,4 +1,4 @@
-"""The proxy of all negatives, Eq 2 or Eq 6, over meta-nodes."""
+"""The proxy of all negatives, Eq 2 or Eq 6, over meta-nodes, and the uniformity of rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from pamc.ops.torch_ops import row_product, unit_rows
+from pamc.ops.torch.rows import ordered_sum, row_product, unit_rows
 
-__all__ = ["proxy"]
+__all__ = ["proxy", "uniformity"]
 
 
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
@@ -47,3 +47,22 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
     top = torch.where(some, scores.detach().amax(), 0.0)
     total = (scores - top).exp().sum(dim=1).sum()
     return torch.where(some, top + torch.where(some, total, 1.0).log(), 0.0)
+
+
+def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
+    """Return log mean_{i≠j} exp(−2‖u_i − u_j‖²), 0 when all rows are one, low when they spread over the sphere.
+
+    The uniformity of Wang & Isola (2020), over all pairs of `n_rows` rows of z (N, d), every `step`-th, scaled to
+    length 1; 0 for fewer than two rows. O(n_rows²·d) time, O(n_rows²) memory.
+
+    Examples
+    --------
+    >>> uniformity(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), step=1, n_rows=2)
+    tensor(-8.)
+    """
+    unit = unit_rows(z[::step][:n_rows])
+    if len(unit) < 2:
+        return unit.new_zeros(())
+    # ‖u_i − u_j‖² = 2 − 2·u_i·u_j; each pair stands twice in the square, and each row once with itself.
+    potential = torch.exp(4 * row_product(unit, unit.T) - 4).fill_diagonal_(0.0)
+    return (ordered_sum(potential) / (len(potential) * (len(potential) - 1))).log()

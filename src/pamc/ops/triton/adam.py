@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from pamc.ops.kernels import encoder
+from pamc.ops.kernels import adam as kernels
 
 __all__ = ["KernelAdam"]
 
@@ -17,6 +18,16 @@ _NUMBERS_PER_PROGRAM = 1024
 
 # Tensors that one launch takes, which is how many the kernel has names for.
 _TENSORS_PER_LAUNCH = 10
+
+
+class Constants(NamedTuple):
+    """What the kernel is compiled for: the constants of Adam, and how many numbers a program moves."""
+
+    lr: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    numbers: int
 
 
 class KernelAdam:
@@ -35,15 +46,7 @@ class KernelAdam:
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, lr: float, betas: tuple[float, float], epsilon: float) -> None:
-        self._constants = {
-            "LR": lr,
-            "BETA_1": betas[0],
-            "BETA_2": betas[1],
-            "EPSILON": epsilon,
-            "NUMBERS": _NUMBERS_PER_PROGRAM,
-            "num_warps": 4,
-            "enable_fp_fusion": True,
-        }
+        self._constants = Constants(lr, *betas, epsilon, _NUMBERS_PER_PROGRAM)
         self._parameters = list(parameters)
         self._groups = [
             _Group(self._parameters[first : first + _TENSORS_PER_LAUNCH])
@@ -87,14 +90,14 @@ class _Group:
         """Return the moments of all tensors, and the powers of β."""
         return {"mean": self._mean, "square": self._square, "powers": self._powers}
 
-    def step(self, constants: dict[str, float | int | bool]) -> None:
+    def step(self, constants: Constants) -> None:
         """Move the tensors."""
         # Where there is no gradient nothing is read: any address will do.
-        slopes = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
+        grads = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
         sizes = [0 if p.grad is None else p.numel() for p in self._parameters]
         n_missing = _TENSORS_PER_LAUNCH - len(self._parameters)
-        tensors = [tensor for pair in zip(self._parameters, slopes, strict=True) for tensor in pair]
-        encoder.adam_step[(self._ends[-1],)](
+        tensors = [tensor for pair in zip(self._parameters, grads, strict=True) for tensor in pair]
+        kernels.adam_step[(self._ends[-1],)](
             *tensors,
             *[tensors[0]] * (2 * n_missing),
             self._mean,
@@ -104,5 +107,7 @@ class _Group:
             *[self._ends[-1]] * n_missing,
             *sizes,
             *[0] * n_missing,
-            **constants,
+            ADAM=constants,
+            num_warps=4,
+            enable_fp_fusion=True,
         )

@@ -8,14 +8,17 @@ import torch
 
 from pamc import pamc_loss
 from pamc.graph.positives import PositivePairs
-from pamc.ops import reference, torch_ops
+from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
+from pamc.ops.torch import positives as plain
+from pamc.ops.torch.rows import unit_rows
 from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from pamc.ops import triton_ops
+from pamc.ops.triton import positives
+from pamc.ops.triton.rows import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -26,7 +29,7 @@ def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):
     dtype = z.dtype
     weight = torch.randn(len(z), generator=torch.Generator().manual_seed(1), dtype=dtype)
     own = z.to(DEVICE).requires_grad_()
-    log_mass, alignment = triton_ops.positive_log_mass(own, pairs.to(device=DEVICE), tau=tau, self_edges=self_edges)
+    log_mass, alignment = positives.positive_log_mass(own, pairs.to(device=DEVICE), tau=tau, self_edges=self_edges)
     total = (weight.to(DEVICE) * log_mass)[log_mass > -math.inf].sum()
     (gradient,) = torch.autograd.grad(total, own)
     exact = z.double().requires_grad_()
@@ -34,7 +37,7 @@ def assert_is_the_reference(z, gamma, pairs, *, tau=0.7, self_edges="drop"):
     assert_value(log_mass.cpu(), expected, dtype=dtype)
     (expected_gradient,) = torch.autograd.grad((weight * expected)[expected > -math.inf].sum(), exact)
     assert_gradient(gradient.cpu(), expected_gradient, dtype=dtype)
-    _, expected_alignment = torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    _, expected_alignment = plain.positive_log_mass(unit_rows(z), pairs, tau=tau, self_edges=self_edges)
     assert_value(alignment.cpu(), expected_alignment.double(), dtype=dtype)
 
 
@@ -57,15 +60,15 @@ def test_no_tau_overflows(tau):
     "piece", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 7, 4096]
 )
 def test_long_rows_are_cut_and_put_together(piece, self_edges, monkeypatch):
-    monkeypatch.setattr(triton_ops, "PIECE", piece)
+    monkeypatch.setattr(positives, "PIECE", piece)
     case = awkward_case(41, 5)
     assert_is_the_reference(case.z, case.gamma, case.pairs, self_edges=self_edges)
 
 
 def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
-    monkeypatch.setattr(triton_ops, "PIECE", 8)
+    monkeypatch.setattr(positives, "PIECE", 8)
     hub = torch.stack([torch.zeros(29, dtype=torch.int64), torch.arange(1, 30)])
-    pieces = triton_ops.pieces_of(PositivePairs.from_edges(hub, n_nodes=31), 8)
+    pieces = positives.pieces_of(PositivePairs.from_edges(hub, n_nodes=31), 8)
     assert pieces.long_row.tolist() == [0]
     assert pieces.piece_row.tolist() == [0, 0, 0, 0]
     assert pieces.piece_begin.tolist() == [0, 8, 16, 24]
@@ -78,20 +81,22 @@ def test_the_pieces_of_a_hub_cover_it_once(monkeypatch):
     [pytest.param(2, 64, marks=pytest.mark.slow), (4, 2), pytest.param(4, 64, marks=pytest.mark.slow)],
 )
 def test_several_rows_side_by_side(rows, longest, n_dims, monkeypatch):
-    monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 41 // rows)
-    monkeypatch.setattr(triton_ops, "_LONGEST_SIDE_BY_SIDE", longest)
+    monkeypatch.setattr(positives, "_MANY_PROGRAMS", 41 // rows)
+    monkeypatch.setattr(positives, "_LONGEST_SIDE_BY_SIDE", longest)
     case = awkward_case(41, n_dims, dtype=torch.float32)
-    shape = triton_ops.Shape.of(case.z)
-    assert (shape.side_by_side(case.pairs), shape.longest(case.pairs)) == (rows, longest)
+    shape = Shape.of(case.z)
+    assert (positives.side_by_side(shape, case.pairs), positives.longest_row(shape, case.pairs)) == (rows, longest)
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_few_programs_and_rows_of_many_pairs_are_taken_one_by_one():
-    narrow, wide = triton_ops.Shape.of(torch.zeros(1, 10)), triton_ops.Shape.of(torch.zeros(1, 64))
-    found = [shape.side_by_side(counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)]
+    narrow, wide = Shape.of(torch.zeros(1, 10)), Shape.of(torch.zeros(1, 64))
+    found = [
+        positives.side_by_side(shape, counted_pairs(*sizes)) for sizes in TALL_AND_SMALL for shape in (narrow, wide)
+    ]
     assert found == [4, 1, 2, 1, 1, 1, 1, 1]
-    assert narrow.longest(counted_pairs(10**6, 21 * 10**6)) == 64
-    assert narrow.longest(counted_pairs(9298, 139 * 9298)) == triton_ops.PIECE
+    assert positives.longest_row(narrow, counted_pairs(10**6, 21 * 10**6)) == 64
+    assert positives.longest_row(narrow, counted_pairs(9298, 139 * 9298)) == positives.PIECE
 
 
 TALL_AND_SMALL = [(10**6, 21 * 10**6), (20_000, 10**5), (10**6, 10**8), (9298, 139 * 9298)]
@@ -104,10 +109,10 @@ def counted_pairs(n_nodes, n_pairs):
 @pytest.mark.parametrize("n_dims", [*(pytest.param(n, marks=pytest.mark.slow) for n in (5, 9, 20, 40)), 10])
 def test_packed_rows_take_fewer_words_and_are_as_exact_as_float32(n_dims):
     case = awkward_case(41, n_dims, dtype=torch.float32)
-    shape = triton_ops.Shape.of(case.z)
+    shape = Shape.of(case.z)
     assert shape.packed
     assert shape.stride < n_dims
-    assert shape.unit_rows(case.z).dtype == torch.int32
+    assert shape.empty(case.z).dtype == torch.int32
     found = positives_of(case.z, case.pairs)
     exact = positives_of(case.z.double(), case.pairs.to(dtype=torch.float64))
     for a, b in zip(found, exact, strict=True):
@@ -137,22 +142,22 @@ def test_what_is_no_number_stays_none(wrong, n_dims):
 def positives_of(z, pairs):
     """Return what the kernels make of rows: finite log masses or NaN, alignment, gradient, on the host."""
     own = z.to(DEVICE).requires_grad_()
-    log_mass, alignment = triton_ops.positive_log_mass(own, pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+    log_mass, alignment = positives.positive_log_mass(own, pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
     log_mass = torch.where(log_mass == -math.inf, 0.0, log_mass)
     return log_mass.detach().cpu(), alignment.cpu(), torch.autograd.grad(log_mass.sum(), own)[0].cpu()
 
 
 def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
-    monkeypatch.setattr(triton_ops, "_MOST_NODES_IN_32_BITS", 40)
+    monkeypatch.setattr(positives, "_MOST_NODES_IN_32_BITS", 40)
     case = awkward_case(41, 10)
-    assert triton_ops.layout_of(case.pairs).indices.dtype == torch.int64
+    assert positives.layout_of(case.pairs).indices.dtype == torch.int64
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_the_layout_is_made_once_for_each_pairs():
     pairs = awkward_case(41, 3).pairs
-    assert triton_ops.layout_of(pairs) is triton_ops.layout_of(pairs)
-    assert triton_ops.pieces_of(pairs, 3) is triton_ops.pieces_of(pairs, 3)
+    assert positives.layout_of(pairs) is positives.layout_of(pairs)
+    assert positives.pieces_of(pairs, 3) is positives.pieces_of(pairs, 3)
 
 
 def test_rows_in_bfloat16_are_summed_in_float32():
@@ -163,7 +168,7 @@ def test_rows_in_bfloat16_are_summed_in_float32():
     results = []
     for z in (rows.bfloat16(), rows):
         own = z.to(DEVICE).requires_grad_()
-        log_mass, _ = triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+        log_mass, _ = positives.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
         log_mass[log_mass > -math.inf].sum().backward()
         results.append((log_mass.detach(), own.grad))
     (half, half_gradient), (full, full_gradient) = results
@@ -175,13 +180,13 @@ def test_rows_in_bfloat16_are_summed_in_float32():
 @pytest.mark.parametrize("self_edges", ["drop", "keep"])
 @pytest.mark.parametrize("piece", [3, 1024])
 def test_even_pairs_need_no_weights(piece, self_edges, monkeypatch):
-    monkeypatch.setattr(triton_ops, "PIECE", piece)
+    monkeypatch.setattr(positives, "PIECE", piece)
     indptr = torch.tensor([0, 5, 7, 9, 11, 13, 14, 14])
     indices = torch.tensor([1, 2, 3, 4, 5, 0, 2, 0, 1, 0, 4, 0, 3, 0], dtype=torch.int32)
     even = PositivePairs.even(indptr.to(DEVICE), indices.to(DEVICE), dtype=torch.float64)
     z = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
     found = []
-    fused = triton_ops.positive_log_mass
+    fused = positives.positive_log_mass
     for pairs, function in ((even, fused), (even.spelled_out(), fused), (even, by_torch)):
         own = z.clone().requires_grad_()
         log_mass, alignment = function(own, pairs, tau=0.7, self_edges=self_edges)
@@ -190,17 +195,17 @@ def test_even_pairs_need_no_weights(piece, self_edges, monkeypatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
-    assert triton_ops.layout_of(even).weight.numel() == 1
+    assert positives.layout_of(even).weight.numel() == 1
 
 
 def by_torch(z, pairs, **options):
-    return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, **options)
+    return plain.positive_log_mass(unit_rows(z), pairs, **options)
 
 
 def test_a_zero_row_has_cosine_and_gradient_zero():
     case = awkward_case(41, 10)
     own = case.z.to(DEVICE).requires_grad_()
-    log_mass, _ = triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
+    log_mass, _ = positives.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=0.7, self_edges="drop")
     assert log_mass[1].item() == pytest.approx(math.log(case.gamma[1].sum()), rel=1e-12)
     log_mass[log_mass > -math.inf].sum().backward()
     assert not own.grad[1].any()
@@ -216,7 +221,7 @@ def test_nothing_is_kept_per_pair():
 
     own = case.z.to(DEVICE).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        triton_ops.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=1.0, self_edges="drop")
+        positives.positive_log_mass(own, case.pairs.to(device=DEVICE), tau=1.0, self_edges="drop")
     assert max(kept) == 41 * 10
 
 

@@ -9,8 +9,9 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pamc.ops import proxy as plain
 from pamc.ops.kernels import proxy as kernels
+from pamc.ops.torch import proxy as plain
+from pamc.ops.triton.rows import accumulator_of
 
 __all__ = ["potential", "proxy", "uniformity"]
 
@@ -23,7 +24,7 @@ _ROWS = 32
 
 
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    """Return what :func:`pamc.ops.proxy.proxy` does: value and gradient of one program of one kernel.
+    """Return what :func:`pamc.ops.torch.proxy.proxy` does: value and gradient of one program of one kernel.
 
     More than 64 clusters, or many dimensions, are left to torch. Computed in float32, float64 in float64.
     """
@@ -36,10 +37,7 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 
 
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    """Return :func:`pamc.ops.scores.uniformity` of `n_rows` rows of z, every `step`-th, scaled to length 1.
-
-    O(n_rows²·d) time, O(n_rows²/1024) memory.
-    """
+    """Return what :func:`pamc.ops.torch.proxy.uniformity` does. O(n_rows²·d) time, O(n_rows²/1024) memory."""
     if n_rows < 2:
         return z.new_zeros(())
     return (potential(z, step=step, n_rows=n_rows).sum() / (n_rows * (n_rows - 1))).log()
@@ -49,7 +47,7 @@ def potential(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     """Return Σ exp(−2‖u_i − u_j‖²) over i ≠ j of such rows, in parts that are to be added up."""
     z = z if z.stride(1) == 1 else z.contiguous()
     n_blocks = triton.cdiv(n_rows, _ROWS)
-    parts = z.new_empty(n_blocks, n_blocks, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
+    parts = z.new_empty(n_blocks, n_blocks, dtype=accumulator_of(z))
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         kernels.potential_parts[(n_blocks, n_blocks)](
             z, parts, n_rows, step * z.stride(0), DIMS=z.shape[1], ROWS=_ROWS, num_warps=4, enable_fp_fusion=True

@@ -8,23 +8,21 @@ every run; how the rows are shared out depends on the shapes alone. Nothing is k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.positives import PositivePairs
 from pamc.ops.kernels import objective as kernels
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton_ops import MOST_TAU, Shape, gradient_of_pieces, layout_of, masses, pieces_of
-from pamc.ops.triton_proxy import potential
-from pamc.ops.triton_sums import sum_parts
+from pamc.ops.triton.positives import MOST_TAU, gradient_of_pieces, layout_of, longest_row, masses, pieces_of, row_tiles
+from pamc.ops.triton.proxy import potential
+from pamc.ops.triton.rows import Shape, share_out, sum_parts
 
-__all__ = ["objective"]
+__all__ = ["Weights", "objective"]
 
 # One program holds a tile of clusters by clusters, and another of clusters by dimensions.
 _MOST_CLUSTERS = 64
@@ -72,31 +70,12 @@ def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveS
     return small and plain and whole
 
 
-@dataclass(frozen=True)
-class _Share:
-    """How rows are shared out to programs, and what the kernels are compiled for."""
+class Weights(NamedTuple):
+    """α and β of Eq 12, and whether KL is a mean over rows: a constant of the kernels."""
 
-    n_programs: int
-    n_tiles: int
-    constants: dict[str, Any]
-
-    @classmethod
-    def of(cls, z: Tensor, n_clusters: int, *, eta: float) -> _Share:
-        """Return shares so that sums of each program for each cluster take no more memory than z."""
-        clusters = triton.next_power_of_2(n_clusters)
-        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
-        n_parts = max(1, min(_MOST_PARTS, len(z) // n_clusters))
-        n_tiles = triton.cdiv(triton.cdiv(len(z), rows), n_parts)
-        constants = {
-            "ETA": eta,
-            "DIMS": z.shape[1],
-            "CLUSTERS": clusters,
-            "ROWS": rows,
-            "ACCUMULATOR": tl.float64 if z.dtype == torch.float64 else tl.float32,
-            "num_warps": 1,
-            "enable_fp_fusion": True,
-        }
-        return cls(triton.cdiv(len(z), rows * n_tiles), n_tiles, constants)
+    alpha: float
+    beta: float
+    mean: bool
 
 
 class _Objective(torch.autograd.Function):
@@ -113,15 +92,19 @@ class _Objective(torch.autograd.Function):
         (n_rows, n_dims), n_clusters = z.shape, len(centers)
         keep_self = settings.self_edges == "keep"
         layout, shape = layout_of(pairs, keep_self), Shape.of(z)
-        share = _Share.of(z, n_clusters, eta=settings.eta)
-        sizes = (n_rows, n_clusters, share.n_tiles, z.stride(0))
+        clusters = triton.next_power_of_2(n_clusters)
+        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
+        # Sums of each program for each cluster take no more memory than z.
+        n_programs, n_tiles = share_out(n_rows, rows, max(1, min(_MOST_PARTS, n_rows // n_clusters)))
+        constants = shape.constants(ETA=settings.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
+        sizes = (n_rows, n_clusters, n_tiles, z.stride(0))
 
         labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
         members = labels if known_labels is None else torch.empty_like(labels)
         known = labels if known_labels is None else known_labels.contiguous()
-        unit, inverse = shape.unit_rows(z), z.new_empty(n_rows)
-        parts = z.new_empty(share.n_programs, n_clusters * (n_dims + 2))
-        kernels.assign_rows[(share.n_programs,)](
+        unit, inverse = shape.empty(z), z.new_empty(n_rows)
+        parts = z.new_empty(n_programs, n_clusters * (n_dims + 2))
+        kernels.assign_rows[(n_programs,)](
             z,
             centers,
             known,
@@ -132,23 +115,21 @@ class _Objective(torch.autograd.Function):
             parts,
             *sizes,
             KNOWN=known_labels is not None,
-            STRIDE=shape.stride,
-            PACKED=shape.packed,
-            **share.constants,
+            **constants,
         )
         assigned = sum_parts(parts)
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
-        slope = z.new_empty(n_rows, n_dims)
-        parts = z.new_empty(share.n_programs, n_clusters * n_dims + 3)
-        kernels.sharpen_rows[(share.n_programs,)](
-            z, centers, assigned, log_mass, agreements, slope, parts, *sizes, **share.constants
+        kl_grad = z.new_empty(n_rows, n_dims)
+        parts = z.new_empty(n_programs, n_clusters * n_dims + 3)
+        kernels.sharpen_rows[(n_programs,)](
+            z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **constants
         )
         sharpened = sum_parts(parts)
         watched = potential(z, step=settings.step, n_rows=settings.n_rows)
 
         total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
         node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
-        ctx.weights = {"ALPHA": settings.alpha, "BETA": settings.beta, "MEAN": settings.kl_reduction == "mean"}
+        ctx.weights = Weights(settings.alpha, settings.beta, settings.kl_reduction == "mean")
         kernels.finish[(1,)](
             centers,
             assigned,
@@ -164,17 +145,17 @@ class _Objective(torch.autograd.Function):
             n_clusters,
             watched.numel(),
             settings.n_rows,
+            WEIGHTS=ctx.weights,
             TAU=settings.tau,
             EQ6=settings.proxy == "eq6",
             DIMS=n_dims,
             WIDTH=triton.next_power_of_2(n_dims),
-            CLUSTERS=share.constants["CLUSTERS"],
+            CLUSTERS=clusters,
             POTENTIAL=triton.next_power_of_2(watched.numel()),
             num_warps=4,
             enable_fp_fusion=True,
-            **ctx.weights,
         )
-        ctx.save_for_backward(unit, inverse, over_mass, slope, members, node_gradient, center_gradient)
+        ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient)
         ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
         ctx.mark_non_differentiable(numbers, labels)
         # Of those nothing comes back, not even zeros.
@@ -184,14 +165,15 @@ class _Objective(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        unit, inverse, over_mass, slope, members, node_gradient, center_gradient = ctx.saved_tensors
+        unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
-        grad_z = torch.empty_like(slope)
-        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, shape.longest(ctx.pairs))
-        tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
+        grad_z = torch.empty_like(kl_grad)
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, longest_row(shape, ctx.pairs))
+        tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
-        together = (inverse, slope, members, node_gradient, grad, grad_z, n_rows)
-        kernels.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *together, **ctx.weights, **tiles)
+        together = (inverse, kl_grad, members, node_gradient, grad, grad_z, n_rows)
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, *together, WEIGHTS=ctx.weights, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
             kernels.join_backward[(len(pieces.long_row),)](
@@ -200,8 +182,8 @@ class _Objective(torch.autograd.Function):
                 pieces.first_piece,
                 parts,
                 *together,
+                WEIGHTS=ctx.weights,
                 num_warps=1,
-                **ctx.weights,
                 **shape.constants(),
             )
         return grad_z, center_gradient * grad, None, None, None

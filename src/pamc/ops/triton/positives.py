@@ -16,29 +16,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.positives import PositivePairs
-from pamc.ops import torch_ops
-from pamc.ops.kernels import positives, unit_rows
+from pamc.ops.kernels import positives as kernels
+from pamc.ops.torch import positives as plain
+from pamc.ops.torch import rows as plain_rows
+from pamc.ops.triton.rows import Shape, unit_rows
 
 __all__ = [
     "MOST_TAU",
     "Layout",
     "Pieces",
-    "Shape",
+    "Tiles",
     "gradient_of_pieces",
     "layout_of",
+    "longest_row",
     "masses",
     "pieces_of",
     "positive_log_mass",
+    "row_tiles",
 ]
 
 # Rows of more pairs than this are cut, into pieces of so many.
@@ -60,21 +63,19 @@ _LONGEST_SIDE_BY_SIDE = 64
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
-_ALIGNMENT_BYTES = 16
-
 # Beyond, e^(−2τ), the least share of a neighbor, is nothing in float32.
 MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch_ops.positive_log_mass` does of the unit rows of z.
+    """Return what :func:`pamc.ops.torch.positives.positive_log_mass` does of the unit rows of z.
 
     Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
     float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
     the pairs.
     """
     if tau > MOST_TAU:
-        return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+        return plain.positive_log_mass(plain_rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
     return result
@@ -196,75 +197,61 @@ def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return top, one, one, (top.exp() * pairs.indptr.diff()).sum()
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes that the kernels are compiled for; a unit row is `stride` numbers, or words where rows are `packed`."""
+class Tiles(NamedTuple):
+    """What a program reads of the pairs, a constant of the kernels that read them.
 
-    dims: int
-    stride: int
-    width: int
-    packed: bool
-    accumulator: Any
+    Parameters
+    ----------
+    tau
+        τ of Eq 3.
+    even
+        As of :class:`Layout`.
+    rows, columns
+        Rows that a program takes side by side, and entries of each that it reads at a time.
+    longest
+        The number of pairs beyond which a row is cut, or into pieces of which it is cut.
+    """
 
-    @classmethod
-    def of(cls, z: Tensor) -> Shape:
-        """Return the sizes of rows like those of z (N, d)."""
-        dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
-        accumulator = tl.float64 if z.dtype == torch.float64 else tl.float32
-        # Four words hold five numbers.
-        words = 4 * triton.next_power_of_2(-(-dims // 5))
-        if z.dtype == torch.float32 and words < dims:
-            return cls(dims, words, 2 * words, True, accumulator)
-        stride = -(-dims // alignment) * alignment
-        # As wide as the padding, which is written with the row.
-        return cls(dims, stride, triton.next_power_of_2(stride), False, accumulator)
+    tau: float
+    even: bool
+    rows: int
+    columns: int
+    longest: int
 
-    def unit_rows(self, z: Tensor) -> Tensor:
-        """Return room for the unit rows (N, stride) of z."""
-        return z.new_empty(len(z), self.stride, dtype=torch.int32 if self.packed else z.dtype)
 
-    def constants(self, **further: Any) -> dict[str, Any]:
-        """Return the constants of every kernel, and further ones."""
-        return {
-            "DIMS": self.dims,
-            "STRIDE": self.stride,
-            "WIDTH": self.width,
-            "PACKED": self.packed,
-            "ACCUMULATOR": self.accumulator,
-            "enable_fp_fusion": True,
-            **further,
-        }
+def side_by_side(shape: Shape, pairs: PositivePairs) -> int:
+    """Return how many rows a program takes side by side."""
+    if shape.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
+        return 1
+    rows = max(1, min(_SIDE_BY_SIDE, pairs.n_nodes // _MANY_PROGRAMS))
+    return 1 << (rows.bit_length() - 1)
 
-    def side_by_side(self, pairs: PositivePairs) -> int:
-        """Return how many rows a program takes side by side."""
-        if self.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
-            return 1
-        rows = max(1, min(_SIDE_BY_SIDE, pairs.n_nodes // _MANY_PROGRAMS))
-        return 1 << (rows.bit_length() - 1)
 
-    def longest(self, pairs: PositivePairs) -> int:
-        """Return the number of pairs beyond which a row is cut."""
-        return PIECE if self.side_by_side(pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
+def longest_row(shape: Shape, pairs: PositivePairs) -> int:
+    """Return the number of pairs beyond which a row is cut."""
+    return PIECE if side_by_side(shape, pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
 
-    def row_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
-        """Return the constants of a kernel that takes whole rows."""
-        constants = self._tiles(pairs, tau=tau, backward=backward)
-        rows = self.side_by_side(pairs)
-        if rows > 1:
-            constants |= {"COLUMNS": _COLUMNS_SIDE_BY_SIDE, "num_warps": 1}
-        return {**constants, "ROWS": rows, "LONG": self.longest(pairs)}
 
-    def piece_tiles(self, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
-        """Return the constants of a kernel that takes pieces of long rows."""
-        return {**self._tiles(pairs, tau=tau, backward=backward), "PIECE": PIECE}
+def row_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+    """Return the constants of a kernel that takes whole rows."""
+    constants = piece_tiles(shape, pairs, tau=tau, backward=backward)
+    rows, tiles = side_by_side(shape, pairs), constants["TILES"]._replace(longest=longest_row(shape, pairs))
+    if rows > 1:
+        tiles = tiles._replace(rows=rows, columns=_COLUMNS_SIDE_BY_SIDE)
+        constants |= {"num_warps": 1}
+    return {**constants, "TILES": tiles}
 
-    def _tiles(self, pairs: PositivePairs, *, tau: float, backward: bool) -> dict[str, Any]:
-        """Return the constants of reading as many entries of a row at a time as it has on average."""
-        tile = _TILE // 2 if self.packed or (backward and self.width >= _LONG_ROW) else _TILE
-        columns = max(_LEAST_COLUMNS, min(_mean_entries(pairs), tile // self.width))
-        n_warps = min(8, max(1, columns * self.width // _TILE))
-        even = pairs.log_row_weight is not None
-        return self.constants(TAU=tau, EVEN=even, COLUMNS=columns, num_warps=n_warps)
+
+def piece_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+    """Return the constants of a kernel that takes pieces of long rows.
+
+    It reads as many entries of a row at a time as it has on average.
+    """
+    tile = _TILE // 2 if shape.packed or (backward and shape.width >= _LONG_ROW) else _TILE
+    columns = max(_LEAST_COLUMNS, min(_mean_entries(pairs), tile // shape.width))
+    n_warps = min(8, max(1, columns * shape.width // _TILE))
+    even = pairs.log_row_weight is not None
+    return shape.constants(TILES=Tiles(tau, even, 1, columns, PIECE), num_warps=n_warps)
 
 
 def _mean_entries(pairs: PositivePairs) -> int:
@@ -280,26 +267,21 @@ def masses(
 
     `unit` is (N, stride), the unit rows, and `inverse` (N,) what z was multiplied with to get them.
     """
-    n_rows, layout, pieces = len(unit), layout_of(pairs, keep_self), pieces_of(pairs, shape.longest(pairs))
+    n_rows, layout, pieces = len(unit), layout_of(pairs, keep_self), pieces_of(pairs, longest_row(shape, pairs))
     log_mass, agreements, over_mass = (torch.empty_like(inverse) for _ in range(3))
     # The term γ_ii·e⁰ of the released program, relative to e^τ too.
     weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
     results = (weight_self, layout.top, log_mass, over_mass, agreements)
-    tiles = shape.row_tiles(pairs, tau=tau)
+    tiles = row_tiles(shape, pairs, tau=tau)
     weights = (pairs.indptr, layout.indices, layout.weight)
-    positives.forward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, *results, inverse, n_rows, **tiles)
+    n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+    kernels.forward_rows[(n_programs,)](unit, *weights, *results, inverse, n_rows, **tiles)
     if len(pieces):
         parts = log_mass.new_empty(len(pieces), 2)
-        positives.forward_pieces[(len(pieces),)](
-            unit,
-            *weights,
-            pieces.piece_row,
-            pieces.piece_begin,
-            parts,
-            inverse,
-            **shape.piece_tiles(pairs, tau=tau),
+        kernels.forward_pieces[(len(pieces),)](
+            unit, *weights, pieces.piece_row, pieces.piece_begin, parts, inverse, **piece_tiles(shape, pairs, tau=tau)
         )
-        positives.join_forward[(len(pieces.long_row),)](
+        kernels.join_forward[(len(pieces.long_row),)](
             pieces.long_row, pieces.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
         )
     return log_mass, over_mass, agreements
@@ -312,32 +294,27 @@ def gradient_of_pieces(
 
     `weights` are `indptr`, columns, both weights, and the gradient of each log mass over its mass.
     """
-    pieces = pieces_of(pairs, shape.longest(pairs))
+    pieces = pieces_of(pairs, longest_row(shape, pairs))
     parts = inverse.new_empty(len(pieces), shape.width)
-    positives.backward_pieces[(len(pieces),)](
+    kernels.backward_pieces[(len(pieces),)](
         unit,
         *weights,
         pieces.piece_row,
         pieces.piece_begin,
         parts,
         inverse,
-        **shape.piece_tiles(pairs, tau=tau, backward=True),
+        **piece_tiles(shape, pairs, tau=tau, backward=True),
     )
     return parts
 
 
 class _PositiveLogMass(torch.autograd.Function):
-    """As in :mod:`pamc.ops.torch_ops`; both passes read the unit rows and keep nothing per pair."""
+    """As in :mod:`pamc.ops.torch.positives`; both passes read the unit rows and keep nothing per pair."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
-        layout, shape, n_rows = layout_of(pairs, keep_self), Shape.of(z), len(z)
-        unit = shape.unit_rows(z)
-        inverse = z.new_empty(n_rows, dtype=torch.float64 if z.dtype == torch.float64 else torch.float32)
-        rows = max(1, _TILE // shape.width)
-        unit_rows.scale_rows[(triton.cdiv(n_rows, rows),)](
-            z.contiguous(), unit, inverse, n_rows, ROWS=rows, **shape.constants()
-        )
+        layout, shape = layout_of(pairs, keep_self), Shape.of(z)
+        unit, inverse = unit_rows(z, shape)
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=tau, keep_self=keep_self)
         ctx.save_for_backward(unit, inverse, over_mass)
         ctx.pairs, ctx.layout, ctx.tau, ctx.shape, ctx.dtype = pairs, layout, tau, shape, z.dtype
@@ -350,14 +327,15 @@ class _PositiveLogMass(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         unit, inverse, over_mass = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
-        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, shape.longest(ctx.pairs))
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, longest_row(shape, ctx.pairs))
         grad_z = inverse.new_empty(n_rows, shape.dims, dtype=ctx.dtype)
-        tiles = shape.row_tiles(pairs, tau=ctx.tau, backward=True)
+        tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
         weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
-        positives.backward_rows[(triton.cdiv(n_rows, tiles["ROWS"]),)](unit, *weights, inverse, grad_z, n_rows, **tiles)
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, inverse, grad_z, n_rows, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
-            positives.join_backward[(len(pieces.long_row),)](
+            kernels.join_backward[(len(pieces.long_row),)](
                 unit, pieces.long_row, pieces.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
             )
         return grad_z, None, None, None

@@ -6,7 +6,8 @@ behind the point and a sign. A word of 32 bits holds one number in its upper 25 
 words in turn, hold a fifth. So WIDTH is twice the number of words, which is STRIDE: the even slots are the words' own
 numbers, the first odd one of each four words is the fifth number, and the others are nothing.
 
-Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two.
+Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two. DIMS, STRIDE, WIDTH, PACKED and
+ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
 
 import triton
@@ -19,16 +20,16 @@ _WHOLE = tl.constexpr(8388608.0)
 
 
 @triton.jit
-def dims_of_slots(DIMS: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr, PACKED: tl.constexpr):
+def dims_of_slots(SHAPE: tl.constexpr):
     """Return the dimension of each of the WIDTH slots of a row, and whether there is such a dimension."""
-    slot = tl.arange(0, WIDTH)
-    if PACKED:
+    slot = tl.arange(0, SHAPE.width)
+    if SHAPE.packed:
         own = slot % 2 == 0
-        dim = tl.where(own, slot // 2, STRIDE + slot // 8)
-        there = (own | (slot % 8 == 1)) & (dim < DIMS)
+        dim = tl.where(own, slot // 2, SHAPE.stride + slot // 8)
+        there = (own | (slot % 8 == 1)) & (dim < SHAPE.dims)
     else:
         dim = slot
-        there = slot < DIMS
+        there = slot < SHAPE.dims
     return dim, there
 
 
@@ -59,88 +60,71 @@ def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.conste
 
 
 @triton.jit
-def unit_rows(
-    unit,
-    row,
-    there,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 where there is none.
 
     They are read again and again, and what is read once makes room for them.
     """
-    place = unit + row[:, :, None] * STRIDE
-    if PACKED:
-        place += tl.arange(0, STRIDE)
+    place = unit + row[:, :, None] * SHAPE.stride
+    if SHAPE.packed:
+        place += tl.arange(0, SHAPE.stride)
         word = tl.load(place, mask=there[:, :, None], other=0, eviction_policy="evict_last")
-        slots = _unpacked(word, ROWS, COLUMNS, STRIDE)
+        slots = _unpacked(word, ROWS, COLUMNS, SHAPE.stride)
     else:
-        slot = tl.arange(0, WIDTH)
-        inside = there[:, :, None] & (slot < DIMS)
-        slots = tl.load(place + slot, mask=inside, other=0.0, eviction_policy="evict_last").to(ACCUMULATOR)
+        slot = tl.arange(0, SHAPE.width)
+        inside = there[:, :, None] & (slot < SHAPE.dims)
+        slots = tl.load(place + slot, mask=inside, other=0.0, eviction_policy="evict_last").to(SHAPE.accumulator)
     return slots
 
 
 @triton.jit
-def own_rows(
-    unit,
-    inverse,
-    row,
-    there,
-    ROWS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, WIDTH) of a program's own rows (ROWS,).
 
     Fixed point has no NaN: a row that had one has it in what it was multiplied with, `inverse`.
     """
-    slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
+    slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, SHAPE)
+    WIDTH: tl.constexpr = SHAPE.width
     own = tl.reshape(slots, [ROWS, WIDTH])
-    if PACKED:
+    if SHAPE.packed:
         own += (tl.load(inverse + row, mask=there, other=0.0) * 0.0)[:, None]
     return own
 
 
 @triton.jit
-def scale_rows(
-    z,
-    unit,
-    inverse,
-    n_rows,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ROWS: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """One program per ROWS rows: z (N, DIMS) scaled to length 1; zero rows stay zero."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
-    dim = tl.arange(0, WIDTH)
-    place = z + row[:, None] * DIMS
-    own = tl.load(place + dim, mask=there[:, None] & (dim < DIMS), other=0.0).to(ACCUMULATOR)
+    dim = tl.arange(0, SHAPE.width)
+    place = z + row[:, None] * SHAPE.dims
+    own = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
     squared = tl.sum(own * own, axis=1)
     nothing = squared == 0
     scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
     # What is no number becomes one nowhere.
     tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=there)
-    if PACKED:
-        word = tl.arange(0, STRIDE)
-        number = tl.load(place + word, mask=there[:, None] & (word < DIMS), other=0.0)
-        dim = STRIDE + word // 4
-        fifth = tl.load(place + dim, mask=there[:, None] & (dim < DIMS), other=0.0)
+    if SHAPE.packed:
+        word = tl.arange(0, SHAPE.stride)
+        number = tl.load(place + word, mask=there[:, None] & (word < SHAPE.dims), other=0.0)
+        dim = SHAPE.stride + word // 4
+        fifth = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0)
         words = packed_word(number * scale[:, None], fifth * scale[:, None], word)
-        tl.store(unit + row[:, None] * STRIDE + word, words, mask=there[:, None])
+        tl.store(unit + row[:, None] * SHAPE.stride + word, words, mask=there[:, None])
     else:
-        tl.store(unit + row[:, None] * STRIDE + dim, own * scale[:, None], mask=there[:, None] & (dim < STRIDE))
+        tl.store(
+            unit + row[:, None] * SHAPE.stride + dim, own * scale[:, None], mask=there[:, None] & (dim < SHAPE.stride)
+        )
+
+
+@triton.jit
+def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One program per COLUMNS columns of parts (P, k): their sums, in the order of the parts."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n_columns
+    tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)
+    for first in range(0, n_parts, PARTS):
+        part = (first + tl.arange(0, PARTS)).to(tl.int64)
+        there = (part < n_parts)[:, None] & inside[None, :]
+        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+    tl.store(total + column, tl.sum(tile, axis=0), mask=inside)
