@@ -39,7 +39,7 @@ from pamc.models.loader import FeatureLoader
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops.scores import silhouette, stored_modularity
 from pamc.progress import Progress, SilentProgress
-from pamc.runtime import generator, keep_heap_small, on_tensor_cores, resolve_dtype, resolve_row_dtype, return_memory
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import FileCheckpointer
 from pamc.training.fallback import by_name, labeled, objective_score, train_with_fallback
 from pamc.training.fit_checkpoints import CheckpointPlan, FitCheckpoints
@@ -93,7 +93,6 @@ def fit_store(
     plan = plan_store(store, config, device=device, memory=memory, n_processes=1 if group is None else group.size)
     config = config.with_(chunk_size=plan.chunk_size)
     clock = Clock(progress or SilentProgress())
-    keep_heap_small()
     dtype, row_dtype = resolve_dtype(config.precision), resolve_row_dtype(config.precision, device)
     kept = None if checkpoints is None else FitCheckpoints(checkpoints, store, config, method="pamcgc", seed=seed)
     kept_start = None if kept is None else kept.start(device)
@@ -115,8 +114,6 @@ def fit_store(
             started, centers = initialize_from_sample(sample, config, numbers=numbers, **options)
             del sample
             encoder = started.encoder
-            # The start needs much for a moment; training needs its own.
-            return_memory()
         else:
             encoder, centers = kept_start.encoder, kept_start.centers
             started = kept_start.started or InitResult(encoder)
@@ -196,7 +193,6 @@ def fit_store(
 
 def run_store_worker(group: TorchProcessGroup, store: Store) -> None:
     """Train this process's share of a fit of the same store that the first process leads."""
-    keep_heap_small()
     about, dealt = group.broadcast(None), group.scatter(None)
     config = FitConfig.from_dict(about["config"])
     dtype, cores = resolve_dtype(config.precision), on_tensor_cores(config.precision)
