@@ -243,11 +243,11 @@ class EncoderConfig(KernelConfig, PretrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig(
-    ContrastConfig,
-    InfluenceConfig,
     ProxyConfig,
     ClusteringTermConfig,
+    ContrastConfig,
     EncoderConfig,
+    InfluenceConfig,
     GraphConfig,
     AssigningConfig,
 ):

@@ -376,7 +376,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = [str(resolve_dtype(self.precision)).removeprefix("torch.")]
+        tags.transformer_tags.preserves_dtype = [str(resolve_dtype(self.config.precision)).removeprefix("torch.")]
         # scikit-learn asks these of whatever has `predict_proba`.
         tags.classifier_tags = ClassifierTags()
         return tags
