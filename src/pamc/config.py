@@ -224,7 +224,9 @@ class PretrainConfig(DeclaredSettings):
     """Settings of the training that comes before that on the method's loss."""
 
     pretrain_epochs: int = setting(30, Count(0), "Number of epochs to train for before the method's loss is used.")
-    pretrain_lr: float = setting(1e-3, Number(positive=True), "Learning rate of this first training to use.")
+    pretrain_lr: float = setting(
+        1e-3, Number(positive=True), "Learning rate to train with before the method's loss is used."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +234,7 @@ class EncoderConfig(KernelConfig, PretrainConfig):
     """Settings of an MLP encoder that is trained on rows in batches before the method's loss is used."""
 
     hidden: tuple[int, ...] = setting((500, 500, 2000), Sizes(), "Sizes that the encoder's hidden layers have.")
-    batch_size: int = setting(256, Count(), "Number of rows that a step of the first training takes.")
+    batch_size: int = setting(256, Count(), "Number of rows that a step takes before the method's loss is used.")
     chunk_size: int | None = setting(
         None,
         Count(),

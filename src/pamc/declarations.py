@@ -27,7 +27,7 @@ class Kind(Protocol):
         """Return the value as it is stored, or refuse it with the name of the setting and what is allowed."""
 
     def describe(self) -> str:
-        """Return what is allowed as documentation writes it: `int`, `{"a", "b"}`."""
+        """Return what is allowed as documentation writes it: `int of at least 1`, `{"a", "b"}`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Count:
 
     def describe(self) -> str:
         """Return the type; see :class:`Kind`."""
-        return "int"
+        return f"int of at least {self.minimum}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Number:
 
     def describe(self) -> str:
         """Return the type; see :class:`Kind`."""
-        return "float"
+        return f"float {self._bounds()}"
 
     def _bounds(self) -> str:
         above = "above 0" if self.positive else "of at least 0"
@@ -138,6 +138,10 @@ class Setting:
         """The words that are allowed, none for numbers."""
         return self.kind.names if isinstance(self.kind, Choice) else ()
 
+    def describe(self) -> str:
+        """Return what is allowed as documentation writes it."""
+        return f"{self.kind.describe()} or None" if self.optional else self.kind.describe()
+
     def check(self, name: str, value: Any) -> Any:
         """Return the value as it is stored, or refuse it."""
         return None if self.optional and value is None else self.kind.check(name, value)
@@ -148,12 +152,12 @@ class Setting:
         Examples
         --------
         >>> print(Setting(default=1.0, kind=Number(), about="Weigh the term.").documented("alpha"))
-        alpha : float, default=1.0
+        alpha : float of at least 0, default=1.0
             Weigh the term.
         """
         default = f'"{self.default}"' if isinstance(self.default, str) else self.default
         about = textwrap.fill(self.about, _DOCSTRING_WIDTH, initial_indent="    ", subsequent_indent="    ")
-        return f"{name} : {self.kind.describe()}, default={default}\n{about}"
+        return f"{name} : {self.describe()}, default={default}\n{about}"
 
 
 _DECLARATION = "declaration"
