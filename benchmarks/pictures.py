@@ -30,7 +30,7 @@ def draw(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     pixels, _ = load_digits(return_X_y=True)
     chosen = np.isin(np.arange(len(pixels)), np.random.default_rng(0).choice(len(pixels), 500, replace=False))
-    options: dict[str, Any] = {"random_state": 0, "hidden": (64,)}
+    options: dict[str, Any] = {"random_state": 0, "advanced": {"hidden": (64,)}}
     start = PamCGC(10, n_epochs=0, **options).fit(pixels[chosen])
     model = PamCGC(10, n_epochs=100, **options).fit(pixels[chosen])
     paths = [folder / f"{name}.png" for name in FIGURES]

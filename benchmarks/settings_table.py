@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import fields
 from pathlib import Path
 
-from pamc import PamCGC
-from pamc.config import CHOICES, FitConfig
+from pamc.config import FitConfig
 from pamc.results.table import Table
 
 __all__ = ["PAGE", "rewritten", "settings_table"]
@@ -16,24 +13,15 @@ PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 
 
 def settings_table() -> str:
-    """Return a line for each setting: its name, its default, what it may be, and what the estimator says of it."""
-    said = _said()
+    """Return a line for each setting, parameters first: its name, its default, what it does, what it may be."""
+    settings = FitConfig.settings().items()
     body = []
-    for field in fields(FitConfig):
-        default = list(field.default) if isinstance(field.default, tuple) else field.default
-        allowed = ", ".join(f"`{choice}`" for choice in CHOICES.get(field.name, ()))
-        body.append([f"`{field.name}`", f"`{default}`", said[field.name], allowed])
-    return Table(["setting", "default", "what it does", "choices"], body, "llll").markdown()
-
-
-def _said() -> dict[str, str]:
-    """Return what the docstring of the estimator says of each parameter."""
-    text = (PamCGC.__doc__ or "").partition("Parameters\n")[2].partition("Attributes\n")[0]
-    found: dict[str, str] = {}
-    for names, about in re.findall(r"^    (\w[\w, ]*) : .*\n((?:        .*\n)+)", text, flags=re.MULTILINE):
-        for name in names.split(", "):
-            found[name] = " ".join(about.split())
-    return found
+    for name, declared in sorted(settings, key=lambda setting: setting[1].expert):
+        default = list(declared.default) if isinstance(declared.default, tuple) else declared.default
+        allowed = ", ".join(f"`{choice}`" for choice in declared.choices) or declared.describe()
+        where = "`advanced`" if declared.expert else "parameter"
+        body.append([f"`{name}`", where, f"`{default}`", declared.about, allowed])
+    return Table(["setting", "in Python", "default", "what it does", "may be"], body, "lllll").markdown()
 
 
 def rewritten(text: str) -> str:

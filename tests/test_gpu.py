@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from pamc import PamCGC, evaluate, pamc_loss
+from pamc import PamCGC, clusterer, evaluate, pamc_loss
 from pamc.bench.case import CASES, Scope
 from pamc.bench.planted import planted
 from pamc.bench.run import run_case
@@ -98,7 +98,8 @@ def test_a_fit_on_a_gpu_follows_the_fit_on_a_cpu(kind):
         "chunk_size": 97 if kind == "chunked" else None,
     }
     models = {
-        device: PamCGC(3, device=device, **options).fit(features, adjacency=graph.edges) for device in ("cpu", "cuda")
+        device: clusterer("pamcgc", 3, device=device, **options).fit(features, adjacency=graph.edges)
+        for device in ("cpu", "cuda")
     }
     for name, values in models["cpu"].history_.items():
         np.testing.assert_allclose(models["cuda"].history_[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
@@ -108,7 +109,7 @@ def test_a_fit_on_a_gpu_follows_the_fit_on_a_cpu(kind):
 
 def test_a_float32_fit_on_a_gpu_is_as_good_and_loads_on_a_cpu(tmp_path):
     graph = block_model(600, 3, n_features=20, feature_noise=0.5, random_state=0)
-    model = PamCGC(3, device="cuda", **SMALL).fit(graph.features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 3, device="cuda", **SMALL).fit(graph.features, adjacency=graph.edges)
     assert model.record().device == "cuda"
     assert evaluate(graph.labels, model.labels_)["acc"] > 0.95
     model.save(tmp_path / "run")

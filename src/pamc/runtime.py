@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib.metadata
 import os
 import platform
 import subprocess
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
 __all__ = [
-    "PRECISIONS",
     "cpu_name",
     "environment",
     "generator",
-    "keep_heap_small",
     "on_tensor_cores",
     "resolve_device",
     "resolve_dtype",
     "resolve_row_dtype",
-    "return_memory",
     "seed_for",
     "seed_of",
     "seeded",
 ]
 
-# "auto" is float32, whose products a GPU takes on its tensor cores, in TF32. With "bfloat16" the rows and what stands
-# between the encoder's layers are in that type; weights, embedding and loss are float32.
-PRECISIONS = {
-    "auto": torch.float32,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.float32,
-}
 _ON_TENSOR_CORES = ("auto", "bfloat16")
-
-# Parameters of glibc's mallopt, and what they are set to: bytes of a block that is the system's, and heaps.
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-_LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -85,10 +69,10 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def resolve_dtype(precision: str) -> torch.dtype:
-    """Return the floating-point type named by `precision`."""
-    if precision not in PRECISIONS:
-        raise UnknownNameError("precision", precision, PRECISIONS)
-    return PRECISIONS[precision]
+    """Return the type of weights, embedding and loss: float64 where `precision` says so, else float32."""
+    if precision not in CHOICES["precision"]:
+        raise UnknownNameError("precision", precision, CHOICES["precision"])
+    return torch.float64 if precision == "float64" else torch.float32
 
 
 def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -109,24 +93,6 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 def on_tensor_cores(precision: str) -> bool:
     """Return whether a GPU may take float32 products on its tensor cores."""
     return precision in _ON_TENSOR_CORES
-
-
-def keep_heap_small() -> None:
-    """Let the C library take large blocks from the system and give them back when they are freed, where it can.
-
-    It would otherwise learn to keep blocks of up to 32 MB, for each thread its own: what a chunk needed would stay.
-    """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
-        library.mallopt(_ARENA_MAX, _N_ARENAS)
-
-
-def return_memory() -> None:
-    """Give memory that nobody holds any more back to the system, where its C library can."""
-    gc.collect()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def seed_of(random_state: Any) -> int:

@@ -39,7 +39,7 @@ def test_json_has_the_rows_that_were_written(pamc):
         (["los"], 2, "did you mean 'loss'"),
         ([], 2, "name one or more cases, or all: ceilings, epoch"),
         (["loss", "--precision", "half"], 2, "unknown precision 'half'"),
-        (["fit", "--data-sets", "usp"], 2, "did you mean 'usps'"),
+        (["fit", "--dataset", "usp"], 2, "did you mean 'usps'"),
         (["loss", "--device", "gpu"], 2, "unknown device"),
         (["loss", "--out", "taken"], 3, "is a file"),
     ],

@@ -87,14 +87,14 @@ class TestReproduce:
         assert pamc("reproduce", "squares", "--out", "here", "--render-only").code == 0
         assert Path("here/.pamc-starts/kept.pt").exists()
 
-    @pytest.mark.parametrize("option", ["--methods", "--datasets"])
+    @pytest.mark.parametrize("option", ["--method", "--dataset"])
     def test_an_option_that_names_nothing_is_refused(self, pamc, option):
         result = pamc("reproduce", "squares", option, " , ")
         assert result.code == 2
         assert f"{option} names nothing" in result.err
 
     def test_a_name_that_no_experiment_has_is_said(self, pamc):
-        result = pamc("reproduce", "squares", "--datasets", "blocks,usps", "--quick")
+        result = pamc("reproduce", "squares", "--dataset", "blocks,usps", "--quick")
         assert result.code == 0, result.err
         assert "note: usps: in none of these experiments (a quick run has digits and blocks alone)" in result.err
 
@@ -179,9 +179,9 @@ class TestReproduce:
         [
             ([], 2, "name one or more experiments, or all: absent, broken, pictures, squares"),
             (["squars"], 2, "did you mean 'squares'?"),
-            (["squares", "--datasets", "acn"], 2, "did you mean 'acm'?"),
-            (["squares", "--methods", "pamcg"], 2, "did you mean 'pamcgc'?"),
-            (["squares", "--datasets", "acm, cite"], 3, "no experiment has these data sets and methods"),
+            (["squares", "--dataset", "acn"], 2, "did you mean 'acm'?"),
+            (["squares", "--method", "pamcg"], 2, "did you mean 'pamcgc'?"),
+            (["squares", "--dataset", "acm, cite"], 3, "no experiment has these data sets and methods"),
             (["squares", "--device", "tpu"], 2, "device"),
             (["squares", "--jobs", "0"], 2, "jobs"),
         ],

@@ -75,7 +75,13 @@ def test_without_edges_the_graph_is_the_one_that_a_fit_would_build():
 
 def test_without_edges_and_settings_it_is_the_graph_of_the_default():
     graph = graph_of().without_edges()
-    model = PamCGC(4, n_neighbors=CONFIG.n_neighbors, n_epochs=0, pretrain_epochs=1, hidden=(4,), random_state=5)
+    model = PamCGC(
+        4,
+        n_neighbors=CONFIG.n_neighbors,
+        n_epochs=0,
+        advanced={"pretrain_epochs": 1, "hidden": (4,)},
+        random_state=5,
+    )
     n_edges = model.fit(graph.features)._fit_result.facts["n_edges"]
     assert undirected(graph, CONFIG, seed=5).pairs.shape[1] == n_edges
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pamc import PamCGC
+from pamc import clusterer
 from pamc.errors import ConfigError, DataWarning
 from pamc.graph import approximate
 from pamc.graph.approximate import EXACT, approximate_neighbors
@@ -243,8 +243,8 @@ def test_a_low_recall_is_a_warning(monkeypatch):
 def test_a_fit_of_many_rows_says_how_its_neighbors_were_found(monkeypatch):
     options = {"n_epochs": 1, "pretrain_epochs": 1, "hidden": (16,), "random_state": 0, "device": "cpu"}
     rows = clustered(900)
-    assert PamCGC(3, **options).fit(rows).record().facts["neighbors_by"] == EXACT
+    assert clusterer("pamcgc", 3, **options).fit(rows).record().facts["neighbors_by"] == EXACT
     monkeypatch.setattr("pamc.initialize.consensus.MOST_EXACT_ROWS", 800)
-    facts = PamCGC(3, **options).fit(rows).record().facts
+    facts = clusterer("pamcgc", 3, **options).fit(rows).record().facts
     assert facts["neighbors_by"].endswith("cells")
     assert 0.9 <= facts["neighbors_recall"] <= 1

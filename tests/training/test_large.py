@@ -138,7 +138,7 @@ def test_a_neighborhood_is_the_mean_of_a_row_and_its_neighbors(store):
 
 
 def test_the_estimator_fits_a_store_and_predicts_its_rows(store):
-    model = PamCGC(**SMALL, random_state=0, device="cpu").fit_store(store)
+    model = PamCGC.from_config(FitConfig(**SMALL), random_state=0, device="cpu").fit_store(store)
     assert (model.predict(np.array(store.features)) == model.labels_).mean() > 0.999
     with pytest.raises(ConfigError, match="an encoder and a start of pamc's own"):
-        PamCGC(**SMALL, encoder=torch.nn.Linear(12, 4)).fit_store(store)
+        PamCGC.from_config(FitConfig(**SMALL), encoder=torch.nn.Linear(12, 4)).fit_store(store)

@@ -33,7 +33,7 @@ def predict(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Give new rows to the clusters of a run; no graph is needed."""
+    """Assign new rows to the clusters of a saved run; no graph is needed."""
     model, recorded_id = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}

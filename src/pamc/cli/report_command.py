@@ -17,12 +17,9 @@ from pamc.report.table_columns import class_names, color_column
 from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
 from pamc.results.record import RunRecord
 
-__all__ = ["add_report", "check_report_options", "link_to", "report"]
+__all__ = ["add_report", "link_to", "report"]
 
 _COMPARISON_FILE = "pamc-comparison.html"
-
-# Of a column, in a message.
-_LONGEST_NAME = 40
 
 
 def report(
@@ -48,21 +45,6 @@ def report(
         print_json({"report": str(written), "runs": [str(run) for run in runs]})
     else:
         print_text(f"report: {link_to(written)}")
-
-
-def check_report_options(map_by: str, color: list[str] | None, features: Path | None) -> None:
-    """Refuse options of the page before anything is fitted."""
-    if map_by not in MAPS:
-        raise UnknownNameError("map", map_by, MAPS)
-    if not color:
-        return
-    if features is None or features.is_dir() or not is_table(features):
-        raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
-    table = open_table(features)
-    unknown = [name for name in color if name not in table]
-    known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
-    if unknown:
-        raise DataError(f"{features}: has no column {unknown[0]!r} for --color; it has {', '.join(known)}")
 
 
 def add_report(

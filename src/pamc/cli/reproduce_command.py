@@ -59,7 +59,7 @@ def reproduce(
         _list(as_json=as_json)
         return
     experiments = _experiments(what)
-    names = {"datasets": _names("--datasets", datasets), "methods": _names("--methods", methods)}
+    names = {"datasets": _names("--dataset", datasets), "methods": _names("--method", methods)}
     _check_names(**names)
     resolve_device(device)
     scope = Scope(seeds=seeds, device=device, quick=quick, **names)
