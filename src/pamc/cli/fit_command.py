@@ -27,7 +27,7 @@ from pamc.data.store import Store, has_manifest, open_store
 from pamc.distributed.group import ProcessGroupError, launched
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError, counted
 from pamc.estimator import METHODS, PamCGC, estimator_class
-from pamc.experiments.settings import settings_of
+from pamc.lab.settings import settings_of
 from pamc.progress import RichProgress, SilentProgress
 from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
