@@ -17,7 +17,7 @@ from tests.lab import fake_tasks
 
 def cells_of(name, data_set="blocks"):
     def cells(scope):
-        if scope.datasets is not None and data_set not in scope.datasets:
+        if scope.data_sets is not None and data_set not in scope.data_sets:
             return []
         n_seeds = scope.seeds or 2
         return [Cell(name, "test-square", "pamcgc", data_set, seed, quick=scope.quick) for seed in range(n_seeds)]
@@ -42,6 +42,8 @@ def draw_nothing(rows, folder):
 @pytest.fixture
 def experiments(monkeypatch, tmp_path):
     """Put small experiments in the place of the paper's."""
+    # All cases are found first: they are not to be filed in this registry.
+    assert len(cell.CASES)
     found = Registry("experiment")
     for experiment in (
         Case("squares", "Squares of seeds.", cells_of("squares"), draw),

@@ -34,4 +34,4 @@ def die(cell, device):
 
 
 def cells(n, *, task="test-square", **options):
-    return [Cell("fake", task, "m", "blocks", seed, settings={"hidden": [2]}, options=options) for seed in range(n)]
+    return [Cell("fake", task, "m", "blocks", seed, settings={"hidden": [2]}, parameters=options) for seed in range(n)]

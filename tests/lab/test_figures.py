@@ -79,7 +79,7 @@ def read_csv(path):
 def test_cells_have_keys_of_their_own_and_a_task_that_exists(name, quick):
     cells = CASES[name].cells(Scope(quick=quick, device="cpu"))
     assert len({cell.key for cell in cells}) == len(cells)
-    assert all(cell.experiment == name and cell.quick is quick for cell in cells)
+    assert all(cell.case == name and cell.quick is quick for cell in cells)
     assert {cell.task for cell in cells} <= set(TASKS)
     assert bool(cells) == (name != "bound")
 

@@ -109,7 +109,7 @@ if __name__ == "__main__":
 def start_slow_sweep(tmp_path, jobs):
     script = tmp_path / "sweep.py"
     script.write_text(SLOW_SWEEP)
-    environment = {**os.environ, "TEST_SECONDS": "0.2", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TEST_SECONDS": "0.2", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     arguments = [sys.executable, str(script), str(tmp_path / "fake.jsonl"), str(tmp_path / "log"), str(jobs)]
     # A background job of a shell ignores Ctrl-C, and so would its children.
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
