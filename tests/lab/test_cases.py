@@ -46,9 +46,9 @@ def quick_rows(tmp_path_factory):
     return rows_of
 
 
-# The others take long, need other programs, or start processes.
+# The others take long, need other programs, or are tested where runs are killed.
 CHEAP = [name for name, case in cases_of("case").items() if case.in_all]
-SLOW = ["choose_k", "confidence", "crashes", "ingest", "large-fit", "neighbors", "processes"]
+SLOW = ["choose_k", "confidence", "ingest", "neighbors", "processes"]
 
 
 @pytest.mark.parametrize("name", [*CHEAP, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -114,7 +114,7 @@ def fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> float:
 
 def confidence_cells(scope: Scope) -> list[Cell]:
     """Return, per data set, a cell of what confidence is worth and one of what calibration costs."""
-    names = scope.data_sets or (("blocks",) if scope.quick else SETS)
+    names = scope.data_sets or (("3 groups, noisy",) if scope.quick else SETS)
     fits = {"n_refits": 1, "n_epochs": _QUICK_EPOCHS} if scope.quick else {"n_refits": _N_REFITS, "n_epochs": 200}
     return [
         Cell("confidence", "confidence", provider, name, parameters=parameters, quick=scope.quick)

@@ -130,7 +130,7 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         store, run = Path(place, "store"), Path(place, "run")
         shape = [f"--{name.replace('_', '-')}={sizes[name]}" for name in ("n_nodes", "n_features", "n_clusters")]
-        subprocess.run([*_PAMC, "synthesize", *shape, "--out", str(store), "--quiet"], check=True)
+        subprocess.run([*_PAMC, "synthesize", *shape, "--out", str(store)], check=True, capture_output=True)
         command = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--epochs", str(n_epochs)]
         command += ["--memory", sizes["memory"], "--device", "cpu", "--out", str(run), "--quiet", "--json"]
         values, text = watched(command, Path(place, "printed"))
