@@ -23,6 +23,7 @@ __all__ = [
     "BLOCKS",
     "PAPER_SETS",
     "QUICK_SETS",
+    "Variant",
     "check_name",
     "data_sets_of",
     "fit_cells",

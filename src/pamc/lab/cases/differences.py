@@ -8,13 +8,12 @@ from typing import Any
 
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
 from pamc.lab.pages.style import by, percent, title_of, write_table
-from pamc.lab.settings import data_sets_of, methods_of, run_settings, seeds_of
+from pamc.lab.settings import PAPER_SETS, data_sets_of, methods_of, run_settings, seeds_of
 from pamc.models.method import METHODS
 from pamc.results.table import Table
 
 __all__ = ["OWN_PROGRAM", "RELEASED", "VARIANTS", "cells", "render", "variants_of"]
 
-DATA_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 _N_SEEDS = 2
 
 # What may explain a difference, in words, and the settings that try it out.
@@ -64,7 +63,7 @@ METHODS_TRIED = (
 def cells(scope: Scope) -> list[Cell]:
     """Return a fit per data set, method, variant that differs from the tables' settings, and seed."""
     found = []
-    for data_set in data_sets_of(scope, DATA_SETS):
+    for data_set in data_sets_of(scope, PAPER_SETS):
         for method in methods_of(scope, METHODS_TRIED):
             base = run_settings(scope, method, data_set)
             if method == "scgc*":

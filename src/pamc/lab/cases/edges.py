@@ -29,6 +29,7 @@ from pamc.lab.pages.style import (
     PALETTE,
     by,
     drawing,
+    legend,
     line_with_band,
     method_color,
     percent,
@@ -37,7 +38,7 @@ from pamc.lab.pages.style import (
     write_table,
 )
 from pamc.lab.rows import machine_of
-from pamc.lab.settings import data_sets_of, load, methods_of, n_classes, run_settings, seeds_of
+from pamc.lab.settings import Variant, fit_cells, load, n_classes
 from pamc.models.method import METHODS
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
@@ -123,43 +124,27 @@ def drop_cells(scope: Scope) -> list[Cell]:
     """
     shares = _TIMED_SHARES if scope.quick else DROP_SHARES
     changes = [("random", 0.0), *((rule, share) for rule in RULES for share in shares if share)]
-    return [
-        Cell(
-            "edge-drop",
-            "edges",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set),
-            {"rule": rule, "share": share, "alone": seed == 0 and share in _TIMED_SHARES},
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, DROP_SETS)
-        for method in methods_of(scope, ("pamcgc",))
-        for seed in seeds_of(scope, 3)
-        for rule, share in changes
-    ]
+
+    def variants(name: str, method: str, seed: int) -> list[Variant]:
+        timed = _TIMED_SHARES if seed == 0 else ()
+        return [({}, {"rule": rule, "share": share, "alone": share in timed}) for rule, share in changes]
+
+    return fit_cells(
+        scope, "edge-drop", "edges", data_sets=DROP_SETS, methods=("pamcgc",), n_seeds=3, variants=variants
+    )
 
 
 def noise_cells(scope: Scope) -> list[Cell]:
     """Return a fit per data set, method, share of rewired edges and seed; one share for methods without a graph."""
     shares = NOISE_SHARES[::3] if scope.quick else NOISE_SHARES
-    return [
-        Cell(
-            "edge-noise",
-            "edges",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set),
-            {"rule": "rewire", "share": share},
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, NOISE_SETS)
-        for method in methods_of(scope, NOISE_METHODS)
-        for seed in seeds_of(scope, 3)
-        for share in (shares if METHODS[method].uses_graph else shares[:1])
-    ]
+
+    def variants(name: str, method: str, seed: int) -> list[Variant]:
+        own = shares if METHODS[method].uses_graph else shares[:1]
+        return [({}, {"rule": "rewire", "share": share}) for share in own]
+
+    return fit_cells(
+        scope, "edge-noise", "edges", data_sets=NOISE_SETS, methods=NOISE_METHODS, n_seeds=3, variants=variants
+    )
 
 
 _BY_EDGE = (
@@ -222,8 +207,7 @@ def _drop_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
                     panel.set_ylim(0, 1.08 * panel.dataLim.y1)
         for panel in axes[-1]:
             panel.set_xlabel("edges dropped (%)")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(RULES))
+        legend(figure, axes[0, 0], loc="outside upper center", ncols=len(RULES))
         machines = ", ".join(dict.fromkeys(map(machine_of, rows)))
         note = f"{machines}. Last epoch; bands: one standard deviation over the seeds; times of runs that were alone."
         return save_figure(figure, folder, "edge-drop", rows=rows, note=note)
@@ -289,8 +273,7 @@ def _noise_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
                     line_with_band(panel, points, label=title_of(method), color=method_color(method), marker=marker)
             panel.set(title=data_set, xlabel="edges rewired (%)")
         axes[0, 0].set_ylabel("ACC (%)")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        legend(figure, axes[0, 0])
         note = "Last epoch; bands: one standard deviation over the seeds. K-means does not look at the graph."
         return save_figure(figure, folder, "edge-noise", rows=rows, note=note)
 

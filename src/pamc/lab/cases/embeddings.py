@@ -18,7 +18,7 @@ from sklearn.manifold import TSNE
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import fit_cell
 from pamc.lab.pages.style import CLASS_COLORS, by, drawing, save_figure
-from pamc.lab.settings import data_sets_of, load, methods_of, run_settings, seeds_of
+from pamc.lab.settings import fit_cells, load
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, seed_for
 
@@ -40,23 +40,15 @@ _DIGITS = 4
 
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set and stage, for one seed: a picture shows one run."""
-    methods = methods_of(scope, ("pamcgc", "scgc*"))
-    return [
-        Cell(
-            "embeddings",
-            "embed",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set),
-            {"stage": stage},
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, DATA_SETS)
-        for method, stage in STAGES
-        if method in methods
-        for seed in seeds_of(scope, 1)
-    ]
+    return fit_cells(
+        scope,
+        "embeddings",
+        "embed",
+        data_sets=DATA_SETS,
+        methods=("pamcgc", "scgc*"),
+        n_seeds=1,
+        variants=lambda name, method, seed: [({}, {"stage": stage}) for own, stage in STAGES if own == method],
+    )
 
 
 @TASKS.register("embed")

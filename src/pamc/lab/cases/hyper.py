@@ -15,8 +15,18 @@ import numpy as np
 
 from pamc.config import CHOICES
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
-from pamc.lab.pages.style import bar_groups, by, drawing, method_color, percent, save_figure, title_of, write_table
-from pamc.lab.settings import data_sets_of, methods_of, run_settings, seeds_of, settings_of
+from pamc.lab.pages.style import (
+    bar_groups,
+    by,
+    drawing,
+    legend,
+    method_color,
+    percent,
+    save_figure,
+    title_of,
+    write_table,
+)
+from pamc.lab.settings import PAPER_SETS, Variant, fit_cells, settings_of
 from pamc.results.table import Table, mean_std
 from pamc.runtime import seed_for
 
@@ -56,21 +66,14 @@ def combinations(data_set: str, *, n_random: int = N_RANDOM) -> list[dict[str, A
 def cells(scope: Scope) -> list[Cell]:
     """Return a fit per data set, combination, method and seed."""
     n_random = _N_RANDOM_QUICK if scope.quick else N_RANDOM
-    return [
-        Cell(
-            "hyper",
-            "fit",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set, **point),
-            quick=scope.quick,
-        )
-        for data_set in data_sets_of(scope, DATA_SETS)
-        for point in combinations(data_set, n_random=n_random)
-        for method in methods_of(scope, METHODS_COMPARED)
-        for seed in seeds_of(scope, 1)
-    ]
+    return fit_cells(
+        scope,
+        "hyper",
+        data_sets=DATA_SETS,
+        methods=METHODS_COMPARED,
+        n_seeds=1,
+        variants=lambda name, *_: [(point, {}) for point in combinations(name, n_random=n_random)],
+    )
 
 
 def _acc(row: Row) -> float:
@@ -176,7 +179,6 @@ def _wins(rows: Sequence[Row]) -> tuple[int, int]:
     return sum(ours >= theirs for ours, theirs in pairs), len(pairs)
 
 
-ASSIGNMENT_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 VARIANTS = tuple(product(CHOICES["meta_assignment"], CHOICES["proxy"]))
 
 # One hue per assignment, the darker shade for Eq 2.
@@ -192,21 +194,10 @@ _VARIANT_COLORS = {
 
 def assignment_cells(scope: Scope) -> list[Cell]:
     """Return a fit of PamCGC per data set, way of assignment, proxy and seed."""
-    return [
-        Cell(
-            "assignment",
-            "fit",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set, meta_assignment=assignment, proxy=proxy),
-            quick=scope.quick,
-        )
-        for data_set in data_sets_of(scope, ASSIGNMENT_SETS)
-        for method in methods_of(scope, ("pamcgc",))
-        for assignment, proxy in VARIANTS
-        for seed in seeds_of(scope, 3)
-    ]
+    changes: list[Variant] = [({"meta_assignment": assignment, "proxy": proxy}, {}) for assignment, proxy in VARIANTS]
+    return fit_cells(
+        scope, "assignment", data_sets=PAPER_SETS, methods=("pamcgc",), n_seeds=3, variants=lambda *_: changes
+    )
 
 
 def clusters_lost(row: Row) -> int:
@@ -264,6 +255,5 @@ def _assignment_figure(
             )
             panel.set_title(title)
             panel.set_ylim(bottom=0)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        legend(figure, axes[0, 0])
         return save_figure(figure, folder, "assignment", rows=rows)

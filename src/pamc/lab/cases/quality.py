@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from pamc.config import CHOICES, FitConfig
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
-from pamc.lab.pages.style import CLASS_COLORS, by, drawing, percent, save_figure, write_table
+from pamc.lab.pages.style import CLASS_COLORS, by, drawing, legend, percent, save_figure, write_table
 from pamc.lab.published import paper_figure, rival_figure
 from pamc.lab.settings import data_sets_of, methods_of, quick_settings, seeds_of
 from pamc.results.table import Table, mean_std
@@ -279,8 +279,7 @@ def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
             panel.set_xlabel(name)
             body.append(line)
         axes[0, 0].set_ylabel("ACC (%)")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        legend(figure, axes[0, 0])
         note = "One point per fit. Markers: " + ", ".join(f"{m} {s}" for s, m in _MARKERS.items()) + "."
         paths = save_figure(figure, folder, "quality-scores", rows=rows, note=note)
     note = "Spearman's rank correlation between a label-free score and ACC, over all starts and seeds of a data set."

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pamc.errors import ConfigError
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import fit_cell
-from pamc.lab.pages.style import PALETTE, by, drawing, line_with_band, percent, save_figure, write_table
-from pamc.lab.settings import data_sets_of, load, methods_of, n_classes, run_settings, seeds_of
+from pamc.lab.pages.style import PALETTE, by, drawing, legend, line_with_band, percent, save_figure, write_table
+from pamc.lab.settings import PAPER_SETS, fit_cells, load, n_classes
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table
 from pamc.runtime import resolve_device, seed_for
@@ -26,7 +26,6 @@ __all__ = ["HELD_OUT", "cells", "fit_with_known_labels", "render", "reveal", "st
 
 Integers: TypeAlias = "NDArray[np.int64]"
 
-DATA_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 SHARES = (0.0, 0.01, 0.05, 0.1, 1.0)
 
 # Share of the nodes that is never known.
@@ -73,22 +72,15 @@ def reveal(labels: Integers, share: float, *, seed: int) -> tuple[Integers, NDAr
 
 def cells(scope: Scope) -> list[Cell]:
     """Return a fit of PamCGC per data set, share of known labels and seed."""
-    return [
-        Cell(
-            "supervision",
-            "known-labels",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set),
-            {"share": share},
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, DATA_SETS)
-        for method in methods_of(scope, ("pamcgc",))
-        for seed in seeds_of(scope, 3)
-        for share in SHARES
-    ]
+    return fit_cells(
+        scope,
+        "supervision",
+        "known-labels",
+        data_sets=PAPER_SETS,
+        methods=("pamcgc",),
+        n_seeds=3,
+        variants=lambda *_: [({}, {"share": share}) for share in SHARES],
+    )
 
 
 @TASKS.register("known-labels")
@@ -164,8 +156,7 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
             panel.set_xticks(range(len(shares)), [_share(share) for share in shares])
             panel.set(title=data_set, xlabel="nodes of known class (%)")
         axes[0, 0].set_ylabel("%")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3 if len(data_sets) > 3 else 1)
+        legend(figure, axes[0, 0], loc="outside upper center", ncols=3 if len(data_sets) > 3 else 1)
         note = (
             "Last epoch; bands: one standard deviation over the seeds. The last point: all but a held-out fifth known."
         )

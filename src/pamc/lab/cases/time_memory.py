@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
-from pamc.lab.fits import EpochWatch, TrainingProbe, fit_cell, inference_s, warm_up
+from pamc.lab.fits import RARELY, EpochWatch, TrainingProbe, fit_cell, inference_s, warm_up
 from pamc.lab.measure import release
-from pamc.lab.pages.style import bar_groups, by, drawing, method_color, percent, save_figure, title_of, write_table
-from pamc.lab.rows import machine_of
-from pamc.lab.settings import (
-    ALL_SETS,
-    data_sets_of,
-    kind_of_device,
-    load,
-    methods_of,
-    n_classes,
-    run_settings,
-    seeds_of,
+from pamc.lab.pages.style import (
+    bar_groups,
+    by,
+    drawing,
+    legend,
+    method_color,
+    percent,
+    save_figure,
+    title_of,
+    write_table,
 )
+from pamc.lab.rows import kind_of, machine_of
+from pamc.lab.settings import ALL_SETS, fit_cells, kind_of_device, load, n_classes
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device
@@ -42,9 +43,6 @@ _MIB = 1 << 20
 
 # The start is not timed, and what training costs does not depend on it.
 _SHORT_START: dict[str, Any] = {"pretrain_epochs": 1, "n_init": 1}
-
-# Methods that assign once, by K-means at the end, are evaluated this often.
-_RARELY = 20
 
 # Sums of phases, by the name they have in tables: what is counted as training.
 SUMS = {
@@ -65,21 +63,15 @@ def cells(scope: Scope) -> list[Cell]:
         "evaluation": True,
         "n_inferences": _QUICK_INFERENCES if scope.quick else n_repeats,
     }
-    return [
-        Cell(
-            "time-memory",
-            "time",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set, n_epochs=n_repeats, **_SHORT_START),
-            options,
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, ALL_SETS)
-        for method in methods_of(scope, METHODS_TIMED)
-        for seed in seeds_of(scope, 3)
-    ]
+    return fit_cells(
+        scope,
+        "time-memory",
+        "time",
+        data_sets=ALL_SETS,
+        methods=METHODS_TIMED,
+        n_seeds=3,
+        variants=lambda *_: [({"n_epochs": n_repeats, **_SHORT_START}, options)],
+    )
 
 
 @TASKS.register("time")
@@ -116,7 +108,7 @@ def time_cell(cell: Cell, device: str) -> dict[str, Any]:
     del fit
     release(resolved)
     if cell.parameters["evaluation"]:
-        watch = EpochWatch(truth, every=1 if assigns else _RARELY)
+        watch = EpochWatch(truth, every=1 if assigns else RARELY)
         seconds["training_with_evaluation"] = fit_cell(cell, graph, resolved, on_epoch=watch).seconds["training"]
         values["evaluated_every"] = watch.every
     return values
@@ -130,7 +122,7 @@ def time_cell(cell: Cell, device: str) -> dict[str, Any]:
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Draw, for each kind of device, a table of all figures, one of ratios SCGC*/PamCGC, and three panels of bars."""
     paths = []
-    for kind, group in by(rows, lambda row: str(row["device"]).split(":")[0]).items():
+    for kind, group in by(rows, kind_of).items():
         paths += _tables(group, folder, kind)
         paths += _figure(group, folder, kind)
     return paths
@@ -260,8 +252,7 @@ def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
         for panel, (name, label, options) in zip(axes[0], shown, strict=True):
             bar_groups(panel, data_sets, bars(name), colors=[method_color(method) for method in methods], **options)
             panel.set_title(label)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        legend(figure, axes[0, 0])
         note = (
             f"{machine_of(rows[0])}. Hatched: building γ and evaluating every epoch, which the paper's times include."
         )
@@ -287,21 +278,15 @@ _ABLATION_COLORS = {
 def ablation_cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set, method and seed; those of seed 0 run alone on their device: their times count."""
     options = {"device": kind_of_device(scope.device), "evaluation": False, "n_inferences": 0}
-    return [
-        Cell(
-            "ablation",
-            "time",
-            method,
-            data_set,
-            seed,
-            run_settings(scope, method, data_set, n_epochs=N_EPOCHS),
-            {**options, "alone": seed == 0},
-            scope.quick,
-        )
-        for data_set in data_sets_of(scope, ALL_SETS)
-        for method in methods_of(scope, METHODS_COMPARED)
-        for seed in seeds_of(scope, 3)
-    ]
+    return fit_cells(
+        scope,
+        "ablation",
+        "time",
+        data_sets=ALL_SETS,
+        methods=METHODS_COMPARED,
+        n_seeds=3,
+        variants=lambda name, method, seed: [({"n_epochs": N_EPOCHS}, {**options, "alone": seed == 0})],
+    )
 
 
 @register_experiment(
@@ -312,7 +297,7 @@ def ablation_cells(scope: Scope) -> list[Cell]:
 def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Draw, for each kind of device, training times, differences of ACC between PamC and N × N, and a table of both."""
     paths = []
-    for kind, group in by(rows, lambda row: str(row["device"]).split(":")[0]).items():
+    for kind, group in by(rows, kind_of).items():
         paths += _ablation_table(group, folder, kind) + _ablation_figure(group, folder, kind)
     return paths
 
@@ -370,6 +355,5 @@ def _ablation_figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]
         bar_groups(right, data_sets, gains, colors=[_ABLATION_COLORS[f"{network}+pamc"] for network in NETWORKS])
         right.axhline(0, color="black", linewidth=0.8)
         right.set_title("ACC with PamC − ACC with N × N (points)")
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        legend(figure, left)
         return save_figure(figure, folder, f"ablation-{kind}", rows=rows, note=f"{machine_of(rows[0])}. Last epoch.")

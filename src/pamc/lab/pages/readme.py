@@ -18,6 +18,7 @@ from pamc.lab.pages.speed import training_table
 from pamc.lab.pages.style import bytes_text, ratio_to_pamc, time_text
 from pamc.lab.published import paper_figure, paper_title, rival_figure
 from pamc.lab.rows import CHECKOUT, provenance, rows_of, stored
+from pamc.lab.settings import PAPER_SETS
 from pamc.results.table import Table, mean_std
 
 __all__ = [
@@ -33,13 +34,10 @@ __all__ = [
 
 README = CHECKOUT / "README.md"
 
-_SHOWN_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 _SHOWN_METHODS = ("kmeans", "ae", "gae", "sdcn", "agcn", "scgc*", "pamcgc")
 
 # ACC of K-means in Tables 2 and 3 of the paper.
-PAPER_KMEANS = {
-    name: figure.mean for name in _SHOWN_SETS if (figure := paper_figure(name, "kmeans", "acc")) is not None
-}
+PAPER_KMEANS = {name: figure.mean for name in PAPER_SETS if (figure := paper_figure(name, "kmeans", "acc")) is not None}
 
 
 def costs() -> str:
@@ -126,16 +124,16 @@ def kmeans() -> str:
 def reproduce() -> str:
     """Return ACC of some systems: the paper's figure and ours at the last epoch, from the rows of both tables."""
     rows = [*rows_of("table2"), *rows_of("table3")]
-    comparison = Comparison(rows, _SHOWN_SETS, 1)
+    comparison = Comparison(rows, PAPER_SETS, 1)
     body = []
     for method in _SHOWN_METHODS:
         line = [paper_title(method)]
-        for data_set in _SHOWN_SETS:
+        for data_set in PAPER_SETS:
             paper, ours = paper_figure(data_set, method, "acc"), comparison.ours(data_set, method, "acc", "last")
             printed = MISSING if paper is None else f"{paper.mean:.1f}"
             line.append(f"{printed} → {MISSING if ours is None else ours.percent()}")
         body.append(line)
-    return Table(["ACC: paper → here", *(name.upper() for name in _SHOWN_SETS)], body).markdown()
+    return Table(["ACC: paper → here", *(name.upper() for name in PAPER_SETS)], body).markdown()
 
 
 def quality() -> str:

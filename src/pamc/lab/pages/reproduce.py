@@ -10,6 +10,7 @@ from pamc.lab.cell import Row
 from pamc.lab.pages import Page, Section
 from pamc.lab.published import paper_figure, paper_methods, paper_title
 from pamc.lab.rows import rows_of, stored
+from pamc.lab.settings import PAPER_SETS
 from pamc.models.method import METHODS
 from pamc.results.table import Table, mean_std
 
@@ -192,7 +193,6 @@ QUALITY = Page("quality", _QUALITY_HEAD, _QUALITY_SECTIONS, _QUALITY_TAIL)
 
 # Points of ACC from which a difference is explained.
 LARGE = 3.0
-_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 
 
 def _acc(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> float | None:
@@ -209,7 +209,7 @@ def differences(tables: Sequence[Row], others: Sequence[Row]) -> str:
     """Return the section that lists every difference of ACC, with a reason for each of more than three points."""
     body = []
     for method in paper_methods():
-        for data_set in _SETS:
+        for data_set in PAPER_SETS:
             paper = paper_figure(data_set, method, "acc")
             last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
             if paper is None or last is None or oracle is None:

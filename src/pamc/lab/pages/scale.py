@@ -13,7 +13,7 @@ from pamc.config import FitConfig
 from pamc.distributed.step import bytes_per_epoch
 from pamc.errors import ConfigError
 from pamc.lab.cell import Row
-from pamc.lab.pages.style import PALETTE, bytes_text, drawing, save_figure, time_text
+from pamc.lab.pages.style import PALETTE, bytes_text, drawing, legend, save_figure, time_text
 from pamc.lab.rows import machine_of, provenance, stored
 from pamc.results.table import Table
 from pamc.training.plan import plan_fit, size_text
@@ -121,7 +121,7 @@ def _draw(points: Sequence[Row], folder: Path) -> None:
             panel.set_yscale("log")
             panel.set_xlabel("N")
             panel.set_title(title)
-        figure.legend(*time.get_legend_handles_labels(), loc="outside right center")
+        legend(figure, time)
         save_figure(figure, folder, "epochs", rows=points, note=f"{machine_of(points[0])}.")
 
 

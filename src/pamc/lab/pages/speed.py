@@ -18,6 +18,7 @@ from pamc.lab.pages.style import (
     by,
     bytes_text,
     drawing,
+    legend,
     ratio_to_pamc,
     save_figure,
     tables,
@@ -133,7 +134,7 @@ def _draw_training(rows: Sequence[Row], folder: Path) -> None:
             bar_groups(panel, names, bars, colors=[_COLORS[provider] for provider in bars])
             panel.set_yscale("log")
             panel.set_title(title)
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
+        legend(figure, axes[0, 0])
         save_figure(figure, folder, "epoch", rows=good, note=f"{machine_of(good[0])}. Logarithmic axes.")
 
 
@@ -197,7 +198,7 @@ def _draw_loss(rows: Sequence[Row], folder: Path, device: str) -> None:
             panel.set_yscale("log")
             panel.set_xlabel("N")
             panel.set_title(title)
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
+        legend(figure, axes[0, 0])
         save_figure(figure, folder, f"loss-{device}", rows=points, note=f"{machine_of(points[0])}.")
 
 

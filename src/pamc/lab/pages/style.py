@@ -26,6 +26,7 @@ __all__ = [
     "by",
     "bytes_text",
     "drawing",
+    "legend",
     "line_with_band",
     "method_color",
     "percent",
@@ -198,6 +199,11 @@ def method_color(method: str) -> str:
     if method in _METHOD_COLORS:
         return _METHOD_COLORS[method]
     return "#7F7F7F"
+
+
+def legend(figure: Any, panel: Any, *, loc: str = "outside right center", **options: Any) -> None:
+    """Draw the legend of a panel outside of all panels."""
+    figure.legend(*panel.get_legend_handles_labels(), loc=loc, **options)
 
 
 def bar_groups(
