@@ -20,7 +20,7 @@ from pamc.config import FitConfig
 from pamc.data.attributed_graph import Features
 from pamc.distributed.group import TorchProcessGroup, row_range
 from pamc.distributed.step import SharedModel
-from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PairShard
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
 from pamc.models.methods.pamcgc import PamCGCModel

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from pamc.graph.pair_shard import PairShard
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 
 __all__ = [
     "RowMass",

@@ -26,8 +26,7 @@ from pamc.distributed.scatter import found_in, tensors_of, told, under
 from pamc.distributed.step import SharedModel, check_shareable
 from pamc.errors import ConfigError, DataError
 from pamc.graph.influence import positive_pairs
-from pamc.graph.pair_shard import PairShard
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
