@@ -98,7 +98,7 @@ ALTERNATIVES: dict[str, Clustering] = {
     "100 directions": _in_directions(100),
     "walks that go less far (0.7, 0.8, 0.9)": _with(consensus, _REACHES=(0.7, 0.8, 0.9)),
     "walks that go farther (0.9, 0.95, 0.98)": _with(consensus, _REACHES=(0.9, 0.95, 0.98)),
-    "25 steps": _with(smoothing, N_STEPS=25),
+    "25 steps": _with(smoothing, _N_STEPS=25),
     "1 dimension per cluster": partial(_agreed, per_cluster=1.0),
     "3 dimensions per cluster": partial(_agreed, per_cluster=3.0),
     "smallest cluster a tenth of N / C": _with(partitions, _MIN_SHARE=0.1),
