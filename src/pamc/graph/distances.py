@@ -187,29 +187,33 @@ def nearest_among(
     quick = space.quick(asking, candidates)
     n_wanted = min(n_wanted, quick.shape[1])
     if spare is None:
-        columns = _within_reach(quick, n_wanted, 2 * space.error[asking])
+        owner, column = _within_reach(quick, n_wanted, 2 * space.error[asking])
     else:
-        columns = _smallest(quick, min(n_wanted + spare, quick.shape[1]))
-    # Ascending, so that a stable sort leaves the lower of equally near rows first.
-    columns = columns.sort(dim=1).values
-    others = columns if candidates is None else candidates[columns.clamp(max=quick.shape[1] - 1)]
-    owner, place = (columns < quick.shape[1]).nonzero(as_tuple=True)
-    far = torch.full(columns.shape, torch.inf, dtype=torch.float64, device=columns.device)
-    far[owner, place] = _exact_distances(space, asking[owner], others[owner, place])
+        owner, column = _smallest(quick, min(n_wanted + spare, quick.shape[1]))
+    pairs = (owner * quick.shape[1] + column).sort().values
+    owner, column = pairs // quick.shape[1], pairs % quick.shape[1]
+    other = column if candidates is None else candidates[column]
+    distance = _exact_distances(space, asking[owner], other)
+    # Rows with fewer candidates than others are filled up with rows infinitely far away.
+    count = torch.bincount(owner, minlength=len(asking))
+    place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+    far = distance.new_full((len(asking), int(count.max())), torch.inf)
+    index = torch.zeros_like(far, dtype=torch.int64)
+    far[owner, place], index[owner, place] = distance, other
     order = far.argsort(dim=1, stable=True)[:, :n_wanted]
-    return others.gather(1, order), far.gather(1, order)
+    return index.gather(1, order), far.gather(1, order)
 
 
 def is_crowded(space: Space, n_wanted: int) -> bool:
     """Return whether quick distances are too coarse to tell rows apart: many candidates for each row wanted."""
     asking = torch.arange(0, len(space), -(-len(space) // _ROWS_COUNTED), device=space.device)
     n_wanted = min(n_wanted, len(space))
-    columns = _within_reach(space.quick(asking, None), n_wanted, 2 * space.error[asking])
-    return int((columns < len(space)).sum()) > _MOST_CANDIDATES * n_wanted * len(asking)
+    owner, _ = _within_reach(space.quick(asking, None), n_wanted, 2 * space.error[asking])
+    return len(owner) > _MOST_CANDIDATES * n_wanted * len(asking)
 
 
-def _within_reach(quick: Tensor, n: int, margin: Tensor) -> Tensor:
-    """Return (m, c) columns of all values that may be among the n smallest of their row, filled up with M.
+def _within_reach(quick: Tensor, n: int, margin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and columns of all values that may be among the n smallest of their row.
 
     The n-th smallest minimum of groups of columns is no less than the n-th smallest value. Values beyond it by more
     than the margin (m,) are too large, so only groups whose minimum is not are looked through.
@@ -218,7 +222,12 @@ def _within_reach(quick: Tensor, n: int, margin: Tensor) -> Tensor:
     reach = minima.topk(n, dim=1, largest=False).values[:, -1] + margin
     owner, group = (minima <= reach[:, None]).nonzero(as_tuple=True)
     columns = group[:, None] + steps
-    position, step = (_values(quick[owner[:, None], columns.clamp XX
+    position, step = (_values(quick, owner[:, None], columns) <= reach[owner, None]).nonzero(as_tuple=True)
+    return owner[position], columns[position, step]
+
+
+def _smallest(quick: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return rows and columns of the n smallest values of each row; of equal values any may be taken.
 
     They lie in the n groups of columns whose minima are smallest.
     """
