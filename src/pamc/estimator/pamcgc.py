@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -149,9 +150,11 @@ class PamCGC(RowClusterer):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, where `deep`, the expert settings as `advanced__name`."""
         params: dict[str, Any] = super().get_params(deep)
-        if deep and not isinstance(self.advanced, Advanced):
-            expert = as_advanced(self.advanced).get_params()
-            params |= {f"advanced__{name}": value for name, value in expert.items()}
+        if deep and isinstance(self.advanced, Mapping | None):
+            # A dict with unknown names is refused by `fit`.
+            with suppress(ConfigError):
+                expert = as_advanced(self.advanced).get_params()
+                params |= {f"advanced__{name}": value for name, value in expert.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
