@@ -52,8 +52,8 @@ _THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 # In SQL: whole numbers below 1,000 and above, with points between the thousands; and the latter alone.
 _WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
 _WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
-# Rows whose cells say which columns may have points between thousands.
-_ROWS_LOOKED_AT = 20
+# Cells of a text file, from its first rows, that say which columns may have points between thousands.
+_CELLS_LOOKED_AT = 200_000
 _NO_FILL = (
     "pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
 )
@@ -361,9 +361,11 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
     Other tables write three decimals, so these cells are read with a decimal point; O(N) time for such columns alone.
     """
     if table.delimiter is None:
-        return
-    seen = table.first_rows(_ROWS_LOOKED_AT)
-    suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in seen[name])]
+        suspects = [name for name, numeric in zip(table.names, table.numeric, strict=True) if not numeric]
+        suspects = [name for name in names if name in suspects]
+    else:
+        seen = table.first_rows(max(20, _CELLS_LOOKED_AT // len(table.names)))
+        suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in seen[name])]
     for name in suspects:
         if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:
             _warn(
