@@ -58,7 +58,7 @@ class PairShard:
         Examples
         --------
         >>> pairs = PositivePairs.from_edges(torch.tensor([[0, 1, 2], [1, 2, 0]]), n_nodes=3)
-        >>> PairRows.of(pairs, slice(1, 3)).indices.tolist()
+        >>> PairShard.of(pairs, slice(1, 3)).indices.tolist()
         [0, 2, 0, 1]
         """
         begin, end = int(pairs.indptr[rows.start]), int(pairs.indptr[rows.stop])

@@ -75,7 +75,7 @@ def coassociation(labelings: Sequence[Labels], n_clusters: int, device: torch.de
 
     Examples
     --------
-    >>> shared_rows([np.array([0, 0, 1]), np.array([1, 1, 1])], 2)
+    >>> coassociation([np.array([0, 0, 1]), np.array([1, 1, 1])], 2)
     tensor([[2., 0., 0., 2.],
             [0., 1., 0., 1.],
             [0., 0., 0., 0.],
