@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from pamc import PamCGC, clusterer, evaluate, load_dataset
+from pamc.data.adapters import as_edges
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG
 from pamc.data.ingest import ingest
@@ -29,7 +30,7 @@ from tests.cli.conftest import FAST
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
 
 # Names that duckdb would take for patterns, each beside a file that the pattern matches.
-TRAPS = [("r[1]", "r1"), ("r*", "r12"), ("r?", "r7"), ("[a-z]x", "bx"), ("~", "home")]
+TRAPS = [("r[1]", "r1"), ("r*", "r12"), ("r?", "r7"), ("[a-z]x", "bx"), ("~", "home"), ("a\\[1]", "a1")]
 
 
 def flipped(content, bit):
@@ -76,6 +77,14 @@ class TestAFilesNameIsThatFile:
         Path(f"{other}.csv").write_text("cluster\n5\n5\n5\n")
         assert read_labels(f"{name}.csv").labels.tolist() == [0, 1]
 
+    def test_a_backslash_is_no_slash_and_a_question_mark_hides_no_gzip(self):
+        Path("c").mkdir()
+        Path("c/[1].csv").write_text(table(X + 100))
+        Path("c\\[1].csv").write_text(table())
+        assert np.allclose(read_features("c\\[1].csv").features, X)
+        Path("what?.csv.gz").write_bytes(gzip.compress(table().encode()))
+        assert np.allclose(read_features("what?.csv.gz").features, X)
+
     def test_a_store_and_a_run_may_have_such_names(self, pamc):
         write(rows_csv=table(ids=IDS))
         assert pamc("ingest", "rows.csv", "--id", "id", "--out", "[s]*~").code == 0
@@ -86,7 +95,7 @@ class TestAFilesNameIsThatFile:
 
     def test_an_ingest_says_where_it_cannot_write(self, refused):
         write(rows_csv=table())
-        says = "an ingest cannot work under a name with '?'; name another folder"
+        says = "an ingest cannot work under a name with '?' or a backslash; name another folder"
         refused("ingest", "--quiet", "rows.csv", "--out", "what?", code=3, says=says)
 
     def test_predict_and_evaluate(self, pamc):
@@ -201,6 +210,22 @@ class TestLabels:
         ],
         ids=["one NaN", "all NaN", "inf", "complex", "text"],
     )
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            np.ma.masked_array([0, 0, 1], mask=[0, 0, 1]),
+            np.array([b"a", b"nan", b"b"]),
+            np.array(["a", "", "b"]),
+            np.array([(0, 1.0), (1, 2.0), (0, np.nan)], dtype=[("a", int), ("b", float)]),
+        ],
+        ids=["masked", "bytes", "empty", "structured"],
+    )
+    def test_labels_that_hide_a_missing_one_are_refused(self, values):
+        with pytest.raises(DataError, match=r"is not a class|missing|integers or text"):
+            evaluate(values, [0, 1, 2])
+        with pytest.raises(DataError, match=r"is not a class|missing|integers or text"):
+            AttributedGraph(np.eye(3), labels=values)
 
     @NOT_CLASSES
     def test_python_refuses_labels_that_are_none(self, values):
@@ -318,6 +343,19 @@ class TestSparseMatrices:
         matrix = sp.csr_matrix((np.ones(len(PATH)), PATH.T), shape=(len(X), len(X)))
         getattr(matrix, name)[1] = value
         assert_refused(lambda: model().fit(X, adjacency=matrix), ["the adjacency matrix", "damaged?"])
+
+    @pytest.mark.parametrize("format", ["csr", "csc", "bsr"])
+    def test_entries_beyond_the_last_row_are_not_edges(self, format):  # noqa: A002
+        whole = sp.csr_matrix((np.arange(1.0, 1 + len(PATH)), PATH.T), shape=(len(X), len(X))).asformat(format)
+        matrix = whole.copy()
+        matrix.indptr = np.minimum(matrix.indptr, matrix.indptr[-1] // 2)
+        edges, weight = as_edges(matrix, len(X))
+        assert edges.shape[1] == matrix.indptr[-1] == len(weight)
+
+    def test_a_corrupt_lil_matrix_is_refused(self):
+        matrix = sp.lil_matrix(X)
+        matrix.rows[3] = matrix.rows[3][:-1]
+        assert_refused(lambda: AttributedGraph(matrix), "row 3 has 3 columns and 4 values")
 
     def test_a_matrix_is_not_changed_by_the_check(self):
         matrix = sp.csr_matrix(X)

@@ -39,7 +39,7 @@ def test_svd_embeds_the_adjacency_and_never_looks_at_the_features(graph):
 
 
 def test_pamcgc_with_an_autoencoder_needs_one():
-    with pytest.raises(ConfigError, match="start must be 'autoencoder'"):
+    with pytest.raises(ConfigError, match="init must be 'autoencoder'"):
         clusterer("pamcgc+ae", 3, init="propagated_svd").fit(np.eye(5))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
+from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse, trimmed
 from pamc.errors import DataError, DataWarning
 
 __all__ = [
@@ -272,7 +272,7 @@ def _adjacency_edges(matrix: Any, n_nodes: int) -> Edges:
         raise DataError(f"an adjacency matrix must hold real numbers, got dtype {matrix.dtype}")
     if sp.issparse(matrix):
         check_sparse(matrix, what="the adjacency matrix")
-        stored = matrix.tocoo()
+        stored = trimmed(matrix).tocoo()
         edges, weight = np.stack([stored.row, stored.col]), stored.data
     else:
         edges = np.stack(np.nonzero(matrix))

@@ -22,6 +22,7 @@ __all__ = [
     "check_labels",
     "check_sparse",
     "label_codes",
+    "trimmed",
 ]
 
 Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
@@ -220,11 +221,29 @@ def check_sparse(matrix: Any, *, what: str) -> None:
         if matrix.format == "bsr":
             n_major, n_minor = (n // size for n, size in zip(matrix.shape, matrix.blocksize, strict=True))
         _check_compressed(matrix.indptr, matrix.indices, matrix.data, n_major, n_minor, what)
+    elif matrix.format == "lil":
+        _check_lil(matrix, what)
     elif matrix.format == "coo":
         for axis, (index, size) in enumerate(zip((matrix.row, matrix.col), matrix.shape, strict=True)):
             if len(index) != len(matrix.data):
                 raise DataError(f"{what}: {len(index)} indices for {len(matrix.data)} values")
             _check_indices(index, size, f"{what}: {('row', 'column')[axis]} index")
+
+
+def _check_lil(matrix: Any, what: str) -> None:
+    for row, (columns, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
+        if len(columns) != len(values):
+            raise DataError(f"{what}: row {row} has {len(columns)} columns and {len(values)} values; damaged?")
+        _check_indices(np.asarray(columns, dtype=None if columns else np.int64), matrix.shape[1], f"{what}: column")
+
+
+def trimmed(matrix: Any) -> Any:
+    """Return a CSR, CSC or BSR matrix without entries beyond its last row, which scipy would read as edges."""
+    if matrix.format not in ("csr", "csc", "bsr") or len(matrix.indices) == matrix.indptr[-1]:
+        return matrix
+    n_stored = int(matrix.indptr[-1])
+    parts = (matrix.data[:n_stored], matrix.indices[:n_stored], matrix.indptr)
+    return type(matrix)(parts, shape=matrix.shape)
 
 
 def _check_compressed(indptr: Any, indices: Any, data: Any, n_major: int, n_minor: int, what: str) -> None:
@@ -260,8 +279,11 @@ def check_labels(labels: NDArray[Any], *, what: str) -> None:
     Traceback (most recent call last):
     pamc.errors.DataError: y: row 1 has the label nan, which is not a class (1 of 2 rows); leave such rows out
     """
-    if labels.dtype.kind == "c":
-        raise DataError(f"{what} must be integers or text, got complex numbers")
+    if np.ma.is_masked(labels):
+        raise DataError(f"{what}: {int(np.ma.getmaskarray(labels).sum())} labels are missing (masked); leave them out")
+    if labels.dtype.kind in "cV":
+        got = "complex numbers" if labels.dtype.kind == "c" else f"dtype {labels.dtype}"
+        raise DataError(f"{what} must be integers or text, got {got}")
     wrong = np.flatnonzero(_not_labels(labels))
     if len(wrong):
         raise DataError(
@@ -276,11 +298,16 @@ def _not_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
         wrong = ~np.isfinite(labels)
     elif kind in "mM":
         wrong = np.isnat(labels)
-    elif kind in "UO":
-        wrong = [label is None or str(label).strip().lower() in NOT_LABELS for label in labels]
+    elif kind in "USO":
+        wrong = [_label_text(label) in ("", *NOT_LABELS) for label in labels]
     else:
         wrong = np.zeros(len(labels))
     return np.asarray(wrong, dtype=bool)
+
+
+def _label_text(label: Any) -> str:
+    text = label.decode(errors="replace") if isinstance(label, bytes) else "" if label is None else str(label)
+    return text.strip().lower()
 
 
 def label_codes(labels: NDArray[Any], *, what: str) -> NDArray[np.int64]:
@@ -321,9 +348,10 @@ def _not_finite(
 
 
 def _checked_labels(labels: Any, n_nodes: int) -> NDArray[np.int64]:
-    array = np.asarray(labels)
+    array = labels if isinstance(labels, np.ma.MaskedArray) else np.asarray(labels)
     if array.shape != (n_nodes,):
         raise DataError(f"labels must have one value per row ({n_nodes}), got shape {array.shape}")
+    check_labels(array, what="labels")
     return array.astype(np.int64, copy=False) if array.dtype.kind in "iub" else label_codes(array, what="labels")
 
 

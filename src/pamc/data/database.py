@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,8 @@ from pamc.errors import BackendError
 
 __all__ = ["connected", "literal_path", "load_duckdb", "quoted"]
 
-_GLOB_CHARACTERS = re.compile(r"[*?\[]")
+# Characters that duckdb does not take for themselves.
+_SPECIAL = frozenset("*?[\\")
 
 
 def load_duckdb(purpose: str) -> ModuleType:
@@ -53,12 +55,31 @@ def quoted(text: str) -> str:
 def literal_path(path: str | PathLike[str]) -> str:
     """Return the name under which duckdb reads exactly this file.
 
-    duckdb expands ``*``, ``?`` and ``[…]`` anywhere in a name, and ``~`` or a protocol such as ``s3:`` at its start. A
-    bracket around one character stands for that character, and an absolute path starts with none of the others.
+    duckdb expands ``*``, ``?`` and ``[…]`` anywhere in a name, takes a backslash for a slash, and expands ``~`` or a
+    protocol such as ``s3:`` at its start. An absolute path starts with none of these; a file whose path has one of the
+    other characters is read through a link with a plain name, which lasts as long as the process.
 
     Examples
     --------
-    >>> literal_path("/data/r[1]*.csv")
-    '/data/r[[]1][*].csv'
+    >>> literal_path("/data/rows.csv")
+    '/data/rows.csv'
     """
-    return _GLOB_CHARACTERS.sub(r"[\g<0>]", str(Path(path).absolute()))
+    absolute = str(Path(path).absolute())
+    return absolute if _SPECIAL.isdisjoint(absolute) else _plain_link(absolute)
+
+
+@cache
+def _plain_link(path: str) -> str:
+    link = Path(_links().name) / f"{len(list(Path(_links().name).iterdir()))}{''.join(_endings(path))}"
+    link.symlink_to(path)
+    return str(link)
+
+
+def _endings(path: str) -> list[str]:
+    """Return the last two endings of a name, those that duckdb and pamc tell a kind by."""
+    return [ending for ending in Path(path).suffixes[-2:] if ending[1:].isalnum()]
+
+
+@cache
+def _links() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="pamc-")

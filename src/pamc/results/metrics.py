@@ -172,7 +172,7 @@ def _f1(table: Integers) -> NDArray[np.float64]:
 
 def _codes(y_true: Labels, y_pred: Labels) -> tuple[Integers, Integers]:
     """Return both labelings as integers from 0, or say why they cannot be compared."""
-    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    true, pred = (y if isinstance(y, np.ma.MaskedArray) else np.asarray(y) for y in (y_true, y_pred))
     for name, array in (("y_true", true), ("y_pred", pred)):
         if array.ndim != 1:
             raise DataError(f"{name} must be one label per row (1-D), got shape {array.shape}")

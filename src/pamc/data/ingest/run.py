@@ -110,9 +110,9 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
         raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
-    if "?" in str(Path(out).absolute()):
-        # duckdb takes it for the end of a file's name.
-        raise OutputError(f"{out}: an ingest cannot work under a name with '?'; name another folder")
+    if not set("?\\").isdisjoint(str(Path(out).absolute())):
+        # duckdb takes the first for the end of a file's name, the second for a slash.
+        raise OutputError(f"{out}: an ingest cannot work under a name with '?' or a backslash; name another folder")
 
 
 class _Options(NamedTuple):

@@ -116,7 +116,7 @@ class Store:
         files = self.manifest["files"]
         with ThreadPoolExecutor(max_workers=2) as pool:
             found = dict(zip(files, pool.map(lambda name: sha256_of(self.folder / name), files), strict=True))
-        wrong = [name for name, file in files.items() if found[name] != file["sha256"]]
+        wrong = [name for name, file in files.items() if found[name] != file.get("sha256")]
         if wrong:
             raise DataError(
                 f"{self.folder}: {', '.join(wrong)} changed since the store was written (another sha256 than in "
@@ -126,7 +126,7 @@ class Store:
     def verify_once(self) -> bool:
         """Call :meth:`verify` unless these very files passed it before; return whether it was called.
 
-        What passed is written to ``verified.json`` in the store: size, time of change and inode of every file. A folder
+        What passed is written to ``verified.json`` in the store: size, times and inode of every file. A folder
         that cannot be written to is verified every time.
         """
         state = {name: _state_of(self.folder / name) for name in (MANIFEST, *self.manifest["files"])}
@@ -307,7 +307,7 @@ def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[
 
 def _state_of(path: Path) -> list[int]:
     found = path.stat()
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
 def _map(path: Path) -> NDArray[Any]:
