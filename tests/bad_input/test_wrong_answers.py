@@ -490,6 +490,15 @@ class TestNumbersWithSeparators:
         assert says in pamc("ingest", "rows.csv", "--out", "store").err.replace("\n", " ")
         assert says in pamc("fit", "rows.csv", "-k", 2, *FAST).err.replace("\n", " ")
 
+    def test_points_far_down_and_points_in_text_of_parquet_are_said(self, tmp_path):
+        incomes = [*["950"] * 500, "70.600"]
+        (tmp_path / "rows.csv").write_text("income,a\n" + "".join(f"{income},1.5\n" for income in incomes))
+        texts = pd.DataFrame({"income": incomes, "a": np.ones(501)})  # noqa: F841 (duckdb reads it by name)
+        duckdb.sql(f"COPY texts TO '{tmp_path}/rows.parquet'")
+        for name in ("rows.csv", "rows.parquet"):
+            with pytest.warns(DataWarning, match=r"column 'income': 70\.600 is read as 70\.6\."):
+                read_features(tmp_path / name)
+
     @pytest.mark.parametrize("cells", [["70.600", "0.125"], ["70.600", "8.25"], ["70.600", "1234.567"], ["1.5", "2"]])
     def test_a_column_with_other_decimals_is_read_without_a_word(self, tmp_path, cells):
         path = tmp_path / "rows.csv"
@@ -498,6 +507,17 @@ class TestNumbersWithSeparators:
 
 
 class TestTheRest:
+    def test_a_graph_with_ids_keeps_them_in_the_saved_labels(self, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text(table(ids=IDS))
+        fitted = model().fit_graph(read_graph(path, id_column="id"))
+        fitted.save(tmp_path / "run")
+        lines = (tmp_path / "run" / "labels.csv").read_text().splitlines()[1:]
+        assert [line.split(",")[0] for line in lines] == list(IDS)
+        fitted.fit(X).save(tmp_path / "again")
+        lines = (tmp_path / "again" / "labels.csv").read_text().splitlines()[1:]
+        assert [line.split(",")[0] for line in lines] == [str(row) for row in range(len(X))]
+
     @pytest.mark.parametrize("weight", [1.8e308, 1e31])
     def test_weights_too_large_to_add_up_are_refused(self, refused, tmp_path, monkeypatch, weight):
         monkeypatch.chdir(tmp_path)

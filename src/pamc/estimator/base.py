@@ -55,6 +55,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any
     device: str
     verbose: bool
+    _row_ids: Any
     encoder: nn.Module | None = None
     pretrained: str | None = None
 
@@ -146,7 +147,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         device = resolve_device(self.device) if group is None else group.device
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
-        return self._adopt_from(
+        self._adopt_from(
             lambda: fit_method(
                 self.method_name,
                 graph,
@@ -162,6 +163,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 group=group,
             )
         )
+        self._row_ids = graph.ids
+        return self
 
     def _adopt_from(self, run: Callable[[], Fit]) -> Self:
         """Adopt what a fit gives, with each of its warnings once.
@@ -180,6 +183,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _adopt(self, fit: Fit) -> Self:
         self._fit_result = fit
+        self._row_ids = None
         self.labels_ = fit.labels
         self.confidence_ = fit.confidence
         self.embedding_ = fit.z.cpu().numpy()
@@ -238,7 +242,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         overwrite
             Replace a run that stands there.
         ids
-            (N,) names of the rows in `labels.csv`, or a function of start and stop that returns some; 0 … N−1 without.
+            (N,) names of the rows in `labels.csv`, or a function of start and stop that returns some. By default the
+            ids of the fitted graph, or 0 … N−1 where it has none.
         labels_format
             "csv" or "parquet".
         record
@@ -260,6 +265,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         own_encoder = self.encoder is not None
         saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder, read.get("id_column"))
         save_fit(folder / MODEL_FILE, saved)
+        ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
         write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)

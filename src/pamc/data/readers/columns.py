@@ -30,8 +30,8 @@ _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target":
 # In SQL: whole numbers below 1,000 and above, with points between the thousands; and the latter alone.
 _WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
 _WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
-# Rows whose cells say which columns may have points between thousands.
-_ROWS_LOOKED_AT = 20
+# Cells, from the first rows, that say which columns may have points between thousands.
+_CELLS_LOOKED_AT = 200_000
 
 
 def listed(names: Sequence[str] | None) -> list[str] | None:
@@ -120,7 +120,7 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
 
     Other tables write three decimals, so these cells are read with a decimal point; O(N) time for such columns alone.
     """
-    first_rows = table.first_rows(_ROWS_LOOKED_AT)
+    first_rows = table.first_rows(max(20, _CELLS_LOOKED_AT // len(table.names)))
     suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]
     for name in suspects:
         if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:

@@ -129,9 +129,9 @@ class Table(ABC):
     def cell(self, row: int, name: str) -> Cell:
         """Return one cell as the file has it, with its line."""
 
+    @abstractmethod
     def first_rows(self, n_rows: int) -> dict[str, list[str]]:
         """Return the first cells of every column as they are written; none where numbers are not stored as text."""
-        return {name: [] for name in self.names}
 
     def __contains__(self, name: object) -> bool:
         return name in self._positions

@@ -34,6 +34,13 @@ class ParquetTable(Table):
         """Return one cell as text."""
         return Cell(row, None, name, self._cells(row, [self._positions[name]])[0])
 
+    def first_rows(self, n_rows: int) -> dict[str, list[str]]:
+        """Return the first cells of the columns of text."""
+        texts = [name for name, numeric in zip(self.names, self.numeric, strict=True) if not numeric]
+        columns = self._fetch([self.text_sql(name) for name in texts], tail=f"LIMIT {n_rows}") if texts else []
+        cells = {name: np.ma.compressed(column).tolist() for name, column in zip(texts, columns, strict=True)}
+        return {name: cells.get(name, []) for name in self.names}
+
     def _cells(self, row: int, positions: Iterable[int]) -> list[str | None]:
         columns = self._fetch([f"CAST(c{i} AS VARCHAR)" for i in positions], tail=f"LIMIT 1 OFFSET {row}")
         return [None if np.ma.getmaskarray(column)[0] else shorten(str(column[0])) for column in columns]
