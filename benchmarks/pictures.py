@@ -15,7 +15,7 @@ from benchmarks.rows import latest
 from benchmarks.tables import over_nodes
 from pamc import PamCGC
 from pamc.experiments.figures import CLASS_COLORS, PALETTE, drawing
-from pamc.graph.knn import knn_edges
+from pamc.graph.neighbors import nearest
 
 __all__ = ["FIGURES", "draw"]
 
@@ -45,7 +45,7 @@ def draw(folder: Path) -> list[Path]:
 def _neighbors(path: Path) -> None:
     """Draw rows without a graph, and the same rows joined to their nearest neighbors, with one row's reach."""
     rows, _ = make_moons(120, noise=0.08, random_state=0)
-    edges = np.asarray(knn_edges(rows.astype(np.float32), n_neighbors=4, metric="euclidean"))
+    edges = nearest(rows.astype(np.float32), 4).edges
     joined = np.zeros((len(rows), len(rows)))
     joined[edges[0], edges[1]] = joined[edges[1], edges[0]] = 1
     walk = joined + np.eye(len(rows))

@@ -23,8 +23,7 @@ from benchmarks.rows import append, stamp
 from pamc.config import FitConfig
 from pamc.distributed.group import SINGLE_PROCESS, join_group, launched, row_range
 from pamc.distributed.step import SharedModel, bytes_per_epoch
-from pamc.graph.pair_shard import PairShard
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel

@@ -17,16 +17,17 @@ from pamc.data.catalog import load_dataset
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.graph import smoothing
 from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.neighbors import knn_adjacency
 from pamc.graph.smoothing import Floats, embedding, leading_directions, on_sphere, smoothed
 from pamc.initialize import consensus, partitions
 from pamc.initialize.consensus import (
     agreed_clusters,
     by_repeated_kmeans,
     by_repeated_merging,
-    knn_adjacency,
     smoothed_points,
 )
 from pamc.initialize.partitions import Labels
+from pamc.ops.kmeans import kmeans
 from pamc.results.metrics import evaluate
 
 __all__ = ["ALTERNATIVES", "AS_IS", "start_choices"]
@@ -61,7 +62,7 @@ def _in_directions(n_directions: int) -> Clustering:
 def _one_kmeans(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
     """Cluster once, by the best of 20 K-means runs, in the middle one of the smoothed embeddings."""
     points = embedding(smoothed(on_sphere(rows), adjacency, (0.9,))[0], 2 * n_clusters)
-    return partitions.kmeans_labels(points, n_clusters, seed=seed, n_init=20)
+    return kmeans(points, n_clusters, seeds=[seed], n_init=20)[0].labels
 
 
 def _more_edges(rows: Floats, adjacency: Adjacency, n_clusters: int, *, seed: int) -> Labels:
@@ -97,7 +98,7 @@ ALTERNATIVES: dict[str, Clustering] = {
     "100 directions": _in_directions(100),
     "walks that go less far (0.7, 0.8, 0.9)": _with(consensus, _REACHES=(0.7, 0.8, 0.9)),
     "walks that go farther (0.9, 0.95, 0.98)": _with(consensus, _REACHES=(0.9, 0.95, 0.98)),
-    "25 steps": _with(smoothing, N_STEPS=25),
+    "25 steps": _with(smoothing, _N_STEPS=25),
     "1 dimension per cluster": partial(_agreed, per_cluster=1.0),
     "3 dimensions per cluster": partial(_agreed, per_cluster=3.0),
     "smallest cluster a tenth of N / C": _with(partitions, _MIN_SHARE=0.1),

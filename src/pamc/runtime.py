@@ -7,13 +7,15 @@ import os
 import platform
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 
 from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
@@ -29,7 +31,10 @@ __all__ = [
     "seed_for",
     "seed_of",
     "seeded",
+    "side_by_side",
 ]
+
+Result = TypeVar("Result")
 
 _ON_TENSOR_CORES = ("auto", "bfloat16")
 
@@ -137,6 +142,30 @@ def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(value)
         yield
+
+
+def side_by_side(
+    tasks: Iterable[Callable[[], Result]],
+    device: torch.device = torch.device("cpu"),  # noqa: B008
+) -> list[Result]:
+    """Return the results of tasks: on a CPU as many at a time as torch has threads, elsewhere one after the other.
+
+    Each runs on one thread, so that its sums are taken in one order whatever the number of threads.
+    """
+    if device.type != "cpu":
+        return [task() for task in tasks]
+    # Looks for the libraries that have threads of their own, which takes longer than a quick task.
+    libraries = ThreadpoolController()
+
+    def on_one_thread(task: Callable[[], Result]) -> Result:
+        # Asking makes torch set the number of threads of a new thread, which would undo a limit set before.
+        torch.get_num_threads()
+        # The limit on OpenMP holds for the thread that sets it.
+        with libraries.limit(limits=1, user_api="openmp"):
+            return task()
+
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
+        return list(threads.map(on_one_thread, tasks))
 
 
 def environment() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pamc.experiments.paper.supervision import HELD_OUT, SHARES, reveal
 from pamc.experiments.tasks import TASKS
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import influence
-from pamc.graph.knn import knn_edges
+from pamc.graph.neighbors import nearest
 from pamc.losses.bound import bound_holds, bound_ratio
 from pamc.models.method import METHODS
 
@@ -69,7 +69,7 @@ def test_each_pair_is_kept_once_and_the_graph_stays_the_same(weighted, both_dire
 def test_without_edges_the_graph_is_the_one_that_a_fit_would_build():
     graph = graph_of().without_edges()
     once = undirected(graph, CONFIG.with_(metric="euclidean"))
-    edges = knn_edges(graph.features, 4)
+    edges = nearest(graph.features, 4).edges
     assert abs(once.adjacency - build_adjacency(edges, n_nodes=120, expect_directed=True)).nnz == 0
 
 

@@ -8,6 +8,7 @@ import torch
 
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import blobs, block_model
+from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.calibration import (
     BeforeTraining,
     Calibration,
@@ -18,7 +19,7 @@ from pamc.initialize.calibration import (
     fit_split_halves,
     matched_clusters,
 )
-from pamc.initialize.consensus import InputSource, knn_adjacency
+from pamc.initialize.consensus import InputSource
 from pamc.models.loader import FeatureLoader
 from pamc.progress import SilentPhase, SilentProgress
 from pamc.training.fit_checkpoints import CheckpointPlan

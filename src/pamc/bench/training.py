@@ -32,7 +32,7 @@ from pamc.experiments.data import load, n_classes
 from pamc.experiments.timing import wait
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
-from pamc.graph.knn import knn_edges
+from pamc.graph.neighbors import nearest
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import initial_centers
 from pamc.models.layers import MLP
@@ -100,7 +100,7 @@ def beginning(data_set: str, quick: bool) -> Beginning:
     config = preset("paper", data_set=data_set, n_clusters=n_classes(graph), n_init=1, **more)
     edges = graph.edges
     if edges is None:
-        edges = knn_edges(graph.features, config.n_neighbors, metric=config.metric)
+        edges = nearest(graph.features, config.n_neighbors, metric=config.metric).edges
     own_list = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=own_list)
     pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float32)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup, rows_per_rank
 from pamc.errors import ConfigError
-from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PairShard
 from pamc.models.base import LossTerms, Model
 from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
 from pamc.models.methods.pamcgc import watched_rows

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import load_dataset
 from pamc.estimator import PamCGC
+from pamc.ops.kmeans import kmeans
 from pamc.progress import Progress
 from pamc.results.metrics import evaluate
 
@@ -35,7 +35,7 @@ def run_demo(*, seeds: range, progress: Progress, n_epochs: int = 200) -> Iterat
     graph = load_dataset("digits")
     truth = np.asarray(graph.labels)
     for seed in seeds:
-        kmeans = KMeans(N_CLUSTERS, n_init=20, random_state=seed).fit(graph.features)
-        yield DemoRun("K-means", seed, evaluate(truth, kmeans.labels_), graph)
+        fit = kmeans(graph.features, N_CLUSTERS, seeds=[seed], n_init=20)[0]
+        yield DemoRun("K-means", seed, evaluate(truth, fit.labels), graph)
         model = PamCGC(N_CLUSTERS, random_state=seed, n_epochs=n_epochs).fit_graph(graph, progress=progress)
         yield DemoRun("PamCGC", seed, evaluate(truth, model.labels_), graph, model)

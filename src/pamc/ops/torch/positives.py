@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pamc.graph.pair_shard import PairShard
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.ops.torch.rows import csr_view, ordered_sum
 
 __all__ = ["RowMass", "log_mass_gradient", "log_mass_of_rows", "positive_log_mass"]
