@@ -108,10 +108,9 @@ class DenseSpace:
         return turned @ (self.lifted if candidates is None else self.lifted[candidates]).T
 
     def exact(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return (P,) distances between pairs of rows; any increasing map of the distance from a row serves."""
+        """Return distances between pairs of rows, in any form that keeps their order; the indices are broadcast."""
         if self.squares is None:
-            difference = (self.rows[i] - self.rows[j]).double()
-            return _row_sums(difference * difference)
+            return _row_sums((self.rows[i] - self.rows[j]).double().square_())
         return _negated_cosine(_row_sums(self.rows[i] * self.rows[j]), self.squares[j])
 
 
@@ -158,8 +157,9 @@ SPACES: dict[str, Callable[..., DenseSpace]] = {"cosine": DenseSpace.cosine, "eu
 
 def nearest_of(space: Space, asked: Tensor, n_wanted: int, *, spare: int | None = None) -> tuple[Integers, Floats]:
     """Return (m, n) the nearest of all rows to some of them, themselves included, and their exact distances."""
-    tasks = (partial(nearest_among, space, each, None, n_wanted, spare=spare) for each in blocks(asked, len(space)))
-    index, distance = zip(*side_by_side(tasks, space.device), strict=True)
+    tasks = [partial(nearest_among, space, each, None, n_wanted, spare=spare) for each in blocks(asked, len(space))]
+    found = side_by_side(tasks, space.device) if len(tasks) > 1 else [tasks[0]()]
+    index, distance = zip(*found, strict=True)
     return torch.cat(index).cpu().numpy(), torch.cat(distance).cpu().numpy()
 
 
@@ -185,35 +185,33 @@ def nearest_among(
         How many rows more than n are compared exactly, whatever rounding may have changed; None for all that it may.
     """
     quick = space.quick(asking, candidates)
-    n_wanted = min(n_wanted, quick.shape[1])
+    n_columns = quick.shape[1]
+    n_wanted = min(n_wanted, n_columns)
+    # Columns ascend, so that a stable sort leaves the lower of equally near rows first.
     if spare is None:
-        owner, column = _within_reach(quick, n_wanted, 2 * space.error[asking])
+        columns = _within_reach(quick, n_wanted, 2 * space.error[asking]).sort(dim=1).values
+        inside = columns < n_columns
+        others = columns if candidates is None else candidates[columns.clamp(max=n_columns - 1)]
+        far = torch.full(columns.shape, torch.inf, dtype=torch.float64, device=columns.device)
+        far[inside] = _exact_distances(space, asking.repeat_interleave(inside.sum(dim=1)), others[inside])
     else:
-        owner, column = _smallest(quick, min(n_wanted + spare, quick.shape[1]))
-    pairs = (owner * quick.shape[1] + column).sort().values
-    owner, column = pairs // quick.shape[1], pairs % quick.shape[1]
-    other = column if candidates is None else candidates[column]
-    distance = _exact_distances(space, asking[owner], other)
-    # Rows with fewer candidates than others are filled up with rows infinitely far away.
-    count = torch.bincount(owner, minlength=len(asking))
-    place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
-    far = distance.new_full((len(asking), int(count.max())), torch.inf)
-    index = torch.zeros_like(far, dtype=torch.int64)
-    far[owner, place], index[owner, place] = distance, other
+        columns = _smallest(quick, min(n_wanted + spare, n_columns)).sort(dim=1).values
+        others = columns if candidates is None else candidates[columns]
+        far = space.exact(asking[:, None], others)
     order = far.argsort(dim=1, stable=True)[:, :n_wanted]
-    return index.gather(1, order), far.gather(1, order)
+    return others.gather(1, order), far.gather(1, order)
 
 
 def is_crowded(space: Space, n_wanted: int) -> bool:
     """Return whether quick distances are too coarse to tell rows apart: many candidates for each row wanted."""
     asking = torch.arange(0, len(space), -(-len(space) // _ROWS_COUNTED), device=space.device)
     n_wanted = min(n_wanted, len(space))
-    owner, _ = _within_reach(space.quick(asking, None), n_wanted, 2 * space.error[asking])
-    return len(owner) > _MOST_CANDIDATES * n_wanted * len(asking)
+    columns = _within_reach(space.quick(asking, None), n_wanted, 2 * space.error[asking])
+    return int((columns < len(space)).sum()) > _MOST_CANDIDATES * n_wanted * len(asking)
 
 
-def _within_reach(quick: Tensor, n: int, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and columns of all values that may be among the n smallest of their row.
+def _within_reach(quick: Tensor, n: int, margin: Tensor) -> Tensor:
+    """Return (m, c) columns of all values that may be among the n smallest of their row, filled up with M.
 
     The n-th smallest minimum of groups of columns is no less than the n-th smallest value. Values beyond it by more
     than the margin (m,) are too large, so only groups whose minimum is not are looked through.
@@ -222,21 +220,31 @@ def _within_reach(quick: Tensor, n: int, margin: Tensor) -> tuple[Tensor, Tensor
     reach = minima.topk(n, dim=1, largest=False).values[:, -1] + margin
     owner, group = (minima <= reach[:, None]).nonzero(as_tuple=True)
     columns = group[:, None] + steps
-    position, step = (_values(quick, owner[:, None], columns) <= reach[owner, None]).nonzero(as_tuple=True)
-    return owner[position], columns[position, step]
+    n_columns = quick.shape[1]
+    near = quick[owner[:, None], columns.clamp(max=n_columns - 1)] <= reach[owner, None]
+    position, step = (near & (columns < n_columns)).nonzero(as_tuple=True)
+    owner = owner[position]
+    count = torch.bincount(owner, minlength=len(quick))
+    place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+    result = columns.new_full((len(quick), int(count.max())), n_columns)
+    result[owner, place] = columns[position, step]
+    return result
 
 
-def _smallest(quick: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return rows and columns of the n smallest values of each row; of equal values any may be taken.
+def _smallest(quick: Tensor, n: int) -> Tensor:
+    """Return (m, n) columns of the n smallest values of each row; of equal values any may be taken.
 
     They lie in the n groups of columns whose minima are smallest.
     """
     minima, steps = _minima_of_groups(quick, n)
-    groups = minima.topk(n, dim=1, largest=False).indices
-    columns = (groups[:, :, None] + steps).flatten(1)
-    owner = torch.arange(len(quick), device=quick.device)[:, None]
-    best = _values(quick, owner, columns).topk(n, dim=1, largest=False).indices
-    return owner.expand(-1, n).flatten(), columns.gather(1, best).flatten()
+    values, columns = minima.topk(n, dim=1, largest=False)
+    if len(steps) > 1:
+        columns = (columns[:, :, None] + steps).flatten(1)
+        values = quick.gather(1, columns.clamp(max=quick.shape[1] - 1)).masked_fill_(
+            columns >= quick.shape[1], torch.inf
+        )
+        columns = columns.gather(1, values.topk(n, dim=1, largest=False).indices)
+    return columns
 
 
 def _minima_of_groups(quick: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -252,12 +260,6 @@ def _minima_of_groups(quick: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return minima, torch.arange(0, whole + 1, n_groups, device=quick.device)
 
 
-def _values(quick: Tensor, owner: Tensor, columns: Tensor) -> Tensor:
-    """Return the values at rows and columns, infinite beyond the last column."""
-    n_columns = quick.shape[1]
-    return quick[owner, columns.clamp(max=n_columns - 1)].masked_fill(columns >= n_columns, torch.inf)
-
-
 def _exact_distances(space: Space, i: Tensor, j: Tensor) -> Tensor:
     n_columns = space.rows.shape[1] if isinstance(space, DenseSpace) else 1
     step = max(1, _BLOCK_ENTRIES[space.device.type] // n_columns)
@@ -270,10 +272,10 @@ def _negated_cosine(product: Tensor, squares: Tensor) -> Tensor:
 
 
 def _row_sums(values: Tensor) -> Tensor:
-    """Return (N,) sums of rows; on the CPU NumPy's, whose order depends on nothing but the number of columns."""
+    """Return sums over the last dimension: on the CPU by NumPy, in an order that depends on nothing but its size."""
     if values.device.type == "cpu":
-        return torch.from_numpy(values.numpy().sum(axis=1))
-    return values.sum(dim=1)
+        return torch.from_numpy(values.numpy().sum(axis=-1))
+    return values.sum(dim=-1)
 
 
 def _sparse_row_products(a: SparseRows, b: SparseRows) -> Tensor:
