@@ -17,7 +17,6 @@ import pytest
 
 import pamc as package
 from pamc import progress as progress_module
-from pamc.bench.case import CASES
 from pamc.cli import commands, completion
 from pamc.cli.app import app
 from pamc.cli.next_steps import next_steps
@@ -25,7 +24,7 @@ from pamc.cli.show import near
 from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.estimator import METHODS
-from pamc.experiments.experiment import EXPERIMENTS
+from pamc.lab.cell import cases_of
 from pamc.progress import RichProgress
 from pamc.report.projection import MAPS
 from tests.cli.conftest import FAST
@@ -202,8 +201,8 @@ def test_the_defaults_in_the_help_are_those_of_the_settings():
 def test_completion_offers_exactly_the_names_that_are_registered():
     assert sorted(completion.methods_named("")) == list(METHODS)
     assert sorted(completion.datasets_named("")) == sorted(CATALOG)
-    assert sorted(completion.experiments_named("")) == sorted(["all", *EXPERIMENTS])
-    assert sorted(completion.cases_named("")) == sorted(["all", *CASES])
+    assert sorted(completion.experiments_named("")) == sorted(["all", *cases_of("experiment")])
+    assert sorted(completion.cases_named("")) == sorted(["all", *cases_of("case")])
     assert completion.presets_named("") == list(PRESETS)
     assert completion.settings_named("") == [f"{name}=" for name in FitConfig.names() if name != "n_clusters"]
     assert completion.settings_named("init=s") == ["init=spectral"]

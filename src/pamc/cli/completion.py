@@ -47,12 +47,12 @@ def datasets_named(incomplete: str) -> list[str]:
 
 def experiments_named(incomplete: str) -> list[str]:
     """Return the experiments of `pamc reproduce` whose names begin so."""
-    return _matching(["all", *_registered("experiments/paper", "register_experiment")], incomplete)
+    return _matching(["all", *_registered("lab/cases", "register_experiment")], incomplete)
 
 
 def cases_named(incomplete: str) -> list[str]:
     """Return the cases of `pamc bench` whose names begin so."""
-    return _matching(["all", *_registered("bench/cases", "register_case")], incomplete)
+    return _matching(["all", *_registered("lab/cases", "register_case")], incomplete)
 
 
 def presets_named(incomplete: str) -> list[str]:

@@ -142,7 +142,7 @@ class FitOptions:
         if self.preset_name == "default":
             return usual.with_(**self.changes)
         if self.preset_name == "paper" and self.dataset is not None:
-            from pamc.experiments.settings import settings_of
+            from pamc.lab.settings import settings_of
 
             if self.dataset not in CATALOG:
                 raise UnknownNameError("data set", self.dataset, CATALOG)
