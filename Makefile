@@ -20,13 +20,12 @@ test-slow: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow tests -q
 
 check: $(INSTALLED)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 
 bench: $(INSTALLED)
 	$(BIN)/pamc bench all --out benchmarks/results
-	$(BIN)/python -m benchmarks.run
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints-dev.txt -e ".[docs]"

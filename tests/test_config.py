@@ -1,14 +1,18 @@
 import os
 import re
+import subprocess
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pamc.config import CHOICES, PAPER_TABLE_1, PRESETS, FitConfig, preset
+from pamc.config import CHOICES, PAPER_TABLE_1, PRESETS, RENAMED_SETTINGS, FitConfig, preset
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.estimator import PamCGC
+from pamc.models.method import METHODS
 
 
 @given(
@@ -64,11 +68,39 @@ def test_text_that_is_not_toml_is_refused():
         FitConfig.from_toml("tau = = 1")
 
 
+def test_a_former_name_is_refused_with_the_present_one():
+    for name, present in RENAMED_SETTINGS.items():
+        for refused in (FitConfig().with_, lambda **values: FitConfig.from_dict(values)):
+            with pytest.raises(ConfigError, match=f"the setting '{name}' is called '{present}'"):
+                refused(**{name: "x"})
+
+
+def test_importing_the_settings_imports_no_torch_and_no_numpy():
+    code = "import sys, pamc.config; sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'sklearn')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_of_every_method_has_a_declaration_that_its_default_meets(name):
+    config = METHODS[name].config
+    assert list(config.settings()) == list(config.names()) == [field.name for field in fields(config)]
+    for setting, declared in config.settings().items():
+        assert declared.check(setting, declared.default) == declared.default == getattr(config(), setting)
+        assert declared.about.endswith(".")
+        assert f"{setting} : {declared.describe()}" in config.__doc__
+
+
+def test_a_value_of_a_subclass_changes_the_default_and_keeps_the_declaration():
+    usual, own = METHODS["gae"].config.settings()["n_epochs"], METHODS["vgae"].config.settings()["n_epochs"]
+    assert (usual.default, own.default) == (80, 90)
+    assert replace(own, default=80) == usual
+
+
 def test_the_estimator_has_every_setting_with_the_same_default():
     parameters = PamCGC().get_params()
     for name, value in FitConfig().to_dict().items():
-        expected = tuple(value) if name == "hidden" else value
-        assert parameters[name] == expected
+        own = f"advanced__{name}" if FitConfig.settings()[name].expert else name
+        assert parameters[own] == (tuple(value) if name == "hidden" else value)
 
 
 def test_the_paper_preset_is_the_equations_and_the_released_preset_the_program():

@@ -9,30 +9,31 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from pamc import PamCGC, evaluate, pamc_loss
-from pamc.bench.case import CASES, Scope
-from pamc.bench.planted import planted
-from pamc.bench.run import run_case
+from pamc import PamCGC, clusterer, evaluate, pamc_loss
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
+from pamc.lab.cell import CASES, Scope, cases_of
+from pamc.lab.problems import planted
+from pamc.lab.sweep import run_case
 from pamc.losses.contrastive import contrastive_loss
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.block_contrast import BlockContrastModel
 from pamc.models.methods.pamcgc import PamCGCModel
-from pamc.ops import reference, torch_ops
+from pamc.ops import reference
 from pamc.ops.cuda_graph import capturing
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.self_training import self_training
+from pamc.ops.torch import clustering as plain
+from pamc.ops.torch.clustering import soft_self_training
 from pamc.runtime import generator
 from pamc.training.optimizer import adam
 from pamc.training.trainer import _Epoch, train
 
-triton_ops = pytest.importorskip("pamc.ops.triton_ops", reason="triton is not installed")
-triton_clustering = pytest.importorskip("pamc.ops.triton_clustering", reason="triton is not installed")
+positives = pytest.importorskip("pamc.ops.triton.positives", reason="triton is not installed")
+triton_clustering = pytest.importorskip("pamc.ops.triton.clustering", reason="triton is not installed")
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
@@ -97,7 +98,8 @@ def test_a_fit_on_a_gpu_follows_the_fit_on_a_cpu(kind):
         "chunk_size": 97 if kind == "chunked" else None,
     }
     models = {
-        device: PamCGC(3, device=device, **options).fit(features, adjacency=graph.edges) for device in ("cpu", "cuda")
+        device: clusterer("pamcgc", 3, device=device, **options).fit(features, adjacency=graph.edges)
+        for device in ("cpu", "cuda")
     }
     for name, values in models["cpu"].history_.items():
         np.testing.assert_allclose(models["cuda"].history_[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
@@ -107,7 +109,7 @@ def test_a_fit_on_a_gpu_follows_the_fit_on_a_cpu(kind):
 
 def test_a_float32_fit_on_a_gpu_is_as_good_and_loads_on_a_cpu(tmp_path):
     graph = block_model(600, 3, n_features=20, feature_noise=0.5, random_state=0)
-    model = PamCGC(3, device="cuda", **SMALL).fit(graph.features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 3, device="cuda", **SMALL).fit(graph.features, adjacency=graph.edges)
     assert model.record().device == "cuda"
     assert evaluate(graph.labels, model.labels_)["acc"] > 0.95
     model.save(tmp_path / "run")
@@ -163,7 +165,7 @@ def test_a_hub_of_many_neighbors_and_offsets_beyond_32_bits():
     unit[:, 0] = 1.0
     unit[-1] = torch.nn.functional.one_hot(torch.tensor(1), 16).cuda()
     unit.requires_grad_()
-    log_mass, _ = triton_ops.positive_log_mass(unit, pairs.to(device="cuda"), tau=1.0, self_edges="drop")
+    log_mass, _ = positives.positive_log_mass(unit, pairs.to(device="cuda"), tau=1.0, self_edges="drop")
     expected = math.log((len(last) - 1) * math.e + 1)
     assert log_mass[5].item() == pytest.approx(expected, rel=1e-6)
     log_mass[5].backward()
@@ -190,7 +192,7 @@ def clustered_rows(n_nodes, n_dims, n_clusters, dtype):
 def test_self_training_and_sums_of_many_rows_are_those_of_torch_in_float64(n_dims, n_clusters, dtype):
     z, centers = clustered_rows(200_000, n_dims, n_clusters, dtype)
     exact = [x.double().requires_grad_() for x in (z, centers)]
-    expected, log_q = self_training(*exact, eta=1.0)
+    expected, log_q = soft_self_training(*exact, eta=1.0)
     expected_gradients = torch.autograd.grad(expected, exact)
     ours = [x.requires_grad_() for x in (z, centers)]
     kl, labels = triton_clustering.self_training(*ours, eta=1.0)
@@ -201,7 +203,7 @@ def test_self_training_and_sums_of_many_rows_are_those_of_torch_in_float64(n_dim
     for gradient, other in zip(gradients, expected_gradients, strict=True):
         assert (gradient.double() - other).norm() <= tolerance * other.norm()
     sums, mass = triton_clustering.cluster_sums(z.detach(), labels, n_clusters)
-    expected_sums, expected_mass = torch_ops.cluster_sums(z.detach().double(), labels, n_clusters)
+    expected_sums, expected_mass = plain.cluster_sums(z.detach().double(), labels, n_clusters)
     assert (sums.double() - expected_sums).norm() <= tolerance * expected_sums.norm()
     assert torch.equal(mass.double(), expected_mass)
 
@@ -377,14 +379,14 @@ def test_an_encoder_on_tensor_cores_has_the_gradients_of_float64(sizes):
         assert (p.grad.double() - q.grad).norm() <= 2**-4 * q.grad.norm()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name, case in cases_of("case").items() if case.in_all])
 def test_every_case_of_the_bench_runs_on_a_gpu(name, tmp_path):
     notes = []
-    scope = Scope(torch.device("cuda"), quick=True, precision="tf32")
+    scope = Scope(device="cuda", quick=True, precision="tf32")
     rows = run_case(CASES[name], scope, tmp_path, note=notes.append)
     assert rows
     assert not notes
-    assert not [row for row in rows if "error" in row]
+    assert not [row for row in rows if row["error"] is not None]
     if name in ("loss", "positive", "epoch"):
         assert "triton" in {row["provider"] for row in rows}
 

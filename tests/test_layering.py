@@ -10,9 +10,9 @@ import pamc
 PACKAGE = Path(pamc.__file__).parent
 # fmt: off
 ORDER = [
-    {"errors"}, {"runtime", "config", "registry", "progress"}, {"data"}, {"graph"}, {"ops"}, {"losses"}, {"models"},
-    {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"}, {"experiments"}, {"bench"},
-    {"report"}, {"cli"}, {"__main__"},
+    {"errors"}, {"declarations"}, {"runtime", "config", "registry", "progress"}, {"data"}, {"graph"}, {"ops"},
+    {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"},
+    {"lab"}, {"report"}, {"cli"}, {"__main__"},
 ]
 # fmt: on
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

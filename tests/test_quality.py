@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans, SpectralClustering
 
-from pamc import PamCGC, evaluate
+from pamc import clusterer, evaluate
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 
@@ -43,7 +43,7 @@ def fitted(features, edges, **options):
     with warnings.catch_warnings():
         # That one kind of evidence was left out is what these models are for.
         warnings.simplefilter("ignore")
-        return PamCGC(4, random_state=0, device="cpu", **options).fit(features, adjacency=edges)
+        return clusterer("pamcgc", 4, random_state=0, device="cpu", **options).fit(features, adjacency=edges)
 
 
 @pytest.mark.parametrize(

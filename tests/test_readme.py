@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tables import README, TABLES, rewritten
 from pamc.cli.app import run
+from pamc.lab.pages.readme import README, TABLES, rewritten
 
 TEXT = README.read_text(encoding="utf-8")
 

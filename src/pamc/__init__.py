@@ -9,8 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pamc.config import FitConfig as FitConfig
+    from pamc.config import preset as preset
     from pamc.data.attributed_graph import AttributedGraph as AttributedGraph
     from pamc.data.catalog import load_dataset as load_dataset
+    from pamc.data.ingest import ingest as ingest
+    from pamc.data.readers import read_graph as read_graph
+    from pamc.data.store import open_store as open_store
+    from pamc.estimator import Advanced as Advanced
     from pamc.estimator import PamCGC as PamCGC
     from pamc.estimator import clusterer as clusterer
     from pamc.losses.pamc import PamCLoss as PamCLoss
@@ -23,28 +29,40 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Advanced": "pamc.estimator",
     "AttributedGraph": "pamc.data.attributed_graph",
+    "FitConfig": "pamc.config",
     "PamCGC": "pamc.estimator",
     "PamCLoss": "pamc.losses.pamc",
     "choose_k": "pamc.selection.choose_k",
     "clusterer": "pamc.estimator",
     "evaluate": "pamc.results.metrics",
     "explain": "pamc.report.explain",
+    "ingest": "pamc.data.ingest",
     "load_dataset": "pamc.data.catalog",
+    "open_store": "pamc.data.store",
     "pamc_loss": "pamc.losses.pamc",
+    "preset": "pamc.config",
+    "read_graph": "pamc.data.readers",
     "write_report": "pamc.report.writing",
 }
 
 __all__ = [
+    "Advanced",
     "AttributedGraph",
+    "FitConfig",
     "PamCGC",
     "PamCLoss",
     "choose_k",
     "clusterer",
     "evaluate",
     "explain",
+    "ingest",
     "load_dataset",
+    "open_store",
     "pamc_loss",
+    "preset",
+    "read_graph",
     "write_report",
 ]
 

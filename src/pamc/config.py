@@ -1,118 +1,78 @@
-"""Run settings: one frozen record, its presets, TOML in and out."""
+"""Run settings, each declared once; presets, TOML in and out.
+
+Validation, the estimator's docstring, the command's options, completion and the table of `docs/parameters.md` all read
+these declarations. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
+from pamc.declarations import Choice, Count, DeclaredSettings, Number, Sizes, setting
 from pamc.errors import ConfigError, UnknownNameError
-from pamc.runtime import PRECISIONS
 
 __all__ = [
     "CHOICES",
     "PAPER_TABLE_1",
     "PRESETS",
+    "RENAMED_SETTINGS",
     "AssigningConfig",
+    "ClusteringTermConfig",
+    "ContrastConfig",
+    "EncoderConfig",
     "FitConfig",
     "GraphConfig",
+    "InfluenceConfig",
+    "KernelConfig",
     "MethodConfig",
+    "PretrainConfig",
+    "ProxyConfig",
     "TrainedConfig",
     "preset",
 ]
 
-CHOICES = MappingProxyType(
-    {
-        "preprocessing": ("auto", "none", "scale", "standardize", "unit", "rms", "tfidf"),
-        "metric": ("auto", "euclidean", "cosine"),
-        "graph_trust": ("auto", "always"),
-        "init": ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"),
-        "proxy": ("eq2", "eq6"),
-        "meta_assignment": ("hard", "soft", "soft_detached"),
-        "self_edges": ("drop", "keep"),
-        "kl_reduction": ("mean", "sum"),
-        "precision": tuple(PRECISIONS),
-    }
-)
-
-
-def _check_count(name: str, value: object, *, minimum: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < minimum:
-        raise ConfigError(f"{name} must be an integer of at least {minimum}, got {value!r}")
-
-
-def _check_number(name: str, value: object, *, positive: bool) -> None:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or number < 0 or (positive and number == 0):
-        raise ConfigError(f"{name} must be a finite number {'above' if positive else 'of at least'} 0, got {value!r}")
-    if name in _SHARES and number >= 1:
-        raise ConfigError(f"{name} is a share and must be below 1, got {value!r}")
-
-
-# Settings that may be None, and numbers that must be above 0; every other number may be 0.
-_OPTIONAL = ("max_positives", "chunk_size", "n_dims")
-_POSITIVE = ("tau", "eta", "lr", "pretrain_lr", "embedding_scale")
-_SHARES = ("pretrain_dropout",)
+RENAMED_SETTINGS = MappingProxyType({"start": "init", "preparation": "preprocessing"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodConfig:
-    """Settings that every method has; a method adds its own in a subclass.
+class MethodConfig(DeclaredSettings):
+    """Settings that every method has; a method adds others in a subclass."""
 
-    What a setting may be follows from its name: a choice of `CHOICES`, a count (`n_…`, `…_epochs`, `…_size`), a list of
-    sizes where the default is one, else a number.
-
-    Parameters
-    ----------
-    n_clusters
-        C, the number of clusters.
-    preprocessing
-        How features are prepared; "auto" decides from the data.
-    n_init
-        K-means starts.
-    precision
-        "float32", "float64", "auto": float32, whose products a GPU takes on its tensor cores, in TF32; or, on a GPU,
-        "bfloat16": rows and what stands between the encoder's layers in that type, all else in float32.
-    """
-
-    n_clusters: int = 8
-    preprocessing: str = "auto"
-    n_init: int = 20
-    precision: str = "float32"
+    n_clusters: int = setting(8, Count(), "Number C of clusters to form.", expert=False)
+    preprocessing: str = setting(
+        "auto",
+        Choice(("auto", "none", "scale", "standardize", "unit", "rms", "tfidf")),
+        'How to prepare the features; "auto" decides from the data.',
+    )
+    n_init: int = setting(20, Count(), "Number of times to run K-means for the first centers; the best run is used.")
+    precision: str = setting(
+        "float32",
+        Choice(("auto", "float32", "float64", "bfloat16")),
+        'Number type to compute in. "auto" is float32, whose products a GPU takes on its tensor cores, in TF32; '
+        '"bfloat16" needs a GPU and keeps rows and hidden layers in that type, all else in float32.',
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            self._check(field.name, getattr(self, field.name), field.default)
-
-    def _check(self, name: str, value: Any, default: Any) -> None:
-        if name in CHOICES:
-            if value not in CHOICES[name]:
-                raise UnknownNameError(name, value, CHOICES[name])
-        elif isinstance(default, tuple):
-            if isinstance(value, str) or not isinstance(value, Iterable):
-                raise ConfigError(f"{name} must list the sizes of the layers, such as [500, 500, 2000], got {value!r}")
-            object.__setattr__(self, name, tuple(value))
-            for size in getattr(self, name):
-                _check_count(name, size, minimum=1)
-        elif name.endswith("epochs"):
-            _check_count(name, value, minimum=0)
-        elif name.startswith("n_") or name.endswith("_size") or name in _OPTIONAL:
-            if value is not None or name not in _OPTIONAL:
-                _check_count(name, value, minimum=1)
-        else:
-            _check_number(name, value, positive=name in _POSITIVE)
+        for name, declared in self._settings.items():
+            object.__setattr__(self, name, declared.check(name, getattr(self, name)))
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the names of all settings."""
-        return tuple(field.name for field in fields(cls))
+        return tuple(cls._settings)
+
+    @classmethod
+    def check_name(cls, name: str) -> None:
+        """Refuse the name of an unknown setting; a former name is refused with the present one."""
+        if name in cls._settings:
+            return
+        if name in RENAMED_SETTINGS:
+            raise ConfigError(f"the setting {name!r} is called {RENAMED_SETTINGS[name]!r}")
+        raise UnknownNameError("setting", name, cls._settings)
 
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some settings changed; an unknown name is refused.
@@ -123,8 +83,7 @@ class MethodConfig:
         0.5
         """
         for name in changes:
-            if name not in self.names():
-                raise UnknownNameError("setting", name, self.names())
+            self.check_name(name)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,142 +117,199 @@ class MethodConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig(MethodConfig):
-    """Settings of the methods that need a graph.
+    """Settings of the methods that need a graph."""
 
-    Parameters
-    ----------
-    n_neighbors, metric
-        Of the kNN graph that is built when no graph is given. "auto" is the angle in the 50 leading directions of the
-        features; "euclidean" and "cosine" compare the features themselves.
-    """
-
-    n_neighbors: int = 10
-    metric: str = "euclidean"
+    n_neighbors: int = setting(
+        10,
+        Count(),
+        "Number of neighbors that each row gets in the kNN graph, which is built when no graph is given.",
+        expert=False,
+    )
+    metric: str = setting(
+        "euclidean",
+        Choice(("auto", "euclidean", "cosine")),
+        'Distance by which neighbors are sought; "auto" compares angles in the 50 leading directions of the features, '
+        "the others compare the features themselves.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedConfig(MethodConfig):
-    """Settings of the methods that are trained.
+    """Settings of the methods that are trained."""
 
-    Parameters
-    ----------
-    n_epochs, lr
-        Of the training.
-    """
-
-    n_epochs: int = 200
-    lr: float = 1e-3
+    n_epochs: int = setting(200, Count(0), "Number of epochs to train for.", expert=False)
+    lr: float = setting(1e-3, Number(positive=True), "Learning rate to train with.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssigningConfig(TrainedConfig):
-    """Settings of the methods that assign rows in every epoch.
+    """Settings of the methods that assign rows in every epoch."""
 
-    Parameters
-    ----------
-    tol
-        Stop when the share of labels that changed in an epoch is at most this, 0 to run all epochs.
-    """
-
-    tol: float = 0.0
+    tol: float = setting(
+        0.0, Number(), "Stop when the share of labels that changed in an epoch is at most this; 0 runs all epochs."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig(GraphConfig, AssigningConfig):
+class ContrastConfig(DeclaredSettings):
+    """Settings that a contrastive term adds to those of a method."""
+
+    alpha: float = setting(1.0, Number(), "Weigh the contrastive term of Eq 12.", expert=False)
+    tau: float = setting(
+        1.0,
+        Number(positive=True),
+        "Inverse temperature of the contrastive loss: it multiplies the cosine in Eqs 1–3, where other libraries "
+        "divide by a temperature.",
+    )
+    self_edges: str = setting(
+        "drop",
+        Choice(("drop", "keep")),
+        'Whether a row counts among its own positives: "drop" follows Eq 3 (j ≠ i); "keep" counts γ_ii with similarity '
+        "0, as the released program does.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfluenceConfig(DeclaredSettings):
+    """Settings of the positives that are found by influence along the edges."""
+
+    n_hops: int = setting(
+        2,
+        Count(),
+        "Order of the cumulative influence γ = Σ_r Ā^r that makes the positives: how many steps along edges to go.",
+        expert=False,
+    )
+    max_positives: int | None = setting(
+        None, Count(), "Keep this many of the largest γ_ij per row; None keeps all.", optional=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyConfig(DeclaredSettings):
+    """Settings of the PamC loss beside those of every contrastive term."""
+
+    proxy: str = setting(
+        "eq2",
+        Choice(("eq2", "eq6")),
+        'Form of the proxy that stands for the negatives: "eq2", or "eq6" as the released program has it.',
+    )
+    meta_assignment: str = setting(
+        "hard",
+        Choice(("hard", "soft", "soft_detached")),
+        'What the meta-nodes of Eq 8 sum over: "hard" labels, "soft" q with its gradient, or "soft_detached" without.',
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringTermConfig(DeclaredSettings):
+    """Settings of the clustering term of Eq 12."""
+
+    beta: float = setting(1.0, Number(), "Weigh the clustering term of Eq 12.", expert=False)
+    kl_reduction: str = setting(
+        "mean",
+        Choice(("mean", "sum")),
+        'Whether the clustering term is divided by the number of rows ("mean") or not ("sum", Eq 11 to the letter).',
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig(DeclaredSettings):
+    """Settings of the Student-t kernel that assigns rows to centers."""
+
+    eta: float = setting(1.0, Number(positive=True), "Degrees of freedom that the Student-t kernel of Eq 9 has.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(DeclaredSettings):
+    """Settings of the training that comes before that on the method's loss."""
+
+    pretrain_epochs: int = setting(30, Count(0), "Number of epochs to train for before the method's loss is used.")
+    pretrain_lr: float = setting(
+        1e-3, Number(positive=True), "Learning rate to train with before the method's loss is used."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(KernelConfig, PretrainConfig):
+    """Settings of an MLP encoder that is trained on rows in batches before the method's loss is used."""
+
+    hidden: tuple[int, ...] = setting((500, 500, 2000), Sizes(), "Sizes that the encoder's hidden layers have.")
+    batch_size: int = setting(256, Count(), "Number of rows that a step takes before the method's loss is used.")
+    chunk_size: int | None = setting(
+        None,
+        Count(),
+        "Number of rows to encode at a time; None encodes all at once. The gradient is the same.",
+        optional=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(
+    ProxyConfig,
+    ClusteringTermConfig,
+    ContrastConfig,
+    EncoderConfig,
+    InfluenceConfig,
+    GraphConfig,
+    AssigningConfig,
+):
     """Everything that decides a fit of PamCGC, apart from the data, the seed and the device.
 
-    The names are the paper's symbols as pamc spells them; the estimator takes each as a parameter of the same name.
-
-    Parameters
-    ----------
-    n_clusters
-        C, the number of clusters.
-    alpha, beta
-        Weights of the contrastive and of the clustering term in Eq 12.
-    tau
-        Multiplies the cosine in Eqs 1–3 (other libraries divide by a temperature).
-    eta
-        Degrees of freedom of the Student-t kernel of Eq 9.
-    proxy
-        "eq2", or "eq6" as the released program has it.
-    meta_assignment
-        What the meta-nodes of Eq 8 sum over: "hard" labels, "soft" q with its gradient, or "soft_detached".
-    self_edges
-        "drop" (j ≠ i, Eq 3) or "keep" (γ_ii counts with similarity 0, as the released program has it).
-    kl_reduction
-        "mean" (divided by N) or "sum" (Eq 11 to the letter).
-    n_neighbors, metric
-        Of the kNN graph that is built when no graph is given. "auto" is the angle in the 50 leading directions of the
-        features; "euclidean" and "cosine" compare the features themselves.
-    graph_trust
-        With init "consensus": "auto" leaves out the graph or the features where the two have nothing to do with each
-        other, "always" uses both.
-    n_hops
-        Order of the cumulative influence γ = Σ_r Ā^r.
-    max_positives
-        Keep this many of the largest γ_ij per row, None for all.
-    preprocessing
-        How features are prepared; "auto" decides from the data.
-    hidden, n_dims
-        Sizes of the encoder's hidden layers and of the embedding z. None is 10 for init "autoencoder", as in the
-        paper, and else two dimensions per cluster, at most 32.
-    init
-        How the encoder gets its first weights, and the clusters their first centers. "consensus" fits it to the
-        features smoothed over the graph and takes the clusters that many quick clusterings agree on; "propagated_svd"
-        fits it to a truncated SVD of Ã²X; "propagated_autoencoder" trains it to reconstruct Ã²X; "spectral" trains it
-        to bring neighbors together and to keep the directions of z apart; "autoencoder" trains it to reconstruct the
-        features, as in the paper.
-    embedding_scale
-        Length of a row of z after an init other than "autoencoder". The kernel of Eq 9 has width 1, so this decides how
-        sharp the first assignment is.
-    pretrain_epochs, pretrain_lr, batch_size
-        Of the start. An encoder that learns the place of fewer than 1,200 rows gets up to three times the epochs.
-    pretrain_dropout
-        Share of the features that is hidden, other ones for each row and batch, from an encoder that learns the place
-        of rows among their neighbors ("consensus", "propagated_svd"): it learns not to rely on single ones.
-    n_init
-        K-means starts for the centers.
-    n_epochs, lr
-        Of the training on Eq 12.
-    tol
-        Stop when the share of labels that changed in an epoch is at most this, 0 to run all epochs.
-    chunk_size
-        Rows encoded at a time; None for all at once. The gradient is the same.
-    precision
-        "float32", "float64", "auto": float32, whose products a GPU takes on its tensor cores, in TF32; or, on a GPU,
-        "bfloat16": rows and what stands between the encoder's layers in that type, all else in float32.
+    The names are the paper's symbols as pamc spells them.
     """
 
-    n_clusters: int = 8
-    alpha: float = 1.0
     beta: float = 10.0
     tau: float = 0.5
-    eta: float = 1.0
-    proxy: str = "eq2"
-    meta_assignment: str = "hard"
-    self_edges: str = "drop"
-    kl_reduction: str = "mean"
-    n_neighbors: int = 10
     metric: str = "auto"
-    graph_trust: str = "auto"
-    n_hops: int = 2
-    max_positives: int | None = None
-    preprocessing: str = "auto"
-    hidden: tuple[int, ...] = (500, 500, 2000)
-    n_dims: int | None = None
-    init: str = "consensus"
-    embedding_scale: float = 2.0
-    pretrain_epochs: int = 30
-    pretrain_dropout: float = 0.3
-    pretrain_lr: float = 1e-3
-    batch_size: int = 256
-    n_init: int = 20
-    n_epochs: int = 200
     lr: float = 1e-4
-    tol: float = 0.0
-    chunk_size: int | None = None
     precision: str = "auto"
+    init: str = setting(
+        "consensus",
+        Choice(("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder")),
+        'How the encoder gets its first weights and the clusters their first centers. "consensus" fits the encoder to '
+        "features smoothed over the graph and takes the clusters that many quick clusterings agree on; "
+        '"propagated_svd" fits it to a truncated SVD of Ã²X; "propagated_autoencoder" trains it to reconstruct Ã²X; '
+        '"spectral" trains it to bring neighbors together and to keep the directions of z apart; "autoencoder" trains '
+        "it to reconstruct the features, as in the paper.",
+        expert=False,
+    )
+    n_dims: int | None = setting(
+        None,
+        Count(),
+        'Size of the embedding z. None takes 10 for init "autoencoder", as in the paper, and else two dimensions per '
+        "cluster, at most 32.",
+        optional=True,
+    )
+    graph_trust: str = setting(
+        "auto",
+        Choice(("auto", "always")),
+        'With init "consensus": "auto" leaves out the graph or the features where the two are unrelated, "always" uses '
+        "both.",
+    )
+    embedding_scale: float = setting(
+        2.0,
+        Number(positive=True),
+        'Length that a row of z has after an init other than "autoencoder". The kernel of Eq 9 has width 1, so this '
+        "decides how sharp the first assignment is.",
+    )
+    pretrain_epochs: int = setting(
+        30,
+        Count(0),
+        "Number of epochs to initialize the encoder for; with fewer than 1,200 rows, up to three times as many are "
+        "taken.",
+    )
+    pretrain_dropout: float = setting(
+        0.3,
+        Number(below=1),
+        "Share of the features to hide from the encoder, other ones for each row and batch, while it learns the place "
+        'of rows among their neighbors (init "consensus" and "propagated_svd").',
+    )
 
+
+# The words that each setting of PamCGC allows.
+CHOICES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {name: declared.choices for name, declared in FitConfig.settings().items() if declared.choices}
+)
 
 # Table 1 of the paper, and the rates of its pre-training.
 _TABLE_1_COLUMNS = ("alpha", "beta", "n_hops", "tau", "lr", "pretrain_lr")

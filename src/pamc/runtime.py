@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib.metadata
 import os
 import platform
 import subprocess
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 
+from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
 __all__ = [
-    "PRECISIONS",
     "cpu_name",
     "environment",
     "generator",
-    "keep_heap_small",
     "on_tensor_cores",
     "resolve_device",
     "resolve_dtype",
     "resolve_row_dtype",
-    "return_memory",
     "seed_for",
     "seed_of",
     "seeded",
+    "side_by_side",
 ]
 
-# "auto" is float32, whose products a GPU takes on its tensor cores, in TF32. With "bfloat16" the rows and what stands
-# between the encoder's layers are in that type; weights, embedding and loss are float32.
-PRECISIONS = {
-    "auto": torch.float32,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.float32,
-}
-_ON_TENSOR_CORES = ("auto", "bfloat16")
+Result = TypeVar("Result")
 
-# Parameters of glibc's mallopt, and what they are set to: bytes of a block that is the system's, and heaps.
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-_LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
+_ON_TENSOR_CORES = ("auto", "bfloat16")
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -85,10 +74,10 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def resolve_dtype(precision: str) -> torch.dtype:
-    """Return the floating-point type named by `precision`."""
-    if precision not in PRECISIONS:
-        raise UnknownNameError("precision", precision, PRECISIONS)
-    return PRECISIONS[precision]
+    """Return the type of weights, embedding and loss: float64 where `precision` says so, else float32."""
+    if precision not in CHOICES["precision"]:
+        raise UnknownNameError("precision", precision, CHOICES["precision"])
+    return torch.float64 if precision == "float64" else torch.float32
 
 
 def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -109,24 +98,6 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 def on_tensor_cores(precision: str) -> bool:
     """Return whether a GPU may take float32 products on its tensor cores."""
     return precision in _ON_TENSOR_CORES
-
-
-def keep_heap_small() -> None:
-    """Let the C library take large blocks from the system and give them back when they are freed, where it can.
-
-    It would otherwise learn to keep blocks of up to 32 MB, for each thread its own: what a chunk needed would stay.
-    """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
-        library.mallopt(_ARENA_MAX, _N_ARENAS)
-
-
-def return_memory() -> None:
-    """Give memory that nobody holds any more back to the system, where its C library can."""
-    gc.collect()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def seed_of(random_state: Any) -> int:
@@ -171,6 +142,30 @@ def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(value)
         yield
+
+
+def side_by_side(
+    tasks: Iterable[Callable[[], Result]],
+    device: torch.device = torch.device("cpu"),  # noqa: B008
+) -> list[Result]:
+    """Return the results of tasks: on a CPU as many at a time as torch has threads, elsewhere one after the other.
+
+    Each runs on one thread, so that its sums are taken in one order whatever the number of threads.
+    """
+    if device.type != "cpu":
+        return [task() for task in tasks]
+    # Looks for the libraries that have threads of their own, which takes longer than a quick task.
+    libraries = ThreadpoolController()
+
+    def on_one_thread(task: Callable[[], Result]) -> Result:
+        # Asking makes torch set the number of threads of a new thread, which would undo a limit set before.
+        torch.get_num_threads()
+        # The limit on OpenMP holds for the thread that sets it.
+        with libraries.limit(limits=1, user_api="openmp"):
+            return task()
+
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
+        return list(threads.map(on_one_thread, tasks))
 
 
 def environment() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from pamc import PamCGC, choose_k, explain, write_report
+from pamc import choose_k, clusterer, explain, write_report
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import CollapseWarning, DataWarning, PamcError, TrainingError
 from tests.bad_input.conftest import PATH, X
@@ -21,7 +21,7 @@ SMALL = {"hidden": (16,), "n_dims": 4, "n_epochs": 3, "pretrain_epochs": 3, "n_i
 
 
 def model(n_clusters=3, **options):
-    return PamCGC(n_clusters, **{**SMALL, **options})
+    return clusterer("pamcgc", n_clusters, **{**SMALL, **options})
 
 
 def assert_refused(call, says, *, builtin=ValueError):

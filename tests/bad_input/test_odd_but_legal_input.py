@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.model_selection import GridSearchCV
 
-from pamc import PamCGC
+from pamc import clusterer
 from pamc.data.preprocessing import fit_preprocessing
 from tests.bad_input.conftest import PATH, X
 from tests.bad_input.test_arrays_through_python import SMALL, model
@@ -163,7 +163,7 @@ def test_two_fits_in_two_threads_give_their_own_answers_and_leave_the_process_as
     found = {}
 
     def fit(seed):
-        found[seed] = PamCGC(3, **{**SMALL, "random_state": seed, "n_epochs": 10}).fit(X, adjacency=PATH)
+        found[seed] = clusterer("pamcgc", 3, **{**SMALL, "random_state": seed, "n_epochs": 10}).fit(X, adjacency=PATH)
 
     threads = [threading.Thread(target=fit, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -172,7 +172,7 @@ def test_two_fits_in_two_threads_give_their_own_answers_and_leave_the_process_as
         thread.join()
     assert (warnings.filters[:], warnings.showwarning, threadpool_info()) == before
     for seed in range(4):
-        alone = PamCGC(3, **{**SMALL, "random_state": seed, "n_epochs": 10}).fit(X, adjacency=PATH)
+        alone = clusterer("pamcgc", 3, **{**SMALL, "random_state": seed, "n_epochs": 10}).fit(X, adjacency=PATH)
         assert np.array_equal(found[seed].embedding_, alone.embedding_)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from pamc import PamCGC, clusterer, evaluate, load_dataset
 from pamc.data.adapters import as_edges
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.catalog import CATALOG, load_neighbor_list
+from pamc.data.catalog import CATALOG
 from pamc.data.ingest import ingest
 from pamc.data.readers import read_features, read_graph, read_labels
 from pamc.data.store import open_store
@@ -186,19 +186,15 @@ class TestDamage:
         assert store.verify_once()
 
     @pytest.mark.skipif("PAMC_DATA" not in os.environ, reason="needs the data sets of PAMC_DATA")
-    @pytest.mark.parametrize(
-        "load", [load_dataset, lambda name: load_neighbor_list(name, 3)], ids=["rows", "neighbors"]
-    )
-    def test_a_data_set_with_other_labels_is_refused(self, load, tmp_path, monkeypatch, refused):
+    def test_a_data_set_with_other_labels_is_refused(self, tmp_path, monkeypatch, refused):
         name = "usps"
         with np.load(Path(os.environ["PAMC_DATA"], f"{name}.npz")) as stored:
             arrays = dict(stored)
         arrays["y"] = arrays["y"][::-1]
         np.savez_compressed(tmp_path / f"{name}.npz", **arrays)
         monkeypatch.setenv("PAMC_DATA", str(tmp_path))
-        for load in (load_dataset, lambda name: load_neighbor_list(name, 3)):
-            with pytest.raises(DataError, match=f"not the file the catalog describes.*expected {CATALOG[name].sha256}"):
-                load(name)
+        with pytest.raises(DataError, match=f"not the file the catalog describes.*expected {CATALOG[name].sha256}"):
+            load_dataset(name)
         refused("fit", "--dataset", name, "-k", 10, code=3, says="not the file the catalog describes")
 
 

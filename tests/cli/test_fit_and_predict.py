@@ -87,7 +87,8 @@ def test_columns_can_be_chosen_and_are_remembered_for_predict(pamc, table):
 def test_the_run_records_what_was_run(pamc, table):
     rows, _ = table
     Path("my.toml").write_text("lr = 0.002\n")
-    command = ["fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--config", "my.toml", "--tau", 0.5, "--seed", 7]
+    command = ["fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--config", "my.toml", "--seed", 7]
+    command += ["--set", "tau=0.5"]
     assert pamc(*command, "--out", "run", *FAST).code == 0
     record = json.loads(Path("run/run.json").read_text())
     assert record["seed"] == 7

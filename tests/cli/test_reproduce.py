@@ -8,15 +8,16 @@ import pytest
 
 from pamc.cli import reproduce_command
 from pamc.errors import BackendError
-from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment
-from pamc.experiments.rows import QUICK_NOTE, is_quick, read_rows
+from pamc.lab import cell
+from pamc.lab.cell import Case, Cell, cases_of
+from pamc.lab.rows import QUICK_NOTE, is_quick, read_rows
 from pamc.registry import Registry
-from tests.experiments import fake_tasks
+from tests.lab import fake_tasks
 
 
 def cells_of(name, data_set="blocks"):
     def cells(scope):
-        if scope.datasets is not None and data_set not in scope.datasets:
+        if scope.data_sets is not None and data_set not in scope.data_sets:
             return []
         n_seeds = scope.seeds or 2
         return [Cell(name, "test-square", "pamcgc", data_set, seed, quick=scope.quick) for seed in range(n_seeds)]
@@ -29,7 +30,7 @@ def failing_cells(scope):
 
 
 def draw(rows, folder):
-    path = folder / f"{rows[0]['experiment']}.md"
+    path = folder / f"{rows[0]['case']}.md"
     path.write_text(f"{'quick' if is_quick(rows) else 'full'}: {[row['values']['square'] for row in rows]}")
     return [path]
 
@@ -41,15 +42,17 @@ def draw_nothing(rows, folder):
 @pytest.fixture
 def experiments(monkeypatch, tmp_path):
     """Put small experiments in the place of the paper's."""
+    # All cases are found first: they are not to be filed in this registry.
+    assert len(cell.CASES)
     found = Registry("experiment")
     for experiment in (
-        Experiment("squares", "Squares of seeds.", cells_of("squares"), draw),
-        Experiment("absent", "Data that are not here.", cells_of("absent", "reut"), draw),
-        Experiment("broken", "One cell fails.", failing_cells, draw),
-        Experiment("pictures", "Needs a package.", cells_of("pictures"), draw_nothing),
+        Case("squares", "Squares of seeds.", cells_of("squares"), draw),
+        Case("absent", "Data that are not here.", cells_of("absent", "reut"), draw),
+        Case("broken", "One cell fails.", failing_cells, draw),
+        Case("pictures", "Needs a package.", cells_of("pictures"), draw_nothing),
     ):
         found.register(experiment.name)(experiment)
-    monkeypatch.setattr(reproduce_command, "EXPERIMENTS", found)
+    monkeypatch.setattr(cell, "CASES", found)
     monkeypatch.setenv("PAMC_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("PAMC_CACHE", str(tmp_path / "cache"))
 
@@ -87,14 +90,14 @@ class TestReproduce:
         assert pamc("reproduce", "squares", "--out", "here", "--render-only").code == 0
         assert Path("here/.pamc-starts/kept.pt").exists()
 
-    @pytest.mark.parametrize("option", ["--methods", "--datasets"])
+    @pytest.mark.parametrize("option", ["--method", "--dataset"])
     def test_an_option_that_names_nothing_is_refused(self, pamc, option):
         result = pamc("reproduce", "squares", option, " , ")
         assert result.code == 2
         assert f"{option} names nothing" in result.err
 
     def test_a_name_that_no_experiment_has_is_said(self, pamc):
-        result = pamc("reproduce", "squares", "--datasets", "blocks,usps", "--quick")
+        result = pamc("reproduce", "squares", "--dataset", "blocks,usps", "--quick")
         assert result.code == 0, result.err
         assert "note: usps: in none of these experiments (a quick run has digits and blocks alone)" in result.err
 
@@ -179,9 +182,9 @@ class TestReproduce:
         [
             ([], 2, "name one or more experiments, or all: absent, broken, pictures, squares"),
             (["squars"], 2, "did you mean 'squares'?"),
-            (["squares", "--datasets", "acn"], 2, "did you mean 'acm'?"),
-            (["squares", "--methods", "pamcg"], 2, "did you mean 'pamcgc'?"),
-            (["squares", "--datasets", "acm, cite"], 3, "no experiment has these data sets and methods"),
+            (["squares", "--dataset", "acn"], 2, "did you mean 'acm'?"),
+            (["squares", "--method", "pamcg"], 2, "did you mean 'pamcgc'?"),
+            (["squares", "--dataset", "acm, cite"], 3, "no experiment has these data sets and methods"),
             (["squares", "--device", "tpu"], 2, "device"),
             (["squares", "--jobs", "0"], 2, "jobs"),
         ],
@@ -243,7 +246,7 @@ def test_everything_killed_half_way_loses_no_finished_cell_and_ends_with_every_a
     for name, before in kept.items():
         assert rows[name][: len(before)] == before
     stems = {Path(artefact).stem for artefact in summary["artefacts"]}
-    for name in EXPERIMENTS:
+    for name in cases_of("experiment"):
         assert any(stem.startswith(name) for stem in stems), name
     assert all(Path(artefact).stat().st_size > 0 for artefact in summary["artefacts"])
     assert not (out / ".pamc-starts").exists()

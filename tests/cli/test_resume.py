@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pamc.cli import app, fit_command, launch
+from pamc.cli import app, fit_command, fit_run, launch, ranks
 from pamc.distributed.group import ProcessGroupError
 from pamc.errors import DataError
 from tests.cli.conftest import FAST
@@ -40,7 +40,7 @@ def line(table, monkeypatch):
 
 
 def interrupt_after(monkeypatch, n_steps):
-    monkeypatch.setattr(fit_command, "SilentProgress", lambda: Interrupting(n_steps))
+    monkeypatch.setattr(fit_run, "SilentProgress", lambda: Interrupting(n_steps))
 
 
 def test_ctrl_c_keeps_the_checkpoints_and_says_how_to_go_on(pamc, line, monkeypatch):
@@ -78,7 +78,7 @@ def test_resume_alone_keeps_checkpoints_and_begins_where_there_are_none(pamc, li
 
 
 def test_an_error_keeps_the_checkpoints_and_says_so(pamc, line, monkeypatch):
-    monkeypatch.setattr(fit_command, "SilentProgress", lambda: StopAfter(3))
+    monkeypatch.setattr(fit_run, "SilentProgress", lambda: StopAfter(3))
     result = pamc(*line, "--checkpoint-every", "1")
     assert result.code == 1
     assert "note: checkpoints are kept in run.partial; go on with: pamc fit" in result.err
@@ -86,7 +86,7 @@ def test_an_error_keeps_the_checkpoints_and_says_so(pamc, line, monkeypatch):
 
 
 def test_a_stop_before_the_start_is_known_leaves_nothing(pamc, line, monkeypatch):
-    monkeypatch.setattr(fit_command, "SilentProgress", lambda: Interrupting(1, "pre-training"))
+    monkeypatch.setattr(fit_run, "SilentProgress", lambda: Interrupting(1, "pre-training"))
     result = pamc(*line, "--checkpoint-every", "1")
     assert result.code == 130
     assert "nothing was written" in result.err
@@ -97,7 +97,7 @@ def test_other_settings_are_refused_and_the_checkpoints_stay(pamc, line, monkeyp
     with monkeypatch.context() as patch:
         interrupt_after(patch, 3)
         assert pamc(*line, "--checkpoint-every", "1").code == 130
-    result = pamc(*line, "--checkpoint-every", "1", "--tau", "0.25", "--resume")
+    result = pamc(*line, "--checkpoint-every", "1", "--set", "tau=0.25", "--resume")
     assert result.code == 2
     assert "other settings (tau 0.5, now 0.25)" in result.err
     assert Path("run.partial/checkpoints/start.safetensors").is_file()
@@ -145,8 +145,8 @@ def test_without_out_the_folder_is_part_of_the_command_that_goes_on(monkeypatch)
     assert launch.resume_command(Path("x")).startswith("torchrun … --nproc-per-node=2 -m pamc")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
-    assert launch.restarted()
-    assert launch.will_restart()
+    assert ranks.restarted()
+    assert ranks.will_restart()
 
 
 class FakeTeam:
@@ -169,7 +169,8 @@ class FakeTeam:
 @pytest.fixture
 def fake(monkeypatch):
     group = FakeTeam()
-    monkeypatch.setattr(launch, "several", lambda: True)
+    for module in (launch, fit_command):
+        monkeypatch.setattr(module, "several", lambda: True)
     monkeypatch.setattr(launch, "join_group", lambda device: group)
     return group
 
@@ -220,7 +221,7 @@ def test_of_several_processes_the_first_refuses_a_command_line(pamc, monkeypatch
 
 def test_a_helper_only_helps(pamc, fake, table, monkeypatch):
     helped = []
-    monkeypatch.setattr(fit_command, "run_worker", helped.append)
+    monkeypatch.setattr("pamc.training.pipeline.run_worker", helped.append)
     assert pamc("fit", table[0], "-k", 3, *FAST).code == 0
     assert helped == [fake]
     assert not Path("pamc-run-1").exists()

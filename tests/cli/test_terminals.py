@@ -17,7 +17,6 @@ import pytest
 
 import pamc as package
 from pamc import progress as progress_module
-from pamc.bench.case import CASES
 from pamc.cli import commands, completion
 from pamc.cli.app import app
 from pamc.cli.next_steps import next_steps
@@ -25,7 +24,7 @@ from pamc.cli.show import near
 from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.estimator import METHODS
-from pamc.experiments.experiment import EXPERIMENTS
+from pamc.lab.cell import cases_of
 from pamc.progress import RichProgress
 from pamc.report.projection import MAPS
 from tests.cli.conftest import FAST
@@ -89,15 +88,57 @@ def test_alone_it_shows_examples_and_the_commands_in_groups(pamc):
     assert result.code == 0
     assert result.err == ""
     assert result.out.count("pamc fit ") >= 2
-    for word in ("Try:", "Cluster:", "Data:", "Measure:", *COMMANDS):
+    for word in ("Try:", "Cluster your data:", "Look up:", "Laboratory:", *COMMANDS):
         assert word in result.out
     assert max(map(len, result.out.splitlines())) <= 120
+    assert result.out.index("  fit ") < result.out.index("  doctor ") < result.out.index("  reproduce ")
+
+
+def test_the_options_of_fit_come_in_panels(pamc):
+    text = pamc("fit", "--help").out
+    panels = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
+    assert panels == ["Input", "Model", "Output", "Long runs", "Report", "Options"]
+    for name, setting in FitConfig.settings().items():
+        if setting.expert:
+            assert f"--{name.replace('_', '-')} " not in text
+
+
+def test_an_option_has_one_spelling_in_all_commands():
+    options = [option for name in COMMANDS for option in spellings(name)]
+    known = set(options)
+    assert "--dataset" in known
+    for option in known - {"--seeds"}:
+        assert f"{option}s" not in known - {"--seeds"}
+        assert option.replace("-", "") not in {other.replace("-", "") for other in known - {option}}
+
+
+def spellings(name):
+    parameters = inspect.signature(getattr(commands, name)).parameters.values()
+    return {word for each in parameters for word in (getattr(each.default, "param_decls", None) or ())}
 
 
 def test_alone_it_needs_no_torch_and_answers_at_once():
     code = "import sys; from pamc.cli.app import run; run([]); run(['fit', '--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-k", "3"],
+        ["-k", "none"],
+        ["-k", "3", "--set", "tau=0"],
+        ["-k", "3", "--map", "x"],
+        ["-k", "3", "--color", "c"],
+    ],
+)
+def test_what_is_wrong_with_the_file_or_the_settings_is_said_before_torch_is_imported(tmp_path, options):
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n3,x\n4,5\n")
+    code = "import sys; from pamc.cli.app import run; sys.exit(run(sys.argv[1:]) + 100 * ('torch' in sys.modules))"
+    command = [sys.executable, "-c", code, "fit", str(tmp_path / "bad.csv"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (2, 3), done.stderr
 
 
 def test_a_narrow_terminal_gets_entries_below_each_other(pamc, monkeypatch):
@@ -142,7 +183,7 @@ def test_the_options_of_a_command_are_what_its_module_takes(name, monkeypatch):
     function()
     ((module, body),) = called
     monkeypatch.undo()
-    body = getattr(__import__(f"pamc.cli.{module}", fromlist=[body]), body)
+    body = getattr(__import__(f"pamc.cli.{module}", fromlist=[body]), "FitOptions" if name == "fit" else body)
     assert list(inspect.signature(body).parameters) == list(inspect.signature(function).parameters)
 
 
@@ -151,26 +192,22 @@ def test_the_defaults_in_the_help_are_those_of_the_settings():
     defaults = FitConfig()
     for option, setting in {
         "epochs": "n_epochs",
-        **{name: name for name in ("alpha", "beta", "tau", "n_hops")},
+        **{name: name for name in ("alpha", "beta", "n_hops")},
     }.items():
         assert float(told[option].default.show_default) == getattr(defaults, setting)
+        assert told[option].default.help.startswith(FitConfig.settings()[setting].about)
 
 
 def test_completion_offers_exactly_the_names_that_are_registered():
     assert sorted(completion.methods_named("")) == list(METHODS)
     assert sorted(completion.datasets_named("")) == sorted(CATALOG)
-    assert sorted(completion.experiments_named("")) == sorted(["all", *EXPERIMENTS])
-    assert sorted(completion.cases_named("")) == sorted(["all", *CASES])
+    assert sorted(completion.experiments_named("")) == sorted(["all", *cases_of("experiment")])
+    assert sorted(completion.cases_named("")) == sorted(["all", *cases_of("case")])
     assert completion.presets_named("") == list(PRESETS)
-    assert completion.settings_named("") == [f"{name}=" for name in sorted_settings()]
+    assert completion.settings_named("") == [f"{name}=" for name in FitConfig.names() if name != "n_clusters"]
+    assert completion.settings_named("init=s") == ["init=spectral"]
     assert completion.devices_named("c") == ["cpu", "cuda"]
     assert sorted(completion.maps_named("")) == sorted(MAPS)
-
-
-def sorted_settings():
-    own = [name for name in FitConfig.__annotations__ if name != "n_clusters"]
-    assert set(own) == set(FitConfig.names()) - {"n_clusters"}
-    return own
 
 
 @pytest.mark.parametrize(
@@ -199,6 +236,17 @@ def test_what_was_mistyped_is_guessed(pamc, table):
     assert f"To cluster that file: pamc fit {rows} --n-clusters K" in pamc(rows).err
     assert pamc("fit", "--nothing-like-it").err.count("\n") == 1
     assert "did you mean 'pamcgc'?" in pamc("fit", rows, "-k", 3, "--method", "pamcg").err
+    assert "did you mean --dataset?" in pamc("bench", "--data-sets", "usps").err
+
+
+def test_what_was_an_option_or_has_another_name_says_what_to_write(pamc, table):
+    rows, _ = table
+    assert "write --set tau=VALUE" in pamc("fit", rows, "-k", 3, "--tau", 0.5).err
+    assert "write --set init=VALUE" in pamc("fit", rows, "-k", 3, "--start", "spectral").err
+    for name, present in {"start": "init", "preparation": "preprocessing"}.items():
+        assert f"the setting '{name}' is called '{present}'" in pamc("fit", rows, "-k", 3, "--set", f"{name}=x").err
+        Path("my.toml").write_text(f"{name} = 'x'\n")
+        assert f"called '{present}'" in pamc("fit", rows, "-k", 3, "--config", "my.toml").err
 
 
 def test_a_fit_ends_with_what_to_type_next(pamc, table):

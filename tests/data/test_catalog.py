@@ -1,23 +1,17 @@
-"""Known data sets: found, checked, downloaded, or refused with what to do."""
+"""Known data sets: found, checked, or refused with what to do."""
 
-import hashlib
 import io
 import re
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from pamc.data import catalog
-from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset, load_neighbor_list
-from pamc.data.download import sha256_of
+from pamc.data.catalog import CATALOG, DataSet, available, cache_folder, load_dataset
+from pamc.data.files import sha256_of
 from pamc.errors import UnknownNameError
 
 REAL = sorted(set(CATALOG) - {"digits", "reut"})
-WITH_NEIGHBOURS = ["usps", "hhar", "news4", "reut21578_4"]
 X, Y, EDGES = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1]), np.array([[0, 1], [1, 2], [2, 3]])
 
 
@@ -27,7 +21,7 @@ def npz_bytes(**arrays):
     return stream.getvalue()
 
 
-TOY = npz_bytes(x=X, y=Y, edges=EDGES, edges_k1=EDGES[:2])
+TOY = npz_bytes(x=X, y=Y, edges=EDGES)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +61,6 @@ def test_every_row_is_filed_under_its_name_with_statistics_and_a_source():
         assert row.source
         assert (row.n_edges == 0) == (name == "digits")
         assert row.sha256 is None or re.fullmatch("[0-9a-f]{64}", row.sha256)
-        assert row.url is None or row.sha256 is not None
 
 
 def test_the_sets_of_the_paper_and_the_extras_are_known():
@@ -90,26 +83,11 @@ def test_a_real_set_has_the_statistics_and_the_checksum_of_its_row(data_folder, 
     assert sha256_of(data_folder / f"{name}.npz") == row.sha256
 
 
-@pytest.mark.parametrize("name", WITH_NEIGHBOURS)
-def test_neighbor_lists_of_every_k_are_there_and_the_default_is_one_of_them(data_folder, name):
-    lists = {k: load_neighbor_list(name, k, root=data_folder) for k in (1, 3, 5, 10)}
-    assert all(edges.shape[0] == 2 and edges.dtype == np.int64 for edges in lists.values())
-    sizes = [edges.shape[1] for edges in lists.values()]
-    assert sizes == sorted(set(sizes))
-    default = lists[5 if name == "hhar" else 3]
-    assert (load_dataset(name, root=data_folder).edges == default).all()
-
-
 def test_reut_without_features_is_refused_and_the_stand_ins_are_named(data_folder, refusal):
     assert (data_folder / "reut_graph_only.npz").exists()
     assert available("reut", root=data_folder) is None
     message = refusal(load_dataset, "reut", root=data_folder)
     assert all(part in message for part in ("features are not public", "news4", "reut21578_4", "reut_graph_only.npz"))
-
-
-@pytest.mark.parametrize("name", ["acm", "digits"])
-def test_a_set_without_neighbor_lists_says_so(refusal, name):
-    assert f"'{name}' comes without neighbor lists" in refusal(load_neighbor_list, name, 3)
 
 
 # Finding
@@ -125,7 +103,7 @@ def test_digits_come_with_scikit_learn():
 
 
 def test_an_unknown_name_is_refused_with_the_near_miss(refusal):
-    for function in (load_dataset, available, partial(load_neighbor_list, k=3)):
+    for function in (load_dataset, available):
         assert "did you mean 'usps'?" in refusal(function, "usp", error=UnknownNameError)
 
 
@@ -165,17 +143,8 @@ def test_a_loaded_set_carries_labels_edges_and_its_name(places, monkeypatch):
     assert (graph.edges == EDGES.T).all()
     assert graph.edges_are_neighbors
     assert graph.name == "toy"
-    assert (load_neighbor_list("toy", 1, root=places / "data") == EDGES[:2].T).all()
     add_row(monkeypatch, kind="graph")
     assert not load_dataset("toy", root=places / "data").edges_are_neighbors
-
-
-def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
-    add_row(monkeypatch)
-    (places / "data" / "toy.npz").write_bytes(TOY)
-    message = refusal(load_neighbor_list, "toy", 2, root=places / "data")
-    assert "has no array 'edges_k2'" in message
-    assert "k = 1, 3, 5 and 10" in message
 
 
 # Refusing
@@ -184,11 +153,10 @@ def test_a_neighbor_list_of_another_k_is_refused(places, monkeypatch, refusal):
 def test_a_missing_set_is_refused_with_source_layout_and_place(places, monkeypatch, refusal):
     add_row(monkeypatch, note="sold out")
     monkeypatch.setenv("PAMC_DATA", str(places / "data"))
-    for function in (load_dataset, partial(load_neighbor_list, k=1)):
-        message = refusal(function, "toy")
-        assert str(places / "data" / "toy.npz") in message
-        assert str(places / "cache" / "toy.npz") in message
-        assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "not public"))
+    message = refusal(load_dataset, "toy")
+    assert str(places / "data" / "toy.npz") in message
+    assert str(places / "cache" / "toy.npz") in message
+    assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "not public"))
 
 
 @pytest.mark.parametrize("statistic", ["n_nodes", "n_features", "n_classes", "n_edges"])
@@ -214,56 +182,3 @@ def test_a_file_without_features_is_refused_with_the_note(places, monkeypatch, r
     assert "data set 'toy'" in message
     assert "has no features" in message
     assert message.endswith(ending)
-
-
-# Downloading
-
-
-@pytest.fixture
-def shop(places):
-    """Serve a folder with toy.npz from this machine and return its address."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    folder = places / "shop"
-    folder.mkdir()
-    (folder / "toy.npz").write_bytes(TOY)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/toy.npz"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_public_set_is_downloaded_once_into_the_cache(shop, places, monkeypatch):
-    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
-    assert available("toy") == shop
-    calls = []
-    graph = load_dataset("toy", progress=lambda *call: calls.append(call))
-    assert graph.n_nodes == 4
-    assert calls[-1] == (len(TOY), len(TOY))
-    assert (places / "cache" / "toy.npz").read_bytes() == TOY
-    monkeypatch.setattr(catalog, "fetch", None)
-    assert load_dataset("toy").n_nodes == 4
-    assert load_neighbor_list("toy", 1).shape == (2, 2)
-
-
-def test_a_download_is_not_made_when_not_wanted(shop, places, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop, sha256=hashlib.sha256(TOY).hexdigest())
-    assert f"it can be downloaded from {shop}" in refusal(load_dataset, "toy", download=False)
-    assert not (places / "cache").exists()
-
-
-def test_a_download_with_a_wrong_checksum_is_not_kept(shop, places, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop, sha256="0" * 64)
-    assert "sha256" in refusal(load_dataset, "toy")
-    assert list((places / "cache").iterdir()) == []
-
-
-def test_an_address_without_a_checksum_is_never_used(shop, monkeypatch, refusal):
-    add_row(monkeypatch, url=shop)
-    assert "is not here" in refusal(load_dataset, "toy")

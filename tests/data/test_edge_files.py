@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pamc.data.edge_files import read_edges
-from pamc.data.readers import read_graph
+from pamc.data.readers import read_edges, read_graph
 from pamc.errors import DataWarning
 
 PAIRS = [[0, 1], [1, 2], [3, 0]]

@@ -11,9 +11,8 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pamc.data.edge_files import read_edges
-from pamc.data.matrices import load_arrays, read_matrix
-from pamc.data.readers import read_features, read_graph, read_labels
+from pamc.data.readers import read_edges, read_features, read_graph, read_labels
+from pamc.data.readers.formats.npz import load_arrays
 from pamc.errors import DataError
 
 X = np.array([[0.0, 1.5, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 3.5], [4.0, 0.0, 1.0]])
@@ -54,7 +53,7 @@ def test_an_npz_file_gives_features_labels_and_edges(tmp_path, parts):
 def test_an_npz_index_beyond_16_bits_survives_the_cast(tmp_path):
     parts = csr_parts(sp.csr_matrix(([1.0], ([0], [60000])), shape=(1, 65000)))
     np.savez(tmp_path / "wide.npz", **parts)
-    features = read_matrix(tmp_path / "wide.npz").features
+    features = read_features(tmp_path / "wide.npz").features
     assert features.indices.dtype == np.int32
     assert features.indices.tolist() == [60000]
 

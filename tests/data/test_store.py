@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pamc.data.store import index_dtype, is_store, open_store
-from pamc.data.store_writer import StoreWriter
+from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, OutputError
 from pamc.graph.adjacency import build_adjacency
 

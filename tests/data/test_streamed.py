@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pamc.data import streamed
-from pamc.data.streamed import BlockModel, write_block_model
+from pamc.data import synthetic
+from pamc.data.synthetic import BlockModel, write_block_model
 from pamc.errors import ConfigError, OutputError
 
 
@@ -49,8 +49,8 @@ def test_every_model_is_a_symmetric_graph_without_loops_or_repeats(tmp_path_fact
 
 
 def test_the_same_bits_for_any_memory_and_any_number_of_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(streamed, "_PAIRS_PER_UNIT", 1000)
-    monkeypatch.setattr(streamed, "_VALUES_PER_UNIT", 512)
+    monkeypatch.setattr(synthetic, "_PAIRS_PER_UNIT", 1000)
+    monkeypatch.setattr(synthetic, "_VALUES_PER_UNIT", 512)
     files = [
         written(tmp_path / str(number), seed=3, **options).manifest["files"]
         for number, options in enumerate(
@@ -152,7 +152,7 @@ def test_an_interrupt_leaves_nothing(tmp_path):
         def phase(self, name, total=None):
             if name == "pairs":
                 raise KeyboardInterrupt
-            return streamed.SilentProgress().phase(name, total)
+            return synthetic.SilentProgress().phase(name, total)
 
     model = BlockModel(n_nodes=100, n_clusters=2, n_features=2)
     with pytest.raises(KeyboardInterrupt):

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pamc.data.readers import integers_if_all, read_features, read_graph
-from pamc.data.tables import Cell, first_cells, is_integer_text, is_number_text, open_table
+from pamc.data.readers import open_table, read_features, read_graph
+from pamc.data.readers.cells import Cell, is_integer_text, is_number_text
+from pamc.data.readers.formats.delimited import first_delimited_cells
+from pamc.data.readers.ids import integers_if_all
 from pamc.errors import BackendError, ConfigError, DataWarning
 
 PEOPLE = "name,age,income,group\nann,31,1.5,red\nbob,25,2.5,blue\ncyd,40,0.5,red\n"
@@ -398,7 +400,7 @@ def test_what_counts_as_a_number_and_as_a_whole_number():
 
 
 def test_the_first_cells_are_those_of_the_first_line_with_any(write):
-    assert first_cells(write("x.csv", "\n a;b\n1;2\n")) == [" a", "b"]
+    assert first_delimited_cells(write("x.csv", "\n a;b\n1;2\n")) == [" a", "b"]
 
 
 def test_a_table_can_be_told_whether_it_has_a_header(write):

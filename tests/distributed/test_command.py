@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.distributed.killing import SETTINGS, begin, write_data
+from pamc.lab.cases.processes import SETTINGS, begin, write_data
 from tests.distributed.torchrun import torchrun
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]

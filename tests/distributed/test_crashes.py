@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.distributed.killing import begin, fit_arguments, kill_all, kill_moment, wait_for, worker, write_data
+from pamc.lab.cases.processes import begin, crash, fit_arguments, kill_all, kill_moment, wait_for, worker_of, write_data
 
 pytestmark = pytest.mark.distributed
 
@@ -72,7 +72,7 @@ def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(refer
     process = begin(arguments, n_processes=2, max_restarts=2, slow_writer=True)
     kept = partial / "checkpoints"
     assert wait_for(lambda: any(kept.glob("0-*.safetensors")), process)
-    os.kill(worker(process.pid, 1), signal.SIGKILL)
+    os.kill(worker_of(process.pid, 1), signal.SIGKILL)
     out = finished(process)
     assert json.loads(out)["n_nodes"] == 600
     labels = (reference / "restarted" / "labels.csv").read_text().splitlines()
@@ -87,8 +87,6 @@ def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(refer
 
 @pytest.mark.slow
 def test_twenty_kills_of_one_or_both_processes_change_nothing(tmp_path):
-    from benchmarks.crashes import crash
-
     found = crash(tmp_path, n_kills=20, seed=1)
     assert found["n_kills"] == 20
     assert found["resumes_failed"] == 0

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pamc.data.streamed import BlockModel, write_block_model
+from pamc.data.synthetic import BlockModel, write_block_model
 from tests.distributed.torchrun import ROOT, environment, torchrun
 
 pytestmark = pytest.mark.distributed

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import pamc
-from benchmarks import settings_table
-from benchmarks.pictures import FIGURES
-from benchmarks.rivals_page import accuracy_table, rivals_page
 from pamc.config import FitConfig
+from pamc.lab.pages.pictures import FIGURES
+from pamc.lab.pages.readme import accuracy_table, rivals_page, with_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -21,13 +20,13 @@ def text_of(name):
 
 
 def test_the_page_of_rivals_is_what_the_rows_give(tmp_path):
-    assert rivals_page(tmp_path) == text_of("rivals.md"), "run python -m benchmarks.pages"
+    assert rivals_page(tmp_path) == text_of("rivals.md"), "run python -m pamc.lab.pages"
     assert accuracy_table([], "acc").endswith("Ahead on 0 of 0.\n")
 
 
 def test_the_settings_are_those_of_the_code():
     text = text_of("parameters.md")
-    assert settings_table.rewritten(text) == text, "run python -m benchmarks.settings_table"
+    assert with_settings(text) == text, "run python -m pamc.lab.pages parameters"
     for name in FitConfig.names():
         assert f"| `{name}` |" in text
 

@@ -33,7 +33,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def fitted(graph):
-    return PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    return clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
 
 
 def test_a_fit_finds_planted_blocks(graph, fitted):
@@ -67,21 +67,21 @@ def test_score_is_minus_the_mean_squared_distance_to_the_assigned_center(graph, 
 
 
 def test_y_is_ignored(graph, fitted):
-    other = PamCGC(3, **SMALL).fit(graph.features, graph.labels, adjacency=graph.edges)
+    other = clusterer("pamcgc", 3, **SMALL).fit(graph.features, graph.labels, adjacency=graph.edges)
     assert np.array_equal(other.embedding_, fitted.embedding_)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(graph, fitted):
-    again = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    again = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
     assert np.array_equal(again.embedding_, fitted.embedding_)
     assert again.history_ == fitted.history_
-    other = PamCGC(3, **{**SMALL, "random_state": 1}).fit(graph.features, adjacency=graph.edges)
+    other = clusterer("pamcgc", 3, **{**SMALL, "random_state": 1}).fit(graph.features, adjacency=graph.edges)
     assert not np.array_equal(other.embedding_, fitted.embedding_)
 
 
 BITS = """
 import hashlib, sys, numpy as np, scipy.sparse as sp
-from pamc import PamCGC
+from pamc import clusterer
 from pamc.data.synthetic import block_model
 import pamc.models.products as products
 from pamc.initialize import consensus
@@ -91,7 +91,7 @@ X = sp.csr_matrix(np.where(graph.features > 2.2, graph.features, 0)) if kind == 
 precision = "float64" if kind == "float64" else "float32"
 consensus.N_REPEATS = 6
 sizes = dict(hidden=(500, 200, 33), n_dims=7, n_epochs=4, pretrain_epochs=2)
-model = PamCGC(4, precision=precision, random_state=0, **sizes).fit(X)
+model = clusterer("pamcgc", 4, precision=precision, random_state=0, **sizes).fit(X)
 parts = [model.embedding_, model.cluster_centers_, np.array(list(model.history_.values()))]
 print(hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest())
 """
@@ -123,7 +123,7 @@ def test_any_number_of_threads_gives_the_same_bits(kind, n_features, products):
 def test_global_random_state_and_arguments_are_left_alone(graph):
     features, edges = graph.features.copy(), graph.edges.copy()
     numpy_state, torch_state = np.random.get_state()[1].copy(), torch.random.get_rng_state()
-    PamCGC(3, **SMALL).fit(features, adjacency=edges)
+    clusterer("pamcgc", 3, **SMALL).fit(features, adjacency=edges)
     assert np.array_equal(features, graph.features)
     assert np.array_equal(edges, graph.edges)
     assert np.array_equal(numpy_state, np.random.get_state()[1])
@@ -132,8 +132,8 @@ def test_global_random_state_and_arguments_are_left_alone(graph):
 
 def test_chunks_change_nothing_but_rounding(graph):
     options = {**SMALL, "precision": "float64"}
-    whole = PamCGC(3, **options).fit(graph.features, adjacency=graph.edges)
-    chunked = PamCGC(3, chunk_size=77, **options).fit(graph.features, adjacency=graph.edges)
+    whole = clusterer("pamcgc", 3, **options).fit(graph.features, adjacency=graph.edges)
+    chunked = clusterer("pamcgc", 3, chunk_size=77, **options).fit(graph.features, adjacency=graph.edges)
     assert whole.embedding_.dtype == np.float64
     np.testing.assert_allclose(chunked.embedding_, whole.embedding_, atol=1e-8)
     assert np.array_equal(chunked.labels_, whole.labels_)
@@ -142,25 +142,25 @@ def test_chunks_change_nothing_but_rounding(graph):
 def test_sparse_and_dense_features_give_one_answer(graph):
     features = np.where(graph.features > 0, graph.features, 0)
     options = {**SMALL, "precision": "float64", "preprocessing": "tfidf"}
-    dense = PamCGC(3, **options).fit(features, adjacency=graph.edges)
-    sparse = PamCGC(3, **options).fit(sp.csr_matrix(features), adjacency=graph.edges)
+    dense = clusterer("pamcgc", 3, **options).fit(features, adjacency=graph.edges)
+    sparse = clusterer("pamcgc", 3, **options).fit(sp.csr_matrix(features), adjacency=graph.edges)
     assert np.array_equal(dense.labels_, sparse.labels_)
     np.testing.assert_allclose(dense.embedding_, sparse.embedding_, atol=1e-6)
 
 
 def test_without_a_graph_a_knn_graph_is_built(graph):
-    model = PamCGC(3, **SMALL).fit(graph.features)
+    model = clusterer("pamcgc", 3, **SMALL).fit(graph.features)
     assert model.record().facts["graph"] == "knn"
     assert model.record().facts["n_positive_pairs"] > 0
 
 
 def test_it_works_in_a_pipeline_and_in_a_grid_search(graph):
-    pipeline = make_pipeline(StandardScaler(), PamCGC(3, **SMALL))
+    pipeline = make_pipeline(StandardScaler(), clusterer("pamcgc", 3, **SMALL))
     labels = pipeline.fit_predict(graph.features)
     assert evaluate(graph.labels, labels)["acc"] > 0.8
-    search = GridSearchCV(PamCGC(3, **{**SMALL, "init": "propagated_svd"}), {"n_clusters": [2, 3]}, cv=2).fit(
-        graph.features
-    )
+    quick = clusterer("pamcgc", 3, **{**SMALL, "init": "propagated_svd"})
+    search = GridSearchCV(quick, {"n_clusters": [2, 3], "advanced__tau": [0.25]}, cv=2).fit(graph.features)
+    assert search.best_estimator_.config.tau == 0.25
     assert search.best_params_["n_clusters"] in (2, 3)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
@@ -173,7 +173,7 @@ def test_a_clone_has_the_same_parameters_and_no_results(fitted):
 
 def test_known_labels_name_the_clusters(graph):
     known = np.where(np.arange(300) < 60, graph.labels, -1)
-    model = PamCGC(3, **SMALL).fit(graph.features, adjacency=graph.edges, known_labels=known)
+    model = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges, known_labels=known)
     assert (model.labels_ == graph.labels).mean() > 0.9
 
 
@@ -182,19 +182,19 @@ def test_known_labels_name_the_clusters(graph):
 )
 def test_wrong_known_labels_are_refused(graph, known):
     with pytest.raises(DataError, match="known_labels"):
-        PamCGC(3, **SMALL).fit(graph.features, known_labels=known)
+        clusterer("pamcgc", 3, **SMALL).fit(graph.features, known_labels=known)
 
 
 def test_one_cluster_is_legal_and_warns(graph):
     with pytest.warns(CollapseWarning):
-        model = PamCGC(1, **SMALL).fit(graph.features)
+        model = clusterer("pamcgc", 1, **SMALL).fit(graph.features)
     assert (model.labels_ == 0).all()
     assert model.history_["proxy"] == [0] * 8
 
 
 def test_three_rows_are_enough():
     with pytest.warns(DataWarning, match="all are taken"):
-        model = PamCGC(2, **SMALL).fit(np.array([[0.0, 1.0], [5.0, 5.0], [0.1, 1.1]]))
+        model = clusterer("pamcgc", 2, **SMALL).fit(np.array([[0.0, 1.0], [5.0, 5.0], [0.1, 1.1]]))
     assert len(model.labels_) == 3
 
 
@@ -203,7 +203,7 @@ def test_zero_rows_constant_columns_and_components_are_fine(graph):
     features[:5] = 0
     features[:, 0] = 7
     halves = np.array([[i, i + 1] for i in range(0, 298, 2)])
-    model = PamCGC(3, **SMALL).fit(features, adjacency=halves)
+    model = clusterer("pamcgc", 3, **SMALL).fit(features, adjacency=halves)
     assert np.isfinite(model.embedding_).all()
     assert len(np.unique(model.labels_)) > 1
 
@@ -223,7 +223,7 @@ def test_zero_rows_constant_columns_and_components_are_fine(graph):
 )
 def test_bad_input_says_what_is_wrong(X, parameters, error, message):
     with pytest.raises(error, match=message):
-        PamCGC(**{**SMALL, **parameters}).fit(X)
+        clusterer("pamcgc", **{**SMALL, **parameters}).fit(X)
 
 
 @pytest.mark.filterwarnings("ignore::pamc.errors.DataWarning")
@@ -232,19 +232,19 @@ def test_bad_input_says_what_is_wrong(X, parameters, error, message):
 )
 def test_a_graph_without_edges_between_rows_is_refused(adjacency):
     with pytest.raises(DataError, match="no edges"):
-        PamCGC(2, **SMALL).fit(np.eye(6), adjacency=adjacency)
+        clusterer("pamcgc", 2, **SMALL).fit(np.eye(6), adjacency=adjacency)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8, bool])
 def test_all_number_types_are_taken(graph, dtype):
     features = (graph.features * 10).astype(np.int64).clip(0, 200).astype(dtype)
-    model = PamCGC(2, **SMALL).fit(features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 2, **SMALL).fit(features, adjacency=graph.edges)
     assert model.embedding_.dtype == np.float32
 
 
 def test_a_torch_tensor_is_taken(graph, fitted):
     tensor = torch.from_numpy(graph.features)
-    assert np.array_equal(PamCGC(3, **SMALL).fit(tensor, adjacency=graph.edges).labels_, fitted.labels_)
+    assert np.array_equal(clusterer("pamcgc", 3, **SMALL).fit(tensor, adjacency=graph.edges).labels_, fitted.labels_)
     assert np.array_equal(fitted.predict(tensor), fitted.labels_)
 
 
@@ -261,7 +261,7 @@ def test_an_encoder_of_ones_own_is_copied_trained_saved_and_loaded(graph, tmp_pa
     torch.manual_seed(0)
     encoder = Encoder()
     before = copy.deepcopy(encoder.state_dict())
-    model = PamCGC(3, encoder=encoder, **SMALL).fit(graph.features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 3, encoder=encoder, **SMALL).fit(graph.features, adjacency=graph.edges)
     assert model.embedding_.shape == (300, 4)
     assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
     assert not torch.equal(model._fit_result.encoder.map.weight, encoder.map.weight)
@@ -287,7 +287,7 @@ def test_pretrained_weights_in_sdcns_layout_replace_pretraining(graph, tmp_path)
     path = tmp_path / "weights.pkl"
     torch.save(state, path)
     options = {**SMALL, "hidden": (6, 6, 7), "n_epochs": 0, "preprocessing": "none"}
-    model = PamCGC(3, pretrained=str(path), **options).fit(graph.features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 3, pretrained=str(path), **options).fit(graph.features, adjacency=graph.edges)
     x = torch.from_numpy(graph.features)
     for name in ("enc_1", "enc_2", "enc_3"):
         x = torch.relu(x @ state[f"{name}.weight"].T + state[f"{name}.bias"])
@@ -308,10 +308,10 @@ def test_wrong_pretrained_files_are_refused(graph, tmp_path):
         ("no.pkl", "no such"),
     ]:
         with pytest.raises(DataError, match=message):
-            PamCGC(3, pretrained=str(tmp_path / name), **options).fit(graph.features)
+            clusterer("pamcgc", 3, pretrained=str(tmp_path / name), **options).fit(graph.features)
     torch.save(good, tmp_path / "good.pkl")
     with pytest.raises(DataError, match="4 encoder layers"):
-        PamCGC(3, pretrained=str(tmp_path / "good.pkl"), **SMALL).fit(graph.features)
+        clusterer("pamcgc", 3, pretrained=str(tmp_path / "good.pkl"), **SMALL).fit(graph.features)
 
 
 def test_settings_come_and_go_as_one_record():
@@ -320,7 +320,7 @@ def test_settings_come_and_go_as_one_record():
 
 
 def test_progress_is_shown_on_standard_error_only(graph, capfd):
-    PamCGC(3, verbose=True, **SMALL).fit(graph.features, adjacency=graph.edges)
+    clusterer("pamcgc", 3, verbose=True, **SMALL).fit(graph.features, adjacency=graph.edges)
     out, err = capfd.readouterr()
     assert out == ""
     assert "pre-training" in err
@@ -348,7 +348,8 @@ sys.modules.update(dict.fromkeys(("typer", "rich", "duckdb", "torch_geometric", 
 from pamc import PamCGC
 from pamc.data.synthetic import block_model
 graph = block_model(100, 2, random_state=0)
-model = PamCGC(2, hidden=(8,), n_epochs=2, pretrain_epochs=1, random_state=0).fit(graph.features, adjacency=graph.edges)
+model = PamCGC(2, n_epochs=2, advanced={"hidden": (8,), "pretrain_epochs": 1}, random_state=0)
+model.fit(graph.features, adjacency=graph.edges)
 model.save(sys.argv[1])
 print(len(PamCGC.load(sys.argv[1]).predict(graph.features)))
 """
@@ -371,6 +372,6 @@ def test_no_source_file_reads_or_writes_pickle():
 
 def test_lost_clusters_are_said_once_and_not_every_epoch(graph):
     with pytest.warns() as caught:
-        model = PamCGC(1, **SMALL).fit(graph.features)
+        model = clusterer("pamcgc", 1, **SMALL).fit(graph.features)
     assert [warning.category for warning in caught] == [CollapseWarning]
     assert len(model.record().warnings) == 1

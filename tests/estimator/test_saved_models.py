@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pamc import PamCGC
+from pamc import PamCGC, clusterer
 from pamc.data.synthetic import block_model
 from pamc.errors import DataError, ModelFileError, OutputError, UnknownNameError
 from pamc.results.model_file import FORMAT_VERSION, read_model
@@ -23,7 +23,7 @@ def graph():
 @pytest.fixture(scope="module")
 def model(graph):
     options = {"hidden": (16,), "n_dims": 5, "n_epochs": 3, "pretrain_epochs": 2, "n_init": 2, "random_state": 0}
-    return PamCGC(3, **options).fit(graph.features, adjacency=graph.edges)
+    return clusterer("pamcgc", 3, **options).fit(graph.features, adjacency=graph.edges)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_run_folder_holds_labels_embedding_model_and_record(run, model):
 def test_a_loaded_model_predicts_the_same_bits(graph, preprocessing, tmp_path):
     features = np.abs(graph.features)
     options = {"hidden": (16,), "n_epochs": 2, "pretrain_epochs": 1, "n_init": 1, "random_state": 0}
-    model = PamCGC(3, preprocessing=preprocessing, **options).fit(features, adjacency=graph.edges)
+    model = clusterer("pamcgc", 3, preprocessing=preprocessing, **options).fit(features, adjacency=graph.edges)
     model.save(tmp_path / "run")
     loaded = PamCGC.load(tmp_path / "run")
     for name in ("labels_", "confidence_", "embedding_", "cluster_centers_", "meta_nodes_"):
@@ -119,7 +119,7 @@ def test_weights_that_do_not_fit_ones_own_encoder_are_refused(graph, tmp_path):
     from torch import nn
 
     options = {"n_epochs": 1, "n_init": 1, "random_state": 0}
-    PamCGC(3, encoder=nn.Linear(8, 4), **options).fit(graph.features).save(tmp_path / "run")
+    clusterer("pamcgc", 3, encoder=nn.Linear(8, 4), **options).fit(graph.features).save(tmp_path / "run")
     with pytest.raises(ModelFileError, match="do not fit"):
         PamCGC.load(tmp_path / "run", encoder=nn.Linear(8, 5))
 
@@ -206,7 +206,7 @@ def test_other_columns_than_the_fitted_ones_are_refused(graph):
 
     names = [f"f{i}" for i in range(8)]
     frame = pd.DataFrame(graph.features, columns=names)
-    model = PamCGC(3, hidden=(8,), n_epochs=1, pretrain_epochs=1, n_init=1, random_state=0).fit(frame)
+    model = clusterer("pamcgc", 3, hidden=(8,), n_epochs=1, pretrain_epochs=1, n_init=1, random_state=0).fit(frame)
     model.check_feature_names(tuple(names))
     model.check_feature_names(None)
     with pytest.raises(DataError, match="another order"):

@@ -11,7 +11,7 @@ SMALL = {"hidden": (16,), "n_dims": 5, "n_epochs": 10, "pretrain_epochs": 10, "n
 
 
 # Four clusters, because two checks take whatever has `predict_proba` for a classifier of their four classes.
-@parametrize_with_checks([PamCGC(4, **SMALL), PamCGC(4, init="autoencoder", **SMALL)])
+@parametrize_with_checks([clusterer("pamcgc", 4, **SMALL), clusterer("pamcgc", 4, init="autoencoder", **SMALL)])
 def test_every_check_of_scikit_learn_passes(estimator, check):
     check(estimator)
 

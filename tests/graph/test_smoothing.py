@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from pamc.data.synthetic import block_model
-from pamc.graph.adjacency import build_adjacency
-from pamc.graph.smoothing import embedding, leading_directions, smoothed, unit_rows
+from pamc.graph import smoothing
+from pamc.graph.adjacency import build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.smoothing import embedding, leading_directions, on_sphere, smoothed, unit_rows
+
+# What a GPU does is tested on the CPU where there is none.
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture
@@ -76,3 +81,24 @@ def test_embedding_of_fewer_directions_is_filled_with_zeros():
 
 def test_embedding_of_nothing_is_finite():
     assert (embedding(np.zeros((5, 3)), 4) == 0).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("centered", [False, True])
+def test_leading_directions_of_a_device_are_those_of_scikit_learn(kind, centered):
+    # Directions of clearly different spread: a randomized SVD finds them to rounding.
+    rows = np.asarray(block_model(200, 4, n_features=30, random_state=0).features, dtype=np.float64)
+    rows *= 0.5 ** np.arange(30)
+    ours = smoothing._directions_on(kind(rows), 0, centered, 5, DEVICE)
+    host = leading_directions(rows, seed=0, centered=centered, n_directions=5)
+    np.testing.assert_allclose(ours @ ours.T, host @ host.T, atol=1e-6 * np.abs(host @ host.T).max())
+    assert smoothing._directions_on(rows, 0, True, 200, DEVICE).shape == (200, 30)
+
+
+def test_walks_of_a_device_are_those_of_the_host(graph):
+    rows, adjacency = on_sphere(leading_directions(graph.features, seed=0)), adjacency_of(graph)
+    step = smoothing._on_device(symmetric_normalize(with_self_loops(adjacency)), DEVICE)
+    ours = smoothing._sums_of_walks(step, smoothing._on_device(rows, DEVICE), (0.8, 0.95))
+    for one, other in zip(ours, smoothed(rows, adjacency, (0.8, 0.95)), strict=True):
+        assert isinstance(one, torch.Tensor)
+        np.testing.assert_allclose(embedding(one, 8), embedding(other, 8), atol=1e-8)

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pamc.losses.reconstruction import edge_reconstruction_loss, feature_reconstruction, sampled_edge_loss
 from pamc.models.loader import SparseBlock
-from pamc.ops.torch_ops import csr_tensor
+from pamc.ops.torch.rows import csr_tensor
 from tests.tolerances import assert_gradient, assert_value
 
 CPU = torch.device("cpu")

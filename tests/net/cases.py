@@ -38,7 +38,7 @@ QUIET = ["--device", "cpu", "--quiet", "--json", "--no-report"]
 
 def make(n_clusters, **settings):
     """Return a PamCGC with small settings."""
-    return PamCGC(n_clusters, random_state=0, device="cpu", **{**SMALL, **settings})
+    return clusterer("pamcgc", n_clusters, random_state=0, device="cpu", **{**SMALL, **settings})
 
 
 @cache
@@ -98,7 +98,8 @@ def on_sparse_rows(folder):
 
 def on_digits(folder):
     return saved(
-        PamCGC(10, random_state=0, device="cpu", hidden=(64,), n_epochs=5).fit(load_digits().data[:600]), folder
+        PamCGC(10, random_state=0, device="cpu", advanced={"hidden": (64,)}, n_epochs=5).fit(load_digits().data[:600]),
+        folder,
     )
 
 
@@ -130,7 +131,7 @@ def with_pretrained_weights(folder):
         }
     torch.save(state, folder / "weights.pkl")
     settings = {**SMALL, "hidden": (16, 12, 10)}
-    model = PamCGC(3, random_state=0, device="cpu", pretrained=str(folder / "weights.pkl"), **settings)
+    model = clusterer("pamcgc", 3, random_state=0, device="cpu", pretrained=str(folder / "weights.pkl"), **settings)
     return saved(model.fit_graph(graph()), folder)
 
 
@@ -282,10 +283,10 @@ CASES |= {
     ),
     "command, array": lambda folder: by_command(folder, "rows.npy"),
     "command, preset paper": lambda folder: by_command(
-        folder, "rows.npy", "--preset", "paper", "--alpha", "1", "--beta", "2", "--tau", "0.5", "--n-hops", "2"
+        folder, "rows.npy", "--preset", "paper", "--alpha", "1", "--beta", "2", "--set", "tau=0.5", "--n-hops", "2"
     ),
     "command, preset released": lambda folder: by_command(
-        folder, "rows.npy", "--preset", "released", "--alpha", "1", "--beta", "2", "--tau", "0.5", "--n-hops", "2"
+        folder, "rows.npy", "--preset", "released", "--alpha", "1", "--beta", "2", "--set", "tau=0.5", "--n-hops", "2"
     ),
     "command, store": store_by_command,
     "command, store without edges": partial(store_by_command, edges=False),

@@ -16,17 +16,10 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from pamc.graph.positives import PositivePairs
-from pamc.ops import (
-    triton_adam,
-    triton_changes,
-    triton_clustering,
-    triton_narrow,
-    triton_objective,
-    triton_ops,
-    triton_proxy,
-    triton_relu_linear,
-)
 from pamc.ops.objective import ObjectiveSettings
+from pamc.ops.triton import adam, clustering, linear, proxy
+from pamc.ops.triton import objective as triton_objective
+from pamc.ops.triton import positives as triton_positives
 from tests.ops.test_triton_objective import SETTINGS
 
 N = 300
@@ -66,7 +59,7 @@ def pairs_of(kind):
 
 def positives(n_dims, dtype, pairs):
     z = torch.randn(N, n_dims).to(dtype).requires_grad_()
-    log_mass, _ = triton_ops.positive_log_mass(z, pairs, tau=0.5, self_edges="keep")
+    log_mass, _ = triton_positives.positive_log_mass(z, pairs, tau=0.5, self_edges="keep")
     torch.autograd.grad(log_mass.sum(), z)
 
 
@@ -80,36 +73,36 @@ def objective(n_dims, dtype, *, known):
 def parts(dtype):
     """The kernels of each part of the loss, of the encoder and of the step."""
     z, centers = torch.randn(N, 10).to(dtype).requires_grad_(), torch.randn(3, 10).to(dtype).requires_grad_()
-    kl, labels = triton_clustering.self_training(z, centers, eta=1.0)
-    sums, mass = triton_clustering.cluster_sums(z, labels.zero_(), 3)
-    value = triton_proxy.proxy(sums, mass, tau=0.5, kind="eq6")
+    kl, labels = clustering.self_training(z, centers, eta=1.0)
+    sums, mass = clustering.cluster_sums(z, labels.zero_(), 3)
+    value = proxy.proxy(sums, mass, tau=0.5, kind="eq6")
     torch.autograd.grad(kl + value, (z, centers))
-    triton_proxy.uniformity(z.detach(), step=1, n_rows=N)
-    triton_changes.with_changes(torch.zeros(3, dtype=dtype), labels, labels)
+    proxy.uniformity(z.detach(), step=1, n_rows=N)
+    clustering.with_changes(torch.zeros(3, dtype=dtype), labels, labels)
     rows = torch.randn(N, 64).to(dtype)
-    triton_relu_linear.relu_backward(rows, rows)
-    triton_relu_linear.relu_linear_backward(z.detach(), torch.randn(10, 64).to(dtype), rows)
-    triton_narrow.narrow_product(rows, torch.randn(64, 10).to(dtype), torch.zeros(10, dtype=dtype))
-    triton_narrow.transposed(rows)
+    linear.relu_backward(rows, rows)
+    linear.relu_linear_backward(z.detach(), torch.randn(10, 64).to(dtype), rows)
+    linear.narrow_product(rows, torch.randn(64, 10).to(dtype), torch.zeros(10, dtype=dtype))
+    linear.transposed(rows)
 
 
 def step():
     weight = torch.randn(20, 30).requires_grad_()
     weight.grad = torch.randn(20, 30)
-    triton_adam.KernelAdam([weight], lr=1e-3, betas=(0.9, 0.999), epsilon=1e-8).step()
+    adam.KernelAdam([weight], lr=1e-3, betas=(0.9, 0.999), epsilon=1e-8).step()
 
 
 def main():
     only_compile()
     # Several rows side by side, and rows longer than those cut.
-    triton_ops._MANY_PROGRAMS = N // triton_ops._SIDE_BY_SIDE
+    triton_positives._MANY_PROGRAMS = N // triton_positives._SIDE_BY_SIDE
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         positives(10, dtype, pairs_of(torch.float32 if dtype == torch.bfloat16 else dtype))
     objective(10, torch.float32, known=False)
     parts(torch.float32)
     step()
     # One row at a time, some of them cut too.
-    triton_ops._MANY_PROGRAMS, triton_ops.PIECE = 1 << 20, 128
+    triton_positives._MANY_PROGRAMS, triton_positives.PIECE = 1 << 20, 128
     positives(64, torch.float32, pairs_of(torch.float32))
     objective(10, torch.float32, known=True)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from pamc.ops import dispatch, reference
-from pamc.ops import self_training as ops_self_training
-from pamc.ops.self_training import self_training, self_training_in_blocks
+from pamc.ops import reference
+from pamc.ops.torch import clustering
+from pamc.ops.torch.clustering import self_training, self_training_in_blocks, soft_self_training
 from tests.tolerances import assert_gradient, assert_value
 
 
@@ -32,7 +32,7 @@ def test_value_and_gradients_are_those_of_the_reference(n_nodes, n_clusters, n_d
     z, centers = problem(n_nodes, n_clusters, n_dims, dtype)
     expected, expected_log_q, expected_gradients = by_reference(z, centers, eta)
     z, centers = z.requires_grad_(), centers.requires_grad_()
-    kl, log_q = self_training(z, centers, eta=eta)
+    kl, log_q = soft_self_training(z, centers, eta=eta)
     assert_value(kl, expected, dtype=dtype)
     assert_value(log_q, expected_log_q.detach(), dtype=dtype)
     assert not log_q.requires_grad
@@ -42,14 +42,16 @@ def test_value_and_gradients_are_those_of_the_reference(n_nodes, n_clusters, n_d
 
 def test_an_offset_costs_no_precision():
     near, far = (problem(50, 4, 3, torch.float64, offset=offset) for offset in (0.0, 1e5))
-    assert self_training(*far, eta=1.0)[0].item() == pytest.approx(self_training(*near, eta=1.0)[0].item(), rel=1e-8)
+    assert soft_self_training(*far, eta=1.0)[0].item() == pytest.approx(
+        soft_self_training(*near, eta=1.0)[0].item(), rel=1e-8
+    )
 
 
 def test_rows_far_from_every_center_have_finite_gradients():
     z, centers = problem(20, 3, 2, torch.float32)
     z[0] = 1e15
     z.requires_grad_()
-    kl, log_q = self_training(z, centers, eta=1.0)
+    kl, log_q = soft_self_training(z, centers, eta=1.0)
     kl.backward()
     assert kl.isfinite()
     assert log_q.isfinite().all()
@@ -59,12 +61,12 @@ def test_rows_far_from_every_center_have_finite_gradients():
 def test_the_gradient_passes_gradcheck_where_the_target_does_not_move():
     # With one cluster p = q = 1 whatever z is; the target of more moves with z, and is a constant by definition.
     z, centers = (x.requires_grad_() for x in problem(4, 1, 2, torch.float64))
-    assert gradcheck(lambda z, centers: self_training(z, centers, eta=1.0)[0], (z, centers))
+    assert gradcheck(lambda z, centers: soft_self_training(z, centers, eta=1.0)[0], (z, centers))
 
 
 @pytest.mark.parametrize("numbers", [1, 30, 10**9])
 def test_in_blocks_it_is_the_same(numbers, monkeypatch):
-    monkeypatch.setattr(ops_self_training, "_NUMBERS_PER_BLOCK", numbers)
+    monkeypatch.setattr(clustering, "_NUMBERS_PER_BLOCK", numbers)
     z, centers = problem(23, 3, 2, torch.float64)
     expected, expected_log_q, expected_gradients = by_reference(z, centers, 1.5)
     z, centers = z.requires_grad_(), centers.requires_grad_()
@@ -78,7 +80,7 @@ def test_in_blocks_it_is_the_same(numbers, monkeypatch):
 def test_many_assignments_are_taken_in_blocks(monkeypatch):
     z, centers = problem(23, 3, 2, torch.float64)
     expected, expected_log_q, _ = by_reference(z, centers, 1.0)
-    monkeypatch.setattr(dispatch, "_MOST_ASSIGNMENTS", 20)
-    kl, labels = dispatch.BACKENDS["torch"].self_training(z, centers, eta=1.0)
+    monkeypatch.setattr(clustering, "_NUMBERS_PER_BLOCK", 20)
+    kl, labels = self_training(z, centers, eta=1.0)
     assert_value(kl, expected)
     assert torch.equal(labels, expected_log_q.argmax(dim=1))

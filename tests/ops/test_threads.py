@@ -11,7 +11,7 @@ import hashlib, sys, torch
 from pamc.graph.positives import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.pamc import pamc_terms
-from pamc.ops.torch_ops import column_sums, ordered_sum, row_product
+from pamc.ops.torch.rows import column_sums, ordered_sum, row_product
 
 torch.set_num_threads(int(sys.argv[1]))
 

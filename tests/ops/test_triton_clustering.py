@@ -9,16 +9,18 @@ from torch.autograd import gradcheck
 from pamc.config import FitConfig
 from pamc.models.layers import MLP
 from pamc.models.methods.pamcgc import PamCGCModel
-from pamc.ops import reference, torch_ops
-from pamc.ops.self_training import self_training as torch_self_training
+from pamc.ops import reference
+from pamc.ops.dispatch import preferring, with_changes
+from pamc.ops.torch import clustering as plain
+from pamc.ops.torch.clustering import soft_self_training
 from pamc.runtime import generator
 from tests.awkward import awkward_case
 from tests.tolerances import TOLERANCE, assert_gradient, assert_value
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from pamc.ops import triton_clustering
-from pamc.ops.triton_clustering import cluster_sums, self_training
+from pamc.ops.triton import clustering as triton_clustering
+from pamc.ops.triton.clustering import cluster_sums, self_training
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -161,7 +163,7 @@ def test_programs_that_take_several_tiles_add_them_up(most_parts, monkeypatch):
     assert triton_clustering._Share.of(z, 7).n_programs == most_parts
     assert_is_the_reference(z, centers)
     labels = torch.arange(401) % 5
-    assert_value(cluster_sums(z.to(DEVICE), labels.to(DEVICE), 7)[0].cpu(), torch_ops.cluster_sums(z, labels, 7)[0])
+    assert_value(cluster_sums(z.to(DEVICE), labels.to(DEVICE), 7)[0].cpu(), plain.cluster_sums(z, labels, 7)[0])
 
 
 @pytest.mark.parametrize(
@@ -206,11 +208,11 @@ def test_cluster_sums_pass_gradcheck():
 def test_soft_assignments_and_very_many_clusters_are_left_to_torch(monkeypatch):
     case = awkward_case(41, 3)
     soft = cluster_sums(case.z, case.soft, 7)
-    assert torch.equal(soft[0], torch_ops.cluster_sums(case.z, case.soft, 7)[0])
+    assert torch.equal(soft[0], plain.cluster_sums(case.z, case.soft, 7)[0])
     monkeypatch.setattr(triton_clustering, "MOST_CLUSTERS_SUMMED", 6)
     monkeypatch.setattr(triton_clustering._ClusterSums, "apply", None)
     hard = cluster_sums(case.z, case.labels, 7)
-    assert torch.equal(hard[0], torch_ops.cluster_sums(case.z, case.labels, 7)[0])
+    assert torch.equal(hard[0], plain.cluster_sums(case.z, case.labels, 7)[0])
 
 
 def test_bits_repeat():
@@ -253,7 +255,7 @@ def test_a_model_has_the_same_objective_through_kernels_and_through_torch(option
 def test_the_kernels_and_torch_give_one_divergence():
     z, centers = problem(401, 10, 7)
     kl, labels, _ = by_kernels(z, centers, 2.0)
-    expected, log_q = torch_self_training(z, centers, eta=2.0)
+    expected, log_q = soft_self_training(z, centers, eta=2.0)
     assert_value(kl, expected)
     assert torch.equal(labels, log_q.argmax(dim=1))
 
@@ -263,3 +265,28 @@ def test_labels_of_any_stride_are_summed():
     sums, mass = cluster_sums(torch.eye(4, device=DEVICE), labels, 2)
     assert mass.tolist() == [2, 2]
     assert sums[0].tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n_rows", "n_numbers"), [(1, 1), (41, 3), (1271, 8), (5000, 33)])
+def test_what_changed_is_counted_and_then_known(n_rows, n_numbers, dtype, backend, monkeypatch):
+    monkeypatch.setattr(triton_clustering, "_MOST_COUNTS", 3)
+    order = torch.Generator().manual_seed(0)
+    labels, previous = (torch.randint(3, (n_rows,), generator=order).to(DEVICE) for _ in range(2))
+    numbers = torch.randn(n_numbers, generator=order).to(DEVICE, dtype)
+    expected = (labels != previous).sum().item()
+    with preferring(backend):
+        found = with_changes(numbers, labels, previous)
+        assert with_changes(numbers, labels, previous)[-1] == 0
+    assert found.dtype == torch.float64
+    assert torch.equal(found[:-1], numbers.double())
+    assert found[-1] == expected
+    assert torch.equal(previous, labels)
+
+
+def test_labels_of_any_stride_are_counted():
+    labels = torch.tensor([[0, 1], [1, 1], [0, 1], [1, 0]], device=DEVICE)[:, 0]
+    previous = torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    assert triton_clustering.with_changes(torch.ones(1, device=DEVICE), labels, previous).tolist() == [1, 2]
+    assert previous.tolist() == [0, 1, 0, 1]

@@ -10,18 +10,21 @@ from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
 from pamc.models.methods.block_contrast import BlockContrastModel
 from pamc.models.methods.pamcgc import PamCGCModel
-from pamc.ops import reference, torch_ops
+from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.objective import NUMBERS, ObjectiveSettings
-from pamc.ops.scores import uniformity
+from pamc.ops.torch import positives as plain
+from pamc.ops.torch.proxy import uniformity
+from pamc.ops.torch.rows import unit_rows
 from pamc.runtime import generator
 from tests.awkward import awkward_case
 from tests.tolerances import assert_gradient, assert_value
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from pamc.ops import triton_objective, triton_ops
-from pamc.ops.triton_objective import objective
+from pamc.ops.triton import objective as triton_objective
+from pamc.ops.triton import positives
+from pamc.ops.triton.objective import objective
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -67,17 +70,16 @@ def by_reference(case, centers, known, **given):
     total = options["alpha"] * (positive + proxy) + options["beta"] * kl
     present = mass > 0
     means = nodes[present] * n_nodes / mass[present, None]
-    _, alignment = torch_ops.positive_log_mass(
-        torch_ops.unit_rows(z.detach()), case.pairs.to(dtype=torch.float64), tau=tau, self_edges="drop"
+    _, alignment = plain.positive_log_mass(
+        unit_rows(z.detach()), case.pairs.to(dtype=torch.float64), tau=tau, self_edges="drop"
     )
-    watched = torch_ops.unit_rows(z.detach()[:: options["step"]][: options["n_rows"]])
     numbers = [
         total,
         positive,
         proxy,
         kl,
         alignment,
-        uniformity(watched) if len(watched) > 1 else torch.zeros(()),
+        uniformity(z.detach(), step=options["step"], n_rows=options["n_rows"]),
         (mu[present] - means).norm(dim=1).mean(),
         present.sum(),
     ]
@@ -157,14 +159,14 @@ def test_clusters_without_rows_are_left_out(n_far):
 
 @pytest.mark.parametrize("piece", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 7])
 def test_long_rows_are_cut_and_put_together(piece, monkeypatch):
-    monkeypatch.setattr(triton_ops, "PIECE", piece)
+    monkeypatch.setattr(positives, "PIECE", piece)
     assert_is_the_reference(*problem(41, 5, 3), self_edges="keep")
 
 
 @pytest.mark.parametrize("n_dims", [pytest.param(7, marks=pytest.mark.slow), 10])
 def test_several_rows_side_by_side(n_dims, monkeypatch):
-    monkeypatch.setattr(triton_ops, "_MANY_PROGRAMS", 5)
-    monkeypatch.setattr(triton_ops, "_LONGEST_SIDE_BY_SIDE", 6)
+    monkeypatch.setattr(positives, "_MANY_PROGRAMS", 5)
+    monkeypatch.setattr(positives, "_LONGEST_SIDE_BY_SIDE", 6)
     assert_is_the_reference(*problem(41, n_dims, 3, dtype=torch.float32), self_edges="keep")
 
 

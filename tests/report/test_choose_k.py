@@ -13,7 +13,8 @@ import pamc
 from pamc import AttributedGraph
 from pamc.data.synthetic import blobs, block_model
 from pamc.errors import BackendError, ConfigError, DataError
-from pamc.initialize.consensus import InputSource, knn_adjacency
+from pamc.graph.neighbors import knn_adjacency
+from pamc.initialize.consensus import InputSource
 from pamc.selection import split_half
 from pamc.selection.choose_k import ChosenK, choose_k
 from pamc.selection.decision import decide

@@ -25,7 +25,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def model(graph):
-    return PamCGC(3, **SETTINGS).fit_graph(graph)
+    return clusterer("pamcgc", 3, **SETTINGS).fit_graph(graph)
 
 
 def test_tables_are_the_facts_in_long_form(model, graph):
@@ -61,7 +61,7 @@ def test_names_and_ids_can_be_given_beside_an_array_or_a_sparse_matrix(model, gr
 
 
 def test_edges_are_those_that_the_fit_made_and_unknown_where_they_are_gone(graph, tmp_path):
-    fitted = PamCGC(3, **SETTINGS).fit(graph.features)
+    fitted = clusterer("pamcgc", 3, **SETTINGS).fit(graph.features)
     found = pamc.explain(fitted, graph.features)
     assert found.flows["weight"].sum() == pytest.approx(2 * fitted.record().facts["n_edges"])
     assert found.clusters["edges_inside"].notna().all()
@@ -83,14 +83,16 @@ def test_rows_or_columns_in_another_order_are_refused(model, graph):
 def test_one_row_far_away_does_not_hide_the_order_of_the_others(graph):
     features = graph.features.copy()
     features[7] *= 1e4
-    far = PamCGC(3, preprocessing="none", **SETTINGS).fit(features)
+    far = clusterer("pamcgc", 3, preprocessing="none", **SETTINGS).fit(features)
     assert are_rows_of_fit(far, features)
     assert not are_rows_of_fit(far, features[np.random.default_rng(0).permutation(120)])
 
 
 def test_an_encoder_that_places_rows_otherwise_once_it_is_trained_can_be_explained(graph):
     encoder = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
-    own = PamCGC(3, n_dims=4, encoder=encoder, n_epochs=3, random_state=0, device="cpu").fit(graph.features)
+    own = PamCGC(3, advanced={"n_dims": 4}, encoder=encoder, n_epochs=3, random_state=0, device="cpu").fit(
+        graph.features
+    )
     assert pamc.explain(own, graph.features).clusters["n_rows"].sum() == 120
 
 

@@ -233,7 +233,7 @@ def test_odd_rows_are_never_more_than_asked_for_and_every_reason_has_its_share()
 
 def test_clean_data_have_few_odd_rows():
     graph = block_model(300, 3, feature_noise=0.3, random_state=0)
-    model = PamCGC(3, hidden=(32,), n_epochs=20, random_state=0, device="cpu").fit_graph(graph)
+    model = PamCGC(3, advanced={"hidden": (32,)}, n_epochs=20, random_state=0, device="cpu").fit_graph(graph)
     assert len(cluster_facts(model, graph).odd["row"]) <= 3
 
 

@@ -341,7 +341,7 @@ def test_python_lines_repeat_the_run(data, facts, line):
     record = {"method": "pamcgc", "seed": 3, "config": {"n_clusters": 4, "hidden": [16], "alpha": 1.0}, "device": "cpu"}
     text = python_lines({**record, "data": data, "facts": facts})
     assert line in text
-    assert 'PamCGC(n_clusters=4, hidden=(16,), random_state=3, device="cpu")' in text
+    assert "PamCGC(n_clusters=4, advanced={'hidden': (16,)}, random_state=3, device=\"cpu\")" in text
     compile(text, "lines", "exec")
 
 

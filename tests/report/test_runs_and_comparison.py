@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pamc import PamCGC, write_report
+from pamc import PamCGC, clusterer, write_report
 from pamc.cli.app import run
 from pamc.data.store import open_store
-from pamc.data.streamed import BlockModel, write_block_model
-from pamc.data.synthetic import block_model
+from pamc.data.synthetic import BlockModel, block_model, write_block_model
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError
 from pamc.report import stores as stores_module
 from pamc.report.comparison import comparison_data
@@ -32,7 +31,7 @@ def planted():
 
 @pytest.fixture(scope="module")
 def fitted(planted):
-    return PamCGC(3, **TINY).fit_graph(planted)
+    return clusterer("pamcgc", 3, **TINY).fit_graph(planted)
 
 
 def page_of(path):
@@ -59,7 +58,7 @@ def test_a_report_of_a_model_in_python(fitted, planted, tmp_path):
 
 
 def test_a_graph_brings_its_labels_and_a_fit_the_neighbors_it_made(planted, tmp_path):
-    model = PamCGC(3, **TINY).fit(planted.features)
+    model = clusterer("pamcgc", 3, **TINY).fit(planted.features)
     data = page_of(write_report(model, planted.without_edges(), tmp_path / "page.html", map="pca"))
     assert data["truth"] is not None
     assert sum(map(sum, data["flows"])) == pytest.approx(2 * data["record"]["facts"]["n_edges"])
@@ -195,7 +194,7 @@ def test_a_known_data_set_is_loaded_again_and_neighbors_are_not_made_again(tmp_p
     from pamc import load_dataset
 
     digits = load_dataset("digits")
-    model = PamCGC(10, **{**TINY, "n_epochs": 1, "n_init": 1, "init": "propagated_svd"}).fit_graph(digits)
+    model = clusterer("pamcgc", 10, **{**TINY, "n_epochs": 1, "n_init": 1, "init": "propagated_svd"}).fit_graph(digits)
     model.save(tmp_path / "run", record=model.record(data={"name": "digits", "features": None, "read": {}}))
     data = run_data(tmp_path / "run", map_by="pca")
     assert data["truth"] is not None
@@ -230,7 +229,7 @@ def store(tmp_path_factory):
 
 
 def test_the_page_of_a_store_counts_all_rows_and_samples_the_rest(store, monkeypatch, tmp_path):
-    model = PamCGC(3, **{**TINY, "n_hops": 1}).fit_store(store)
+    model = clusterer("pamcgc", 3, **{**TINY, "n_hops": 1}).fit_store(store)
     monkeypatch.setattr(stores_module, "_SAMPLED_ROWS", 100)
     path = write_report(model, store, tmp_path / "store.html", columns={"half": np.arange(600) % 2}, map="pca")
     data = page_of(path)
@@ -248,7 +247,7 @@ def test_the_page_of_a_store_counts_all_rows_and_samples_the_rest(store, monkeyp
 def test_the_page_of_a_very_large_store(store, monkeypatch, tmp_path):
     from pamc.report import points as points_module
 
-    model = PamCGC(3, **{**TINY, "n_hops": 1}).fit_store(store)
+    model = clusterer("pamcgc", 3, **{**TINY, "n_hops": 1}).fit_store(store)
     monkeypatch.setattr(points_module, "MOST_POINTS", 500)
     monkeypatch.setattr("pamc.report.content.MOST_POINTS", 500)
     monkeypatch.setattr(points_module, "SAMPLED_POINTS", 50)

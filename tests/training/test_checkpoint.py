@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pamc import PamCGC
+from pamc import clusterer
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
@@ -64,7 +64,7 @@ def graph():
 def uninterrupted(graph):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return PamCGC(3, **OPTIONS).fit_graph(graph)
+        return clusterer("pamcgc", 3, **OPTIONS).fit_graph(graph)
 
 
 def same(one, other):
@@ -79,7 +79,7 @@ def same(one, other):
 
 def fit(graph, folder, *, resume=False, progress=None, every=2, options=OPTIONS, **others):
     plan = CheckpointPlan(folder, every=every, resume=resume, **others)
-    return PamCGC(3, **options).fit_graph(graph, checkpoints=plan, progress=progress)
+    return clusterer("pamcgc", 3, **options).fit_graph(graph, checkpoints=plan, progress=progress)
 
 
 def stopped(graph, folder, n_steps, **others):
@@ -190,13 +190,12 @@ def test_sparse_features_have_a_fingerprint():
 
 
 def test_what_checkpoints_do_not_hold_is_refused(graph, tmp_path):
-    from pamc import clusterer
 
     plan = CheckpointPlan(tmp_path, every=1)
     with pytest.raises(ConfigError, match=r"of method 'pamcgc' .* got method 'kmeans'"):
         clusterer("kmeans", 3).fit_graph(graph, checkpoints=plan)
     with pytest.raises(ConfigError, match="got encoder, pretrained or known_labels"):
-        PamCGC(3, **OPTIONS).fit_graph(graph, checkpoints=plan, known_labels=np.full(150, -1))
+        clusterer("pamcgc", 3, **OPTIONS).fit_graph(graph, checkpoints=plan, known_labels=np.full(150, -1))
 
 
 @pytest.mark.parametrize(("every", "minutes"), [(0, None), (-1, None), (None, 0.0), (None, float("nan"))])

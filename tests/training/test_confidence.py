@@ -8,6 +8,7 @@ import torch
 
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import blobs, block_model
+from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.calibration import (
     BeforeTraining,
     Calibration,
@@ -18,7 +19,7 @@ from pamc.initialize.calibration import (
     fit_split_halves,
     matched_clusters,
 )
-from pamc.initialize.consensus import InputSource, knn_adjacency
+from pamc.initialize.consensus import InputSource
 from pamc.models.loader import FeatureLoader
 from pamc.progress import SilentPhase, SilentProgress
 from pamc.training.fit_checkpoints import CheckpointPlan
@@ -36,7 +37,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def model(graph):
-    return PamCGC(3, **SETTINGS).fit_graph(graph)
+    return clusterer("pamcgc", 3, **SETTINGS).fit_graph(graph)
 
 
 def test_matching_is_one_to_one_and_takes_the_most_rows():
@@ -83,13 +84,13 @@ def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(ch
 
 
 def test_training_does_not_change_what_was_before(graph):
-    model = PamCGC(3, **SETTINGS).fit_graph(graph)
+    model = clusterer("pamcgc", 3, **SETTINGS).fit_graph(graph)
     fit = model._fit_result
     before = fit.calibration.before
     weights = zip(before.encoder.parameters(), fit.encoder.parameters(), strict=True)
     assert all(not torch.equal(start, end) for start, end in weights)
     assert not torch.equal(before.centers, fit.centers)
-    untrained = PamCGC(3, **{**SETTINGS, "n_epochs": 0}).fit_graph(graph)._fit_result
+    untrained = clusterer("pamcgc", 3, **{**SETTINGS, "n_epochs": 0}).fit_graph(graph)._fit_result
     for start, same in zip(before.encoder.parameters(), untrained.encoder.parameters(), strict=True):
         assert torch.equal(start, same)
 
@@ -139,7 +140,7 @@ def test_no_confidence_is_below_a_guess():
 def test_halves_hold_every_row_once_per_split(graph):
     rows = graph.features.astype(float)
     inputs = InputSource("features and graph", rows, knn_adjacency(rows, 10))
-    config = PamCGC(3, n_dims=6).config
+    config = PamCGC(3, advanced={"n_dims": 6}).config
     cpu = torch.device("cpu")
     found = fit_split_halves(inputs, config, seed=0, device=cpu)
     inside = found.labels >= 0
@@ -186,8 +187,10 @@ def test_a_fit_that_goes_on_from_its_start_says_the_same_confidence(graph, model
 
     plan = CheckpointPlan(tmp_path, every=2)
     with pytest.raises(StopError):
-        PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=plan, progress=Stops())
-    resumed = PamCGC(3, **SETTINGS).fit_graph(graph, checkpoints=CheckpointPlan(tmp_path, every=2, resume=True))
+        clusterer("pamcgc", 3, **SETTINGS).fit_graph(graph, checkpoints=plan, progress=Stops())
+    resumed = clusterer("pamcgc", 3, **SETTINGS).fit_graph(
+        graph, checkpoints=CheckpointPlan(tmp_path, every=2, resume=True)
+    )
     assert np.array_equal(resumed.confidence_, model.confidence_)
     assert resumed._fit_result.facts["confidence_error"] == model._fit_result.facts["confidence_error"]
 

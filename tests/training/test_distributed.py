@@ -6,8 +6,7 @@ from pamc.config import FitConfig
 from pamc.distributed.group import SINGLE_PROCESS, row_range, rows_per_rank
 from pamc.distributed.step import SharedModel, accumulate_shared_gradient, check_shareable
 from pamc.errors import ConfigError
-from pamc.graph.pair_shard import PairShard
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel

@@ -10,9 +10,9 @@ from pamc import PamCGC, evaluate
 from pamc.config import FitConfig
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import open_store
-from pamc.data.store_features import StoreFeatures, neighborhood_means
-from pamc.data.store_writer import StoreWriter
-from pamc.data.streamed import BlockModel, write_block_model
+from pamc.data.store.features import StoreFeatures, neighborhood_means
+from pamc.data.store.writer import StoreWriter
+from pamc.data.synthetic import BlockModel, write_block_model
 from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
 from pamc.initialize import sample
@@ -138,7 +138,7 @@ def test_a_neighborhood_is_the_mean_of_a_row_and_its_neighbors(store):
 
 
 def test_the_estimator_fits_a_store_and_predicts_its_rows(store):
-    model = PamCGC(**SMALL, random_state=0, device="cpu").fit_store(store)
+    model = PamCGC.from_config(FitConfig(**SMALL), random_state=0, device="cpu").fit_store(store)
     assert (model.predict(np.array(store.features)) == model.labels_).mean() > 0.999
     with pytest.raises(ConfigError, match="an encoder and a start of pamc's own"):
-        PamCGC(**SMALL, encoder=torch.nn.Linear(12, 4)).fit_store(store)
+        PamCGC.from_config(FitConfig(**SMALL), encoder=torch.nn.Linear(12, 4)).fit_store(store)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
+from pamc.graph.neighbors import knn_adjacency, nearest
 from pamc.graph.smoothing import embedding
-from pamc.initialize.consensus import knn_adjacency
-from pamc.initialize.partitions import edge_list, kmeans_labels, merge_groups, merged_labels
+from pamc.initialize.partitions import edge_list, merge_groups, merged_labels
+from pamc.ops.kmeans import kmeans
 from pamc.ops.scores import edge_information
 
 
@@ -77,12 +78,11 @@ def test_merging_follows_a_shape_that_kmeans_cuts():
     points, truth = make_moons(600, noise=0.05, random_state=0)
     centered = points - points.mean(axis=0)
     from pamc.graph.adjacency import build_adjacency
-    from pamc.graph.knn import knn_edges
 
-    adjacency = build_adjacency(knn_edges(points, 10), None, n_nodes=600, expect_directed=True)
-    merged = merged_labels(kmeans_labels(centered, 16, seed=0), edge_list(adjacency), 2)
+    adjacency = build_adjacency(nearest(points, 10).edges, None, n_nodes=600, expect_directed=True)
+    merged = merged_labels(kmeans(centered, 16, seeds=[0])[0].labels, edge_list(adjacency), 2)
     assert adjusted_rand_score(truth, merged) > 0.95
-    assert adjusted_rand_score(truth, kmeans_labels(centered, 2, seed=0)) < 0.6
+    assert adjusted_rand_score(truth, kmeans(centered, 2, seeds=[0])[0].labels) < 0.6
 
 
 def test_no_cluster_is_a_handful_of_outliers():

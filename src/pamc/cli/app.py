@@ -21,7 +21,8 @@ import pamc
 from pamc.cli import commands
 from pamc.cli.ranks import own_rank
 from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
-from pamc.cli.welcome import ABOUT, CLUSTER, DATA, MEASURE, GroupedCommands, welcome
+from pamc.cli.welcome import ABOUT, CLUSTER, LABORATORY, LOOK_UP, GroupedCommands, PanelCommand, welcome
+from pamc.config import RENAMED_SETTINGS, FitConfig
 from pamc.errors import OutputError, PamcError, PamcWarning
 
 __all__ = ["app", "run"]
@@ -38,12 +39,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _panel, _commands in {
-    CLUSTER: (commands.fit, commands.predict, commands.report, commands.evaluate, commands.methods, commands.demo),
-    DATA: (commands.ingest, commands.synthesize, commands.datasets),
-    MEASURE: (commands.reproduce, commands.bench, commands.doctor),
+    CLUSTER: (commands.fit, commands.predict, commands.report, commands.evaluate, commands.demo, commands.ingest),
+    LOOK_UP: (commands.methods, commands.datasets, commands.doctor),
+    LABORATORY: (commands.reproduce, commands.bench, commands.synthesize),
 }.items():
     for _command in _commands:
-        app.command(_command.__name__, rich_help_panel=_panel)(_command)
+        app.command(_command.__name__, cls=PanelCommand, rich_help_panel=_panel)(_command)
 
 
 @app.callback()
@@ -135,15 +136,24 @@ def _report(error: Exception) -> int:
 def _usage(error: Any) -> str:
     """Return what is wrong with a command line, what was probably meant, and where to read more."""
     text = _one_line(error.format_message())
+    context = getattr(error, "ctx", None)
     if wrong := getattr(error, "option_name", None):
+        if context is not None and context.info_name == "fit" and (setting := _setting_named(wrong)):
+            return f"{_one_line(error.message)}: it is a setting; write --set {setting}=VALUE"
         near = difflib.get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.0)
         if near:
             text = f"{_one_line(error.message)}; did you mean {near[0]}?"
-    context = getattr(error, "ctx", None)
     unknown = re.match(r"No such command '(.+?)'", text)
     if unknown and Path(unknown[1]).is_file():
         text += f" To cluster that file: pamc fit {shlex.quote(unknown[1])} --n-clusters K"
     return f"{text} (see {'pamc' if context is None else context.command_path} --help)"
+
+
+def _setting_named(option: str) -> str | None:
+    """Return the setting that an unknown option names, by its present name."""
+    name = option.removeprefix("--").replace("-", "_")
+    name = RENAMED_SETTINGS.get(name, name)
+    return name if name in FitConfig.names() else None
 
 
 def _one_line(text: str) -> str:

@@ -12,9 +12,7 @@ from pamc.progress import Progress, terminal
 from pamc.selection.choose_k import ChosenK, choose_k
 from pamc.selection.picture import as_text
 
-__all__ = ["AUTO", "chosen_count", "refuse_auto"]
-
-AUTO = "auto"
+__all__ = ["chosen_count", "refuse_auto"]
 
 
 def chosen_count(

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import typer
 
-from pamc.bench.case import CASES, Case, Scope
-from pamc.bench.rows import Row
-from pamc.bench.run import OUT_OF_MEMORY, run_case
-from pamc.bench.shown import tables
-from pamc.cli.reproduce_command import CellProgress
+from pamc.cli.reproduce_command import CellProgress, print_summaries
 from pamc.cli.show import Interrupted, note, print_json, print_table, print_text
-from pamc.errors import ConfigError, OutputError, UnknownNameError
-from pamc.experiments.data import check_name
-from pamc.experiments.rows import QUICK_NOTE
+from pamc.errors import OutputError, UnknownNameError
+from pamc.lab.cell import Case, Row, Scope, cases_of, select_cases
+from pamc.lab.pages.style import tables
+from pamc.lab.rows import QUICK_NOTE
+from pamc.lab.settings import check_name
+from pamc.lab.sweep import OUT_OF_MEMORY, run_case
 from pamc.progress import SilentProgress
 from pamc.runtime import resolve_device
 
@@ -39,7 +38,7 @@ def bench(
     if list_them:
         _list(as_json=as_json)
         return
-    chosen = _cases(cases)
+    chosen = select_cases("case", cases)
     scope = _scope(device, precision, data_sets, quick=quick)
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out} is a file; name a folder")
@@ -57,15 +56,8 @@ def bench(
         print_json({"out": str(out), "rows": rows})
     else:
         print_text(f"rows: {len(rows)} in {out}{f' ({QUICK_NOTE})' if quick else ''}")
-    if any(row.get("error") not in (None, OUT_OF_MEMORY) for row in rows):
+    if any(row["error"] not in (None, OUT_OF_MEMORY) for row in rows):
         raise typer.Exit(1)
-
-
-def _cases(names: list[str] | None) -> list[Case]:
-    if not names:
-        raise ConfigError(f"name one or more cases, or all: {', '.join(CASES)}")
-    named = [CASES[name] for name in dict.fromkeys(names) if name != "all"]
-    return [CASES[name] for name in CASES] if "all" in names else named
 
 
 def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: bool) -> Scope:
@@ -77,17 +69,15 @@ def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: b
     names = tuple(name.strip() for value in data_sets or () for name in value.split(",") if name.strip())
     for name in names:
         check_name(name)
-    return Scope(resolved, quick=quick, precision=precision, data_sets=names or None)
+    return Scope(device=str(resolved), quick=quick, precision=precision, data_sets=names or None)
 
 
 def _list(*, as_json: bool) -> None:
-    found = [CASES[name] for name in CASES]
+    found = cases_of("case").values()
     if as_json:
-        print_json([{"name": case.name, "about": case.about} for case in found])
-        return
-    width = max(len(case.name) for case in found)
-    for case in found:
-        print_text(f"{case.name:<{width}}  {case.about}")
+        print_json([{"name": case.name, "about": case.summary} for case in found])
+    else:
+        print_summaries(found)
 
 
 def _show(case: Case, rows: list[Row]) -> None:

@@ -21,6 +21,7 @@ from pamc.cli.completion import (
     presets_named,
     settings_named,
 )
+from pamc.config import FitConfig
 
 __all__ = [
     "bench",
@@ -37,19 +38,74 @@ __all__ = [
     "synthesize",
 ]
 
-_AS_JSON = typer.Option(False, "--json", help="Print one JSON object on standard output, and nothing else.")
-_QUIET = typer.Option(False, "--quiet", help="Show no progress.")
-_DEVICE = typer.Option(
-    "auto", "--device", help="auto, cpu, cuda, cuda:1 …", metavar="DEVICE", autocompletion=devices_named
-)
-_ID = typer.Option(None, "--id", help="Column that names the rows.", metavar="COLUMN")
-_TRUTH = typer.Option(
-    None, "--truth", help="Column of true classes: for the metrics only, never for training.", metavar="COLUMN"
-)
-_COLUMNS = typer.Option(None, "--columns", help="Feature columns to use (comma-separated).", metavar="NAMES")
-_DROP = typer.Option(None, "--drop", help="Columns to leave out (comma-separated).", metavar="NAMES")
+# The panels of the help of `pamc fit`.
+INPUT, MODEL, OUTPUT, LONG_RUNS, REPORT = "Input", "Model", "Output", "Long runs", "Report"
+
+
+def _setting_option(name: str, option: str, metavar: str, *, also: str = "") -> Any:
+    """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
+    declared = FitConfig.settings()[name]
+    return typer.Option(
+        None,
+        option,
+        help=declared.about + also,
+        metavar=metavar,
+        show_default=f"{declared.default:g}",
+        rich_help_panel=MODEL,
+    )
+
+
+def _as_json(panel: str | None = None) -> Any:
+    told = "Print one JSON object on standard output, and nothing else."
+    return typer.Option(False, "--json", help=told, rich_help_panel=panel)
+
+
+def _quiet(panel: str | None = None) -> Any:
+    return typer.Option(False, "--quiet", help="Show no progress.", rich_help_panel=panel)
+
+
+def _device(panel: str | None = None) -> Any:
+    told = "Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …"
+    return typer.Option(
+        "auto", "--device", help=told, metavar="DEVICE", autocompletion=devices_named, rich_help_panel=panel
+    )
+
+
+def _id(panel: str | None = None) -> Any:
+    return typer.Option(None, "--id", help="Column that names the rows.", metavar="COLUMN", rich_help_panel=panel)
+
+
+def _truth(panel: str | None = None) -> Any:
+    told = "Column of true classes: it serves the metrics, never training."
+    return typer.Option(None, "--truth", help=told, metavar="COLUMN", rich_help_panel=panel)
+
+
+def _columns(panel: str | None = None) -> Any:
+    told = "Feature columns to use (comma-separated)."
+    return typer.Option(None, "--columns", help=told, metavar="NAMES", rich_help_panel=panel)
+
+
+def _drop(panel: str | None = None) -> Any:
+    told = "Columns to leave out (comma-separated)."
+    return typer.Option(None, "--drop", help=told, metavar="NAMES", rich_help_panel=panel)
+
+
+def _seed(panel: str | None = None) -> Any:
+    return typer.Option(0, "--seed", min=0, help="Random seed to use.", metavar="N", rich_help_panel=panel)
+
+
+def _datasets() -> Any:
+    return typer.Option(
+        None,
+        "--dataset",
+        help="Run these data sets only (comma-separated).",
+        metavar="NAMES",
+        autocompletion=datasets_named,
+    )
+
+
 _STORE = typer.Option(..., "--out", help="Folder of the store to write.", metavar="DIR")
-_STORED_TYPE = typer.Option("float32", "--dtype", help="Stored features: float32 or float16.", metavar="TYPE")
+_STORED_TYPE = typer.Option("float32", "--dtype", help="Type to store features in: float32 or float16.", metavar="TYPE")
 _REPLACE_STORE = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder.")
 
 
@@ -59,78 +115,134 @@ def _call(module: str, name: str, options: dict[str, Any]) -> None:
 
 
 def fit(
-    features: Path | None = typer.Argument(None, help="Rows: .csv .tsv .parquet .npy .npz .mtx .svm; or a store."),
+    features: Path | None = typer.Argument(
+        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm; or a store.", rich_help_panel=INPUT
+    ),
     dataset: str | None = typer.Option(
         None,
         "--dataset",
-        help="A known data set instead (see pamc datasets).",
+        help="Cluster a known data set instead (see pamc datasets).",
         metavar="NAME",
         autocompletion=datasets_named,
+        rich_help_panel=INPUT,
     ),
     edges: Path | None = typer.Option(
-        None, "--edges", help="Edge list: source, target[, weight]. Without: a kNN graph.", metavar="FILE"
+        None,
+        "--edges",
+        help="Edge list to read: source, target[, weight]. Without it a kNN graph is built.",
+        metavar="FILE",
+        rich_help_panel=INPUT,
     ),
+    id_column: str | None = _id(INPUT),
+    truth: str | None = _truth(INPUT),
+    columns: list[str] | None = _columns(INPUT),
+    drop: list[str] | None = _drop(INPUT),
     n_clusters: str | None = typer.Option(
-        None, "--n-clusters", "-k", help="Number of clusters, 2 or more; auto finds one.", metavar="K"
-    ),
-    out: Path | None = typer.Option(
-        None, "--out", help="Folder to write.", metavar="DIR", show_default="pamc-run-N, the first that is free"
+        None,
+        "--n-clusters",
+        "-k",
+        help="Number of clusters to form, 2 or more; auto looks for one.",
+        metavar="K",
+        rich_help_panel=MODEL,
     ),
     method: str = typer.Option(
-        "pamcgc", "--method", help="Clustering method (see pamc methods).", metavar="NAME", autocompletion=methods_named
+        "pamcgc",
+        "--method",
+        help="Method to cluster by (see pamc methods).",
+        metavar="NAME",
+        autocompletion=methods_named,
+        rich_help_panel=MODEL,
     ),
     preset_name: str = typer.Option(
-        "default", "--preset", help="default, paper or released.", metavar="NAME", autocompletion=presets_named
+        "default",
+        "--preset",
+        help="Settings to begin with: default, paper or released.",
+        metavar="NAME",
+        autocompletion=presets_named,
+        rich_help_panel=MODEL,
     ),
-    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness.", metavar="N"),
-    device: str = _DEVICE,
-    id_column: str | None = _ID,
-    truth: str | None = _TRUTH,
-    columns: list[str] | None = _COLUMNS,
-    drop: list[str] | None = _DROP,
-    epochs: int | None = typer.Option(None, "--epochs", help="Training epochs.", metavar="N", show_default="200"),
-    alpha: float | None = typer.Option(
-        None, "--alpha", help="Weight of the contrastive term.", metavar="X", show_default="1"
-    ),
-    beta: float | None = typer.Option(
-        None, "--beta", help="Weight of the clustering term.", metavar="X", show_default="10"
-    ),
-    tau: float | None = typer.Option(None, "--tau", help="Multiplies the cosine.", metavar="X", show_default="0.5"),
-    n_hops: int | None = typer.Option(
-        None,
-        "--n-hops",
-        help="Order of the influence; 1 for a store of more than 50,000 rows.",
-        metavar="N",
-        show_default="2",
+    epochs: int | None = _setting_option("n_epochs", "--epochs", "N"),
+    alpha: float | None = _setting_option("alpha", "--alpha", "X"),
+    beta: float | None = _setting_option("beta", "--beta", "X"),
+    n_hops: int | None = _setting_option(
+        "n_hops", "--n-hops", "N", also=" A store of more than 50,000 rows takes 1 where this is not given."
     ),
     settings: list[str] | None = typer.Option(
-        None, "--set", help="Any other setting; may be repeated.", metavar="NAME=VALUE", autocompletion=settings_named
+        None,
+        "--set",
+        help="Set any other setting (see docs/parameters.md); may be repeated.",
+        metavar="NAME=VALUE",
+        autocompletion=settings_named,
+        rich_help_panel=MODEL,
     ),
-    config_file: Path | None = typer.Option(None, "--config", help="Settings as a TOML file.", metavar="FILE"),
-    labels_format: str = typer.Option("csv", "--labels-format", help="csv or parquet.", metavar="TYPE"),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that stands in the folder."),
+    config_file: Path | None = typer.Option(
+        None, "--config", help="Read settings from a TOML file.", metavar="FILE", rich_help_panel=MODEL
+    ),
+    seed: int = _seed(MODEL),
+    device: str = _device(MODEL),
+    out: Path | None = typer.Option(
+        None,
+        "--out",
+        help="Folder to write.",
+        metavar="DIR",
+        show_default="pamc-run-N, the first that is free",
+        rich_help_panel=OUTPUT,
+    ),
+    labels_format: str = typer.Option(
+        "csv",
+        "--labels-format",
+        help="Format to write the labels in: csv or parquet.",
+        metavar="TYPE",
+        rich_help_panel=OUTPUT,
+    ),
+    overwrite: bool = typer.Option(
+        False, "--overwrite", help="Replace a run that stands in the folder.", rich_help_panel=OUTPUT
+    ),
+    quiet: bool = _quiet(OUTPUT),
+    as_json: bool = _as_json(OUTPUT),
     checkpoint_every: int | None = typer.Option(
-        None, "--checkpoint-every", help="Keep a checkpoint every N epochs.", metavar="N"
+        None, "--checkpoint-every", help="Keep a checkpoint every N epochs.", metavar="N", rich_help_panel=LONG_RUNS
     ),
     checkpoint_minutes: float | None = typer.Option(
-        None, "--checkpoint-minutes", help="… or every so many minutes.", metavar="X"
+        None, "--checkpoint-minutes", help="Keep a checkpoint every X minutes.", metavar="X", rich_help_panel=LONG_RUNS
     ),
-    resume: bool = typer.Option(False, "--resume", help="Go on from the checkpoints of a run that was stopped."),
+    resume: bool = typer.Option(
+        False,
+        "--resume",
+        help="Go on from the checkpoints of a run that was stopped.",
+        rich_help_panel=LONG_RUNS,
+    ),
     memory: str | None = typer.Option(
-        None, "--memory", help="Memory that training of a large store may use: 4GB.", metavar="SIZE"
+        None,
+        "--memory",
+        help="Memory that training of a large store may use: 4GB.",
+        metavar="SIZE",
+        rich_help_panel=LONG_RUNS,
     ),
     verify: bool = typer.Option(
-        True, "--verify/--no-verify", help="Compare the checksums of a store before its first fit."
+        True,
+        "--verify/--no-verify",
+        help="Compare the checksums of a store before its first fit.",
+        rich_help_panel=LONG_RUNS,
     ),
-    with_report: bool = typer.Option(True, "--report/--no-report", help="Write report.html, a page to look at."),
+    with_report: bool = typer.Option(
+        True, "--report/--no-report", help="Write report.html, a page to look at.", rich_help_panel=REPORT
+    ),
     map_by: str = typer.Option(
-        "auto", "--map", help="Map of the report: pca, umap, or auto.", metavar="NAME", autocompletion=maps_named
+        "auto",
+        "--map",
+        help="How to draw the map of the report: pca, umap, or auto.",
+        metavar="NAME",
+        autocompletion=maps_named,
+        rich_help_panel=REPORT,
     ),
     color: list[str] | None = typer.Option(
-        None, "--color", help="Columns to color the map of the report by (comma-separated).", metavar="NAMES"
+        None,
+        "--color",
+        help="Columns to color the map of the report by (comma-separated).",
+        metavar="NAMES",
+        rich_help_panel=REPORT,
     ),
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
 ) -> None:
     """Cluster rows and write labels, embedding, model, record and a report to a folder.
 
@@ -143,14 +255,14 @@ def fit(
       pamc fit --dataset acm --preset paper --n-clusters 3
       torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run
 
-    Defaults of the settings are those of the preset "default".
+    Defaults of the settings are those of the preset "default"; every other setting is given by --set.
     """  # noqa: D301
     _call("fit_command", "fit", locals())
 
 
 def predict(
-    run: Path = typer.Argument(..., help="Folder of a run."),
-    features: Path = typer.Argument(..., help="New rows, with the columns of the training file."),
+    run: Path = typer.Argument(..., help="Folder of the run to use."),
+    features: Path = typer.Argument(..., help="New rows to assign, with the columns of the training file."),
     out: Path = typer.Option(
         ..., "--out", help="File to write: .csv or .parquet with id, cluster, confidence.", metavar="FILE"
     ),
@@ -158,16 +270,16 @@ def predict(
         None, "--id", help="Column that names the rows.", metavar="COLUMN", show_default="as in the run"
     ),
     columns: list[str] | None = typer.Option(
-        None, "--columns", help="Feature columns.", metavar="NAMES", show_default="as in the run"
+        None, "--columns", help="Feature columns to use.", metavar="NAMES", show_default="as in the run"
     ),
     drop: list[str] | None = typer.Option(
         None, "--drop", help="Columns to leave out.", metavar="NAMES", show_default="as in the run"
     ),
-    device: str = _DEVICE,
+    device: str = _device(),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file."),
-    as_json: bool = _AS_JSON,
+    as_json: bool = _as_json(),
 ) -> None:
-    """Give new rows to the clusters of a run; no graph is needed.
+    """Assign new rows to the clusters of a saved run; no graph is needed.
 
     \b
     Example:
@@ -177,7 +289,9 @@ def predict(
 
 
 def report(
-    runs: list[Path] = typer.Argument(..., help="Folders of runs: of one the page is written again, several compared."),
+    runs: list[Path] = typer.Argument(
+        ..., help="Folders of runs: the page of one is written again, several are compared."
+    ),
     out: Path | None = typer.Option(
         None,
         "--out",
@@ -188,9 +302,11 @@ def report(
     map_by: str | None = typer.Option(
         None, "--map", help="Draw the map again: pca, umap or auto.", metavar="NAME", autocompletion=maps_named
     ),
-    rebuild: bool = typer.Option(False, "--rebuild", help="Make it of the run's files, not of the page that is there."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a file that is there."),
-    as_json: bool = _AS_JSON,
+    rebuild: bool = typer.Option(
+        False, "--rebuild", help="Make the page from the run's files, not from the page that exists."
+    ),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a file that exists."),
+    as_json: bool = _as_json(),
 ) -> None:
     """Write the page of a run again, or a page that compares several runs.
 
@@ -204,20 +320,22 @@ def report(
 
 
 def ingest(
-    features: str = typer.Argument(..., help="Rows: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."),
-    edges: str | None = typer.Argument(None, help="Edges: source, target[, weight]; given like the rows."),
+    features: str = typer.Argument(
+        ..., help="Rows to read: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."
+    ),
+    edges: str | None = typer.Argument(None, help="Edges to read: source, target[, weight]; named like the rows."),
     out: Path = _STORE,
-    id_column: str | None = _ID,
-    columns: list[str] | None = _COLUMNS,
-    drop: list[str] | None = _DROP,
-    truth: str | None = _TRUTH,
+    id_column: str | None = _id(),
+    columns: list[str] | None = _columns(),
+    drop: list[str] | None = _drop(),
+    truth: str | None = _truth(),
     dtype: str = _STORED_TYPE,
     memory: str = typer.Option("2GB", "--memory", help="Memory to use; the rest goes to the disk.", metavar="SIZE"),
     skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave bad rows out and list them."),
     overwrite: bool = _REPLACE_STORE,
     resume: bool = typer.Option(False, "--resume", help="Go on with an ingest that was stopped."),
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
+    quiet: bool = _quiet(),
+    as_json: bool = _as_json(),
 ) -> None:
     """Turn tables of any size into a store that pamc fit reads from the disk.
 
@@ -231,28 +349,36 @@ def ingest(
 
 def synthesize(
     out: Path = _STORE,
-    n_nodes: str = typer.Option(..., "--n-nodes", help="Number of rows, such as 1e6.", metavar="N"),
-    n_clusters: str = typer.Option(..., "--n-clusters", "-k", help="Number of planted clusters.", metavar="K"),
-    n_features: str = typer.Option("128", "--n-features", help="Number of features.", metavar="N"),
-    degree: float = typer.Option(28.0, "--degree", help="Mean number of neighbors of a row.", metavar="X"),
-    homophily: float = typer.Option(0.8, "--homophily", help="Share of edges inside clusters.", metavar="X"),
+    n_nodes: str = typer.Option(..., "--n-nodes", help="Number of rows to make, such as 1e6.", metavar="N"),
+    n_clusters: str = typer.Option(..., "--n-clusters", "-k", help="Number of clusters to plant.", metavar="K"),
+    n_features: str = typer.Option("128", "--n-features", help="Number of features to make.", metavar="N"),
+    degree: float = typer.Option(28.0, "--degree", help="Number of neighbors that a row has on average.", metavar="X"),
+    homophily: float = typer.Option(0.8, "--homophily", help="Share of edges that stay inside clusters.", metavar="X"),
     feature_noise: float = typer.Option(
-        0.2, "--feature-noise", help="Spread around centers at distance 1.", metavar="X"
+        0.2, "--feature-noise", help="Spread that rows have around centers at distance 1.", metavar="X"
     ),
     power_law: float | None = typer.Option(
-        None, "--power-law", help="Exponent of degrees, above 2.", metavar="X", show_default="equal degrees"
+        None,
+        "--power-law",
+        help="Exponent that the degrees follow, above 2.",
+        metavar="X",
+        show_default="equal degrees",
     ),
     size_power_law: float | None = typer.Option(
-        None, "--size-power-law", help="Exponent of cluster sizes, above 1.", metavar="X", show_default="equal sizes"
+        None,
+        "--size-power-law",
+        help="Exponent that the cluster sizes follow, above 1.",
+        metavar="X",
+        show_default="equal sizes",
     ),
-    seed: int = typer.Option(0, "--seed", min=0, help="Source of all randomness.", metavar="N"),
+    seed: int = _seed(),
     dtype: str = _STORED_TYPE,
     memory: str = typer.Option(
-        "1GB", "--memory", help="Memory for sorting, beside 4 to 8 bytes a row.", metavar="SIZE"
+        "1GB", "--memory", help="Memory to use for sorting, beside 4 to 8 bytes a row.", metavar="SIZE"
     ),
     overwrite: bool = _REPLACE_STORE,
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
+    quiet: bool = _quiet(),
+    as_json: bool = _as_json(),
 ) -> None:
     """Make a store of a random attributed graph with planted clusters, of any size.
 
@@ -264,9 +390,11 @@ def synthesize(
 
 
 def evaluate(
-    truth: Path = typer.Argument(..., help="True classes: .csv with one label column, or id and label; .npy; .npz"),
-    labels: Path = typer.Argument(..., help="Clusters: labels.csv of a run, or a file as above."),
-    as_json: bool = _AS_JSON,
+    truth: Path = typer.Argument(
+        ..., help="True classes to compare with: .csv with one label column, or id and label; .npy; .npz"
+    ),
+    labels: Path = typer.Argument(..., help="Clusters to compare: labels.csv of a run, or a file as above."),
+    as_json: bool = _as_json(),
 ) -> None:
     """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
 
@@ -283,10 +411,10 @@ def demo(
     out: Path | None = typer.Option(
         None, "--out", help="Folder to write.", metavar="DIR", show_default="pamc-demo-N, the first that is free"
     ),
-    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of runs of each method.", metavar="N"),
-    epochs: int = typer.Option(200, "--epochs", min=0, help="Training epochs.", metavar="N"),
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
+    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of times to run each method.", metavar="N"),
+    epochs: int = typer.Option(200, "--epochs", min=0, help="Number of epochs to train for.", metavar="N"),
+    quiet: bool = _quiet(),
+    as_json: bool = _as_json(),
 ) -> None:
     """Cluster handwritten digits, offline, with K-means on the same pixels beside it.
 
@@ -297,7 +425,7 @@ def demo(
     _call("demo_command", "demo", locals())
 
 
-def datasets(as_json: bool = _AS_JSON) -> None:
+def datasets(as_json: bool = _as_json()) -> None:
     """List the known data sets and where each was found.
 
     \b
@@ -307,7 +435,7 @@ def datasets(as_json: bool = _AS_JSON) -> None:
     _call("data_commands", "datasets", locals())
 
 
-def methods(as_json: bool = _AS_JSON) -> None:
+def methods(as_json: bool = _as_json()) -> None:
     """List the methods of pamc fit: what each looks at, and whether it can label new rows.
 
     \b
@@ -319,8 +447,10 @@ def methods(as_json: bool = _AS_JSON) -> None:
 
 def doctor(
     distributed: bool = typer.Option(False, "--distributed", help="Look at the processes that torchrun started."),
-    device: str = typer.Option("auto", "--device", help="With --distributed: auto, cpu or cuda.", metavar="DEVICE"),
-    as_json: bool = _AS_JSON,
+    device: str = typer.Option(
+        "auto", "--device", help="With --distributed, where to compute: auto, cpu or cuda.", metavar="DEVICE"
+    ),
+    as_json: bool = _as_json(),
 ) -> None:
     """Print what a bug report needs: versions, device, optional packages, data folder.
 
@@ -334,33 +464,36 @@ def doctor(
 
 def reproduce(
     what: list[str] | None = typer.Argument(
-        None, help="Experiments by name, or all; see --list.", autocompletion=experiments_named
+        None, help="Experiments to run by name, or all; see --list.", autocompletion=experiments_named
     ),
     out: Path | None = typer.Option(
-        None, "--out", help="Folder of rows and artefacts.", metavar="DIR", show_default="pamc-reproduce"
+        None, "--out", help="Folder to write rows, tables and figures to.", metavar="DIR", show_default="pamc-reproduce"
     ),
     seeds: int | None = typer.Option(
-        None, "--seeds", min=1, help="Seeds of each method.", metavar="N", show_default="as the experiment says"
-    ),
-    datasets: list[str] | None = typer.Option(
         None,
-        "--datasets",
-        help="Only these data sets (comma-separated).",
-        metavar="NAMES",
-        autocompletion=datasets_named,
+        "--seeds",
+        min=1,
+        help="Number of seeds to run each method with.",
+        metavar="N",
+        show_default="as the experiment says",
     ),
+    datasets: list[str] | None = _datasets(),
     methods: list[str] | None = typer.Option(
-        None, "--methods", help="Only these methods (comma-separated).", metavar="NAMES", autocompletion=methods_named
+        None,
+        "--method",
+        help="Run these methods only (comma-separated).",
+        metavar="NAMES",
+        autocompletion=methods_named,
     ),
-    device: str = _DEVICE,
+    device: str = _device(),
     jobs: int = typer.Option(
-        1, "--jobs", min=1, help="Cells that run at the same time, each in a process of its own.", metavar="N"
+        1, "--jobs", min=1, help="Number of cells to run at the same time, each in its process.", metavar="N"
     ),
-    quick: bool = typer.Option(False, "--quick", help="Tiny settings on small data: shows that all of it runs."),
-    render_only: bool = typer.Option(False, "--render-only", help="Run nothing: draw from the rows that are there."),
+    quick: bool = typer.Option(False, "--quick", help="Use tiny settings on small data, to see that all of it runs."),
+    render_only: bool = typer.Option(False, "--render-only", help="Run nothing: draw from the rows that exist."),
     list_them: bool = typer.Option(False, "--list", help="List the experiments."),
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
+    quiet: bool = _quiet(),
+    as_json: bool = _as_json(),
 ) -> None:
     """Run the paper's experiments and write their tables and figures.
 
@@ -368,7 +501,7 @@ def reproduce(
 
     \b
     Examples:
-      pamc reproduce table2 --methods kmeans,pamcgc --seeds 3
+      pamc reproduce table2 --method kmeans,pamcgc --seeds 3
       pamc reproduce all --quick
     """  # noqa: D301
     _call("reproduce_command", "reproduce", locals())
@@ -376,26 +509,25 @@ def reproduce(
 
 def bench(
     cases: list[str] | None = typer.Argument(
-        None, help="Cases by name, or all; see --list.", autocompletion=cases_named
+        None, help="Cases to run by name, or all; see --list.", autocompletion=cases_named
     ),
     out: Path = typer.Option(
         Path("pamc-bench"), "--out", help="Folder to which rows are appended, a file per case.", metavar="DIR"
     ),
-    data_sets: list[str] | None = typer.Option(
-        None,
-        "--data-sets",
-        help="Only these data sets (comma-separated).",
-        metavar="NAMES",
-        autocompletion=datasets_named,
-    ),
-    device: str = _DEVICE,
+    data_sets: list[str] | None = _datasets(),
+    device: str = _device(),
     precision: str = typer.Option(
-        "auto", "--precision", help="Of all matrix products: float32, tf32, or auto: tf32 on a GPU.", metavar="TYPE"
+        "auto",
+        "--precision",
+        help="Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.",
+        metavar="TYPE",
     ),
-    quick: bool = typer.Option(False, "--quick", help="Small sizes: shows that all of it runs, and is no result."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Use small sizes, to see that all of it runs; these are no results."
+    ),
     list_them: bool = typer.Option(False, "--list", help="List the cases."),
-    quiet: bool = _QUIET,
-    as_json: bool = _AS_JSON,
+    quiet: bool = _quiet(),
+    as_json: bool = _as_json(),
 ) -> None:
     """Measure time and memory on this machine, beside the released program and the N × N loss.
 
@@ -405,6 +537,6 @@ def bench(
     \b
     Examples:
       pamc bench loss --quick
-      pamc bench epoch fit --device cuda --data-sets usps
+      pamc bench epoch fit --device cuda --dataset usps
     """  # noqa: D301
     _call("bench_command", "bench", locals())

@@ -1,12 +1,16 @@
 """What the shell offers after TAB, found without importing torch.
 
-Names of methods, data sets, experiments and cases are read off the files that register them.
+Settings and presets are those that :mod:`pamc.config` declares. Names of methods, data sets, experiments and cases are
+read off the files that register them: importing those would take seconds.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from pamc.config import PRESETS, FitConfig
 
 __all__ = [
     "cases_named",
@@ -20,7 +24,6 @@ __all__ = [
 ]
 
 _PACKAGE = Path(__file__).parent.parent
-_PRESETS = ("default", "paper", "released")
 _DEVICES = ("auto", "cpu", "cuda")
 _MAPS = ("auto", "pca", "umap")
 
@@ -44,17 +47,17 @@ def datasets_named(incomplete: str) -> list[str]:
 
 def experiments_named(incomplete: str) -> list[str]:
     """Return the experiments of `pamc reproduce` whose names begin so."""
-    return _matching(["all", *_registered("experiments/paper", "register_experiment")], incomplete)
+    return _matching(["all", *_registered("lab/cases", "register_experiment")], incomplete)
 
 
 def cases_named(incomplete: str) -> list[str]:
     """Return the cases of `pamc bench` whose names begin so."""
-    return _matching(["all", *_registered("bench/cases", "register_case")], incomplete)
+    return _matching(["all", *_registered("lab/cases", "register_case")], incomplete)
 
 
 def presets_named(incomplete: str) -> list[str]:
     """Return the presets whose names begin so."""
-    return _matching(_PRESETS, incomplete)
+    return _matching(PRESETS, incomplete)
 
 
 def devices_named(incomplete: str) -> list[str]:
@@ -68,11 +71,18 @@ def maps_named(incomplete: str) -> list[str]:
 
 
 def settings_named(incomplete: str) -> list[str]:
-    """Return the settings of PamCGC whose names begin so, each with an equals sign."""
-    text = (_PACKAGE / "config.py").read_text(encoding="utf-8")
-    body = text.partition("class FitConfig")[2].partition("_TABLE_1_COLUMNS")[0]
-    names = re.findall(r"^    (\w+): .* = ", body, flags=re.MULTILINE)
-    return _matching([f"{name}=" for name in names if name != "n_clusters"], incomplete)
+    """Return the settings of PamCGC whose names begin so, each with an equals sign; after it, the choices.
+
+    Examples
+    --------
+    >>> settings_named("graph"), settings_named("proxy=")
+    (['graph_trust='], ['proxy=eq2', 'proxy=eq6'])
+    """
+    name, equals, _ = incomplete.partition("=")
+    declared = {name: setting for name, setting in FitConfig.settings().items() if name != "n_clusters"}
+    if equals and name in declared:
+        return _matching([f"{name}={choice}" for choice in declared[name].choices], incomplete)
+    return _matching([f"{name}=" for name in declared], incomplete)
 
 
 def _registered(folder: str, decorator: str) -> list[str]:
@@ -81,5 +91,5 @@ def _registered(folder: str, decorator: str) -> list[str]:
     return sorted(name for text in texts for name in re.findall(rf'@{decorator}\(\s*"([^"]+)"', text))
 
 
-def _matching(names: list[str] | tuple[str, ...], incomplete: str) -> list[str]:
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

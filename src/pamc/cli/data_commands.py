@@ -6,7 +6,8 @@ import importlib.util
 import os
 from pathlib import Path
 
-from pamc.cli.launch import launched_group, own_rank
+from pamc.cli.launch import launched_group
+from pamc.cli.ranks import own_rank
 from pamc.cli.show import print_json, print_table, print_text
 from pamc.data.catalog import CATALOG, available
 from pamc.data.readers import read_label_pairs

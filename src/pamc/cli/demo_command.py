@@ -7,7 +7,7 @@ from typing import Any
 
 from pamc.cli.report_command import add_report, link_to
 from pamc.cli.show import near, print_json, print_table, print_text
-from pamc.experiments.demo import DemoRun, run_demo
+from pamc.lab.fits import DemoRun, run_demo
 from pamc.progress import RichProgress, SilentProgress
 from pamc.report.writing import REPORT_FILE
 from pamc.results.run_folder import new_run_folder, next_free_folder

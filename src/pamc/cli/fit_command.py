@@ -1,209 +1,238 @@
-"""`pamc fit` and `pamc predict`."""
+"""`pamc fit`: what was asked for and what is to be clustered, checked before torch is imported."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 import tomllib
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pamc.cli.auto_count import AUTO, chosen_count, refuse_auto
-from pamc.cli.launch import launched_group, restarted, resume_command, will_restart
-from pamc.cli.next_steps import next_steps
-from pamc.cli.report_command import add_report, check_report_options, link_to
-from pamc.cli.show import Interrupted, download_bar, near, note, print_json, print_table, print_text
+from pamc.cli.allocator import keep_heap_small
+from pamc.cli.ranks import several
 from pamc.cli.sizes import parse_bytes, split_names
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, load_dataset
-from pamc.data.readers import read_graph
+from pamc.data.readers import is_table, open_table, read_graph
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.distributed.group import ProcessGroupError, launched
-from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError, counted
-from pamc.estimator import METHODS, PamCGC, estimator_class
-from pamc.experiments.settings import settings_of
-from pamc.progress import RichProgress, SilentProgress
-from pamc.report.writing import REPORT_FILE
-from pamc.results.metrics import evaluate
-from pamc.results.record import RunRecord
-from pamc.results.run_folder import LABEL_FORMATS, new_run_folder, next_free_folder
-from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
-from pamc.training.fit_checkpoints import CheckpointPlan
-from pamc.training.pipeline import run_worker
-from pamc.training.store_pipeline import LARGE_ROWS, run_store_worker
+from pamc.errors import ConfigError, DataError, UnknownNameError
+from pamc.report.projection import MAPS
+from pamc.results.run_folder import LABEL_FORMATS
 
-__all__ = ["fit"]
+if TYPE_CHECKING:
+    from pamc.distributed.group import TorchProcessGroup
+
+__all__ = ["AUTO", "FitOptions", "fit"]
+
+# The number of clusters is to be found.
+AUTO = "auto"
+
+# The method whose settings and presets are known without torch.
+_PAMCGC = "pamcgc"
+
+# Of a column, in a message.
+_LONGEST_NAME = 40
+
+Source: TypeAlias = AttributedGraph | Store
 
 
-def fit(
-    *,
-    features: Path | None,
-    dataset: str | None,
-    edges: Path | None,
-    n_clusters: str | None,
-    out: Path | None,
-    method: str,
-    preset_name: str,
-    seed: int,
-    device: str,
-    id_column: str | None,
-    truth: str | None,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    epochs: int | None,
-    alpha: float | None,
-    beta: float | None,
-    tau: float | None,
-    n_hops: int | None,
-    settings: list[str] | None,
-    config_file: Path | None,
-    labels_format: str,
-    overwrite: bool,
-    checkpoint_every: int | None,
-    checkpoint_minutes: float | None,
-    resume: bool,
-    memory: str | None,
-    verify: bool,
-    with_report: bool,
-    map_by: str,
-    color: list[str] | None,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of `pamc fit`, as :func:`pamc.cli.commands.fit` declares them."""
+
+    features: Path | None
+    dataset: str | None
+    edges: Path | None
+    id_column: str | None
+    truth: str | None
+    columns: list[str] | None
+    drop: list[str] | None
+    n_clusters: str | None
+    method: str
+    preset_name: str
+    epochs: int | None
+    alpha: float | None
+    beta: float | None
+    n_hops: int | None
+    settings: list[str] | None
+    config_file: Path | None
+    seed: int
+    device: str
+    out: Path | None
+    labels_format: str
+    overwrite: bool
+    quiet: bool
+    as_json: bool
+    checkpoint_every: int | None
+    checkpoint_minutes: float | None
+    resume: bool
+    memory: str | None
+    verify: bool
+    with_report: bool
+    map_by: str
+    color: list[str] | None
+
+    @property
+    def chooses_k(self) -> bool:
+        """Whether the number of clusters is to be found."""
+        return self.n_clusters == AUTO
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory that training may use, None for what there is."""
+        return None if self.memory is None else parse_bytes(self.memory, "--memory")
+
+    @property
+    def color_columns(self) -> list[str] | None:
+        """The columns by which the map of the report is colored."""
+        return split_names(self.color, "--color")
+
+    @cached_property
+    def reading(self) -> dict[str, Any]:
+        """How the columns of a table are used, as :func:`pamc.read_graph` takes it."""
+        return {
+            "id_column": self.id_column,
+            "truth_column": self.truth,
+            "columns": split_names(self.columns, "--columns"),
+            "drop": split_names(self.drop, "--drop"),
+        }
+
+    @cached_property
+    def changes(self) -> dict[str, Any]:
+        """The settings that were given: by the file of `--config`, then by `--set`, then by options of their own."""
+        config_class = _config_class(self.method)
+        options = {"n_epochs": self.epochs, "alpha": self.alpha, "beta": self.beta, "n_hops": self.n_hops}
+        return {
+            **_settings_of_file(self.config_file, config_class),
+            **_parsed_settings(self.settings or [], config_class),
+            **{name: value for name, value in options.items() if value is not None},
+            "n_clusters": 2 if self.chooses_k else _cluster_count(self.n_clusters),
+        }
+
+    @cached_property
+    def large_store(self) -> Store | None:
+        """The store that is fitted from its files; None for all that is read into memory."""
+        if self.features is None or self.dataset is not None or self.method != _PAMCGC:
+            return None
+        if not has_manifest(self.features):
+            return None
+        from pamc.training.store_pipeline import LARGE_ROWS
+
+        store = open_store(self.features)
+        return store if store.n_nodes > LARGE_ROWS else None
+
+    def check(self) -> None:
+        """Refuse what can be refused before any row is read."""
+        _config_class(self.method)
+        if self.labels_format not in LABEL_FORMATS:
+            raise UnknownNameError("labels format", self.labels_format, LABEL_FORMATS)
+        if self.map_by not in MAPS:
+            raise UnknownNameError("map", self.map_by, MAPS)
+        if self.color_columns:
+            _check_color(self.color_columns, self.features)
+
+    def config(self) -> MethodConfig:
+        """Return the settings of a preset with the changes asked for; methods but PamCGC have one default."""
+        if self.method == _PAMCGC:
+            return preset(self.preset_name, data_set=self.dataset, **self.changes)
+        usual = _config_class(self.method)()
+        if self.preset_name == "default":
+            return usual.with_(**self.changes)
+        if self.preset_name == "paper" and self.dataset is not None:
+            from pamc.lab.settings import settings_of
+
+            if self.dataset not in CATALOG:
+                raise UnknownNameError("data set", self.dataset, CATALOG)
+            return usual.with_(**{**settings_of(self.method, self.dataset), **self.changes})
+        raise ConfigError(
+            f"method {self.method!r} has the preset 'default', and 'paper' for a --dataset; got {self.preset_name!r}"
+        )
+
+    def read(self) -> Source:
+        """Return what is to be clustered, checked."""
+        if self.features is None and self.dataset is None:
+            raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
+        if self.features is not None and self.dataset is not None:
+            raise ConfigError("name either a file of rows or a --dataset, and not both")
+        if self.features is None:
+            return self._read_dataset(str(self.dataset))
+        if not has_manifest(self.features):
+            return read_graph(self.features, edges=self.edges, **self.reading)
+        if given := self._options_of_a_file():
+            raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+        return self.large_store or open_store(self.features).to_graph(verify=self.verify)
+
+    def _read_dataset(self, name: str) -> AttributedGraph:
+        if given := self._options_of_a_file():
+            raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
+        graph = load_dataset(name)
+        return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
+
+    def _options_of_a_file(self) -> list[str]:
+        """Return the options that were given of those that belong to a file."""
+        values = {"--edges": self.edges, "--id": self.id_column, "--truth": self.truth}
+        values |= {"--columns": self.reading["columns"], "--drop": self.reading["drop"]}
+        return [name for name, value in values.items() if value]
+
+
+def fit(**options: Any) -> None:
     """Cluster rows and write labels, embedding, model, record and a report to a folder."""
-    with launched_group(device) as group:
+    given = FitOptions(**options)
+    with _process_group(given.device) as group:
         if group is not None and group.rank > 0:
-            # All that this process needs to know the first one tells it.
-            warnings.simplefilter("ignore")
-            large = _large_store(features, method)
-            run_worker(group) if large is None else run_store_worker(group, large)
+            _follow(given, group)
             return
-        method_class = estimator_class(method)
-        if labels_format not in LABEL_FORMATS:
-            raise UnknownNameError("labels format", labels_format, LABEL_FORMATS)
-        check_report_options(map_by, split_names(color, "--color"), features)
-        auto = n_clusters == AUTO
-        k = 2 if auto else _cluster_count(n_clusters)
-        given = {"n_epochs": epochs, "alpha": alpha, "beta": beta, "tau": tau, "n_hops": n_hops}
-        changes = {
-            **_config_changes(config_file, method_class.config_class()),
-            **_parsed_settings(settings or [], method_class.config_class()),
-            **{name: value for name, value in given.items() if value is not None},
-            "n_clusters": k,
-        }
-        config = _config(method, preset_name, dataset, changes)
-        read_options = {
-            "id_column": id_column,
-            "truth_column": truth,
-            "columns": split_names(columns, "--columns"),
-            "drop": split_names(drop, "--drop"),
-        }
-        large = None if dataset is not None else _large_store(features, method)
-        if large is None:
-            graph: Any = _load(
-                features,
-                dataset,
-                edges,
-                read_options,
-                keep_neighbors=preset_name != "default",
-                quiet=quiet,
-                verify=verify,
-            )
-        else:
-            _refuse_for_store(edges, read_options)
-            # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
-            graph, config = large, config if "n_hops" in changes else config.with_(n_hops=1)
-        chosen = None
-        if auto:
-            refuse_auto(large=large is not None, group=group is not None)
-            shown = SilentProgress() if quiet else RichProgress()
-            chosen = chosen_count(graph, config, seed=seed, device=device, progress=shown, as_json=as_json)
-            config = config.with_(n_clusters=chosen.n_clusters)
-        allowed = None if memory is None else parse_bytes(memory, "--memory")
-        with _folder(out, overwrite, checkpoint_every, checkpoint_minutes, resume) as (target, partial, plan):
-            progress = SilentProgress() if quiet else RichProgress()
-            model = method_class.from_config(config, random_state=seed, device=device)
-            if large is None:
-                model.fit_graph(graph, progress=progress, checkpoints=plan, group=group)
-            else:
-                planned = model.plan_store(large, memory=allowed, n_processes=1 if group is None else group.size)
-                note(f"plan: {planned}")
-                model.fit_store(large, memory=allowed, progress=progress, checkpoints=plan, group=group, verify=verify)
-            record = model.record(
-                data={
-                    **_describe(graph, features, dataset, edges, read_options),
-                    "color": split_names(color, "--color"),
-                    "folder": _way_back(target),
-                },
-                metrics=None if graph.labels is None else evaluate(graph.labels, model.labels_),
-                command=shlex.join(["pamc", *sys.argv[1:]]),
-            )
-            if chosen is not None:
-                record = replace(record, facts={**record.facts, "choose_k": chosen.facts()})
-            ids = graph.row_ids if large is None else large.ids
-            model.write_run(partial, ids=ids, labels_format=labels_format, record=record)
-            on_page: dict[str, Any] = {"truth": truth, "color": split_names(color, "--color"), "map_by": map_by}
-            reported = with_report and add_report(partial, model, graph, record, features=features, **on_page)
-        page = target / REPORT_FILE if reported else None
-        if as_json:
-            print_json({**_summary(record, target), "report": None if page is None else str(page)})
-        else:
-            _show(record, model, target, page)
+        given.check()
+        config, source = given.config(), given.read()
+        from pamc.cli.fit_run import run_fit
+
+        if isinstance(source, Store):
+            keep_heap_small()
+        run_fit(given, config, source, group)
 
 
-@contextmanager
-def _folder(
-    out: Path | None, overwrite: bool, every: int | None, minutes: float | None, resume: bool
-) -> Iterator[tuple[Path, Path, CheckpointPlan | None]]:
-    """Yield the folder of the run, where to write it meanwhile, and when to keep checkpoints there.
+def _process_group(device: str) -> AbstractContextManager[TorchProcessGroup | None]:
+    """Return the processes that torchrun started; None, without importing torch, where this one is alone."""
+    if not several():
+        return nullcontext()
+    from pamc.cli.launch import launched_group
 
-    A run that is stopped says how it goes on. Processes that torchrun started again go on by themselves.
-    """
-    keeps = resume or every is not None or minutes is not None
-    if keeps and out is None and (resume or launched()):
-        raise ConfigError("--resume, and checkpoints under torchrun, need --out DIR: that is where they are looked for")
-    resume = resume or (keeps and restarted())
-    target = out or next_free_folder(Path.cwd())
-    if not keeps:
-        with new_run_folder(target, overwrite=overwrite) as partial:
-            yield target, partial, None
-        return
-    every = DEFAULT_EVERY if every is None and minutes is None else every
-    kept = target.with_name(f"{target.name}.partial") / FOLDER
-    plan = CheckpointPlan(kept, every=every, minutes=minutes, resume=resume)
-    if resume and not has_checkpoints(kept):
-        note(f"note: {kept} holds no checkpoints: the fit begins")
-    try:
-        with new_run_folder(target, overwrite=overwrite, checkpoints=FOLDER, resume=resume) as partial:
-            yield target, partial, plan
-    except BaseException as error:
-        if not has_checkpoints(kept):
-            raise
-        how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(how) from None
-        if not isinstance(error, OutputError | ConfigError | DataError | ProcessGroupError) and not will_restart():
-            note(f"note: {how}")
-        raise
+    return launched_group(device)
 
 
-def _config(method: str, preset_name: str, dataset: str | None, changes: dict[str, Any]) -> MethodConfig:
-    """Return the settings of a preset with the changes asked for; methods but PamCGC have one default."""
-    if method == PamCGC.method_name:
-        return preset(preset_name, data_set=dataset, **changes)
-    if preset_name == "default":
-        return METHODS[method].config().with_(**changes)
-    if preset_name == "paper" and dataset is not None:
-        if dataset not in CATALOG:
-            raise UnknownNameError("data set", dataset, CATALOG)
-        return METHODS[method].config().with_(**{**settings_of(method, dataset), **changes})
-    raise ConfigError(f"method {method!r} has the preset 'default', and 'paper' for a --dataset; got {preset_name!r}")
+def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
+    """Train this process's share; the first process tells it all that it needs to know."""
+    from pamc.training.pipeline import run_worker
+    from pamc.training.store_pipeline import run_store_worker
+
+    warnings.simplefilter("ignore")
+    if options.large_store is None:
+        run_worker(group)
+    else:
+        keep_heap_small()
+        run_store_worker(group, options.large_store)
+
+
+def _config_class(method: str) -> type[MethodConfig]:
+    """Return the settings of a method; those of others than PamCGC are known once torch is imported."""
+    if method == _PAMCGC:
+        return FitConfig
+    from pamc.models.method import METHODS
+
+    return METHODS[method].config
+
+
+def _check_color(color: list[str], features: Path | None) -> None:
+    if features is None or features.is_dir() or not is_table(features):
+        raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
+    table = open_table(features)
+    unknown = [name for name in color if name not in table]
+    known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
+    if unknown:
+        raise DataError(f"{features}: has no column {unknown[0]!r} for --color; it has {', '.join(known)}")
 
 
 def _cluster_count(text: str | None) -> int:
@@ -219,7 +248,7 @@ def _cluster_count(text: str | None) -> int:
     return value
 
 
-def _config_changes(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
+def _settings_of_file(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
@@ -247,132 +276,3 @@ def _parsed_settings(settings: list[str], config_class: type[MethodConfig]) -> d
             values[name] = text
     config_class().with_(**values)
     return values
-
-
-def _load(
-    features: Path | None,
-    dataset: str | None,
-    edges: Path | None,
-    options: dict[str, Any],
-    *,
-    keep_neighbors: bool,
-    quiet: bool,
-    verify: bool,
-) -> AttributedGraph:
-    if features is None and dataset is None:
-        raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
-    if features is not None and dataset is not None:
-        raise ConfigError("name either a file of rows or a --dataset, and not both")
-    given = _given(edges, options)
-    if features is not None and has_manifest(features):
-        _refuse_for_store(edges, options)
-        return open_store(features).to_graph(verify=verify)
-    if features is not None:
-        return read_graph(features, edges=edges, **options)
-    if given:
-        raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
-    with download_bar(str(dataset), hidden=quiet) as progress:
-        graph = load_dataset(str(dataset), progress=progress)
-    return graph.without_edges() if graph.edges_are_neighbors and not keep_neighbors else graph
-
-
-def _given(edges: Path | None, options: dict[str, Any]) -> list[str]:
-    """Return the options that were given of those that belong to a file."""
-    return ["--edges"] * (edges is not None) + [
-        f"--{'truth' if name == 'truth_column' else name.split('_')[0]}" for name, value in options.items() if value
-    ]
-
-
-def _refuse_for_store(edges: Path | None, options: dict[str, Any]) -> None:
-    if given := _given(edges, options):
-        raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
-
-
-def _large_store(features: Path | None, method: str) -> Store | None:
-    """Return the store that is fitted from its files; None for all that is read into memory."""
-    if features is None or method != PamCGC.method_name or not has_manifest(features):
-        return None
-    store = open_store(features)
-    return store if store.n_nodes > LARGE_ROWS else None
-
-
-def _read_options(features: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return how the rows were read, so that `pamc predict` reads new rows alike."""
-    if features is None or not has_manifest(features):
-        return options if features is not None else {}
-    told = open_store(features).manifest["options"]
-    return {
-        **options,
-        **{name: told.get(name) for name in ("id_column", "truth_column")},
-        "columns": told.get("features"),
-    }
-
-
-def _describe(
-    graph: AttributedGraph | Store,
-    features: Path | None,
-    dataset: str | None,
-    edges: Path | None,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    return {
-        "name": dataset or graph.name,
-        "features": None if features is None else str(features),
-        "edges": None if edges is None else str(edges),
-        "n_nodes": graph.n_nodes,
-        "n_features": graph.n_features,
-        "n_edges": graph.n_edges,
-        "read": _read_options(features, options),
-    }
-
-
-def _way_back(target: Path) -> str:
-    """Return the current folder, from which files were named, as seen from the folder of the run."""
-    try:
-        return os.path.relpath(Path.cwd(), target.resolve())
-    except ValueError:
-        # On another drive.
-        return str(Path.cwd())
-
-
-def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
-    return {
-        "run": str(target),
-        "n_nodes": record.data["n_nodes"],
-        "n_clusters": record.config["n_clusters"],
-        "cluster_sizes": record.cluster_sizes,
-        "scores": record.scores,
-        "metrics": record.metrics,
-        "selection": record.selection,
-        "seconds": record.seconds,
-        "warnings": record.warnings,
-    }
-
-
-def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
-    sizes = record.cluster_sizes
-    total = sum(sizes)
-    rows = []
-    for cluster, size in enumerate(sizes):
-        inside = model.confidence_[model.labels_ == cluster]
-        rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", f"{inside.mean():.2f}" if size else "–"])
-    print_table(
-        f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}",
-        ["cluster", "rows", "share", "confidence"],
-        rows,
-    )
-    print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
-    if record.metrics is not None:
-        shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
-        print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
-    if "planned_bytes" in record.facts and model.n_iter_:
-        epoch_s = record.seconds["training"] / model.n_iter_
-        whole = FitConfig().n_epochs
-        print_text(
-            f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
-        )
-    print_text(f"run folder: {near(target)}")
-    if page is not None:
-        print_text(f"report: {link_to(page)}")
-    for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
-        note(f"next: {step}")

@@ -11,36 +11,20 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from pamc.cli.ranks import own_rank
+from pamc.cli.ranks import several
 from pamc.cli.show import EXIT_INTERRUPTED
-from pamc.distributed.group import ProcessGroupError, TorchProcessGroup, join_group, launched
+from pamc.distributed.group import ProcessGroupError, TorchProcessGroup, join_group
 from pamc.errors import PamcError
 
-__all__ = ["launched_group", "own_rank", "restarted", "resume_command", "several", "will_restart"]
+__all__ = ["launched_group", "resume_command"]
 
 # What the messages of a transport that lost its other end have in them.
 _LOST = ("gloo", "nccl", "connection", "socket", "store", "peer")
 
 
-def several() -> bool:
-    """Return whether torchrun started more than one process."""
-    return launched() and int(os.environ["WORLD_SIZE"]) > 1
-
-
-def restarted() -> bool:
-    """Return whether torchrun started the processes again after one of them had failed."""
-    return launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def will_restart() -> bool:
-    """Return whether torchrun starts the processes again should one of them fail now."""
-    n_restarts, most = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
-    return launched() and int(n_restarts) < int(most)
-
-
 @contextmanager
 def launched_group(device: str) -> Iterator[TorchProcessGroup | None]:
-    """Yield the team that torchrun started, None without.
+    """Yield the process group that torchrun started, None without.
 
     Where one process fails, it leaves word for the others, which end with its exit code and say nothing.
     """

@@ -11,9 +11,8 @@ import numpy as np
 from pamc.cli.show import note, print_json, print_text
 from pamc.cli.sizes import split_names
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.files import existing_file, kind_of
-from pamc.data.readers import read_graph
-from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.data.files import existing_file
+from pamc.data.readers import is_table, open_table, read_graph
 from pamc.errors import ConfigError, OutputError, counted
 from pamc.estimator import estimator_class
 from pamc.results.model_file import read_model
@@ -34,7 +33,7 @@ def predict(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Give new rows to the clusters of a run; no graph is needed."""
+    """Assign new rows to the clusters of a saved run; no graph is needed."""
     model, recorded_id = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
@@ -69,7 +68,7 @@ def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | N
     The columns it was fitted on are found by name, in whatever order and among whatever others they are; where one is
     missing, all columns are read and the model says which.
     """
-    if kind_of(existing_file(features)) not in TABLE_KINDS:
+    if not is_table(existing_file(features)):
         return {}
     table = open_table(features)
     if id_column is not None and id_column not in table:

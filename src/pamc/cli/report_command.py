@@ -8,8 +8,7 @@ from typing import Any
 
 from pamc.cli.show import note, print_json, print_text
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.files import kind_of
-from pamc.data.tables import TABLE_KINDS, open_table
+from pamc.data.readers import is_table, open_table
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 from pamc.report.comparison import COMPARISON
 from pamc.report.page_file import read_page
@@ -18,12 +17,9 @@ from pamc.report.table_columns import class_names, color_column
 from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
 from pamc.results.record import RunRecord
 
-__all__ = ["add_report", "check_report_options", "link_to", "report"]
+__all__ = ["add_report", "link_to", "report"]
 
 _COMPARISON_FILE = "pamc-comparison.html"
-
-# Of a column, in a message.
-_LONGEST_NAME = 40
 
 
 def report(
@@ -51,21 +47,6 @@ def report(
         print_text(f"report: {link_to(written)}")
 
 
-def check_report_options(map_by: str, color: list[str] | None, features: Path | None) -> None:
-    """Refuse options of the page before anything is fitted."""
-    if map_by not in MAPS:
-        raise UnknownNameError("map", map_by, MAPS)
-    if not color:
-        return
-    if features is None or features.is_dir() or kind_of(features) not in TABLE_KINDS:
-        raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
-    table = open_table(features)
-    unknown = [name for name in color if name not in table]
-    known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
-    if unknown:
-        raise DataError(f"{features}: has no column {unknown[0]!r} for --color; it has {', '.join(known)}")
-
-
 def add_report(
     folder: Path,
     model: Any,
@@ -90,7 +71,7 @@ def add_report(
     """
     try:
         columns, names = None, None
-        if features is not None and isinstance(data, AttributedGraph) and kind_of(features) in TABLE_KINDS:
+        if features is not None and isinstance(data, AttributedGraph) and is_table(features):
             table = open_table(features)
             columns = {name: color_column(table, name) for name in color or []}
             names = None if truth is None or data.labels is None else class_names(table, truth, data.labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,15 +14,15 @@ import typer
 
 from pamc.cli.show import Interrupted, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, OutputError, PamcError
-from pamc.experiments.data import check_name, why_missing
-from pamc.experiments.experiment import EXPERIMENTS, Cell, Experiment, Row, Scope
-from pamc.experiments.rows import current, read_rows, usable
-from pamc.experiments.sweep import finished_keys, run_cells
+from pamc.lab.cell import Case, Cell, Row, Scope, cases_of, select_cases
+from pamc.lab.rows import current, read_rows, usable
+from pamc.lab.settings import check_name, why_missing
+from pamc.lab.sweep import finished_keys, run_cells
 from pamc.models.method import METHODS
 from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
 from pamc.runtime import resolve_device
 
-__all__ = ["reproduce"]
+__all__ = ["CellProgress", "print_summaries", "reproduce"]
 
 _STARTS = ".pamc-starts"
 
@@ -58,11 +58,11 @@ def reproduce(
     if list_them:
         _list(as_json=as_json)
         return
-    experiments = _experiments(what)
-    names = {"datasets": _names("--datasets", datasets), "methods": _names("--methods", methods)}
-    _check_names(**names)
+    experiments = select_cases("experiment", what)
+    sets, named = _names("--dataset", datasets), _names("--method", methods)
+    _check_names(sets, named)
     resolve_device(device)
-    scope = Scope(seeds=seeds, device=device, quick=quick, **names)
+    scope = Scope(seeds, sets, named, device=device, quick=quick)
     folder = out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce")
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder")
@@ -132,13 +132,6 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _experiments(what: list[str] | None) -> list[Experiment]:
-    if not what:
-        raise ConfigError(f"name one or more experiments, or all: {', '.join(EXPERIMENTS)}")
-    named = [EXPERIMENTS[name] for name in dict.fromkeys(what) if name != "all"]
-    return [EXPERIMENTS[name] for name in EXPERIMENTS] if "all" in what else named
-
-
 def _names(option: str, values: list[str] | None) -> tuple[str, ...] | None:
     """Return the names in repeated, comma-separated options; None where the option was not given."""
     if not values:
@@ -149,20 +142,20 @@ def _names(option: str, values: list[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def _check_names(datasets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
-    for name in datasets or ():
+def _check_names(data_sets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
+    for name in data_sets or ():
         check_name(name)
     for name in methods or ():
         METHODS[name]
 
 
-def _runnable(experiments: Sequence[Experiment], scope: Scope) -> list[tuple[Experiment, list[Cell]]]:
+def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, list[Cell]]]:
     """Return the experiments with the cells whose data are here, and say which data are not."""
     runnable, missing = [], {}
-    unused = {*(scope.datasets or ()), *(scope.methods or ())}
+    unused = {*(scope.data_sets or ()), *(scope.methods or ())}
     for experiment in experiments:
         cells = experiment.cells(scope)
-        unused -= {name for cell in cells for name in (cell.data_set, cell.method)}
+        unused -= {name for cell in cells for name in (cell.data_set, cell.provider)}
         if not cells and _of_formulas(experiment):
             runnable.append((experiment, cells))
         elif not cells:
@@ -188,7 +181,7 @@ def _runnable(experiments: Sequence[Experiment], scope: Scope) -> list[tuple[Exp
 
 
 def _run(
-    experiment: Experiment, cells: Sequence[Cell], folder: Path, scope: Scope, *, jobs: int, progress: Progress
+    experiment: Case, cells: Sequence[Cell], folder: Path, scope: Scope, *, jobs: int, progress: Progress
 ) -> _Outcome:
     path = _rows_file(experiment, folder)
     _check_kind(path, quick=scope.quick)
@@ -197,13 +190,13 @@ def _run(
     rows = run_cells(cells, path, device=scope.device, jobs=jobs, progress=progress, starts=starts)
     failed = [row for row in rows if row["error"] is not None]
     for row in failed:
-        note(f"failed: {experiment.name}, {row['method']} on {row['data_set']}, seed {row['seed']}: {row['error']}")
+        note(f"failed: {experiment.name}, {row['provider']} on {row['data_set']}, seed {row['seed']}: {row['error']}")
     outcome = _render(experiment, folder, quick=scope.quick)
     outcome.n_run, outcome.n_reused, outcome.n_failed = len(rows) - len(reused), len(reused), len(failed)
     return outcome
 
 
-def _render(experiment: Experiment, folder: Path, *, quick: bool) -> _Outcome:
+def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
     """Draw an experiment from its rows; what cannot be drawn is said, and the other experiments go on."""
     outcome = _Outcome(experiment.name)
     path = _rows_file(experiment, folder)
@@ -212,7 +205,7 @@ def _render(experiment: Experiment, folder: Path, *, quick: bool) -> _Outcome:
         note(f"{experiment.name} is not drawn: {path} has no {'quick ' if quick else ''}row without an error")
         return outcome
     try:
-        outcome.artefacts = experiment.render(rows, folder)
+        outcome.artefacts = [] if experiment.render is None else experiment.render(rows, folder)
     except PamcError as error:
         note(f"{experiment.name} is not drawn, its rows are kept: {error}")
         outcome.exit_code = error.exit_code
@@ -228,12 +221,12 @@ def _forget_starts(folder: Path) -> None:
         starts.rmdir()
 
 
-def _of_formulas(experiment: Experiment) -> bool:
+def _of_formulas(experiment: Case) -> bool:
     """Return whether an experiment has nothing to run at all, and is drawn from formulas."""
     return not experiment.cells(Scope(device="cpu"))
 
 
-def _rows_file(experiment: Experiment, folder: Path) -> Path:
+def _rows_file(experiment: Case, folder: Path) -> Path:
     return folder / "rows" / f"{experiment.name}.jsonl"
 
 
@@ -254,13 +247,18 @@ def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:
 
 
 def _list(*, as_json: bool) -> None:
-    found = [EXPERIMENTS[name] for name in EXPERIMENTS]
+    found = cases_of("experiment").values()
     if as_json:
         print_json([{"name": each.name, "summary": each.summary} for each in found])
-        return
-    width = max(len(each.name) for each in found)
-    for each in found:
-        print_text(f"{each.name:<{width}}  {each.summary}")
+    else:
+        print_summaries(found)
+
+
+def print_summaries(cases: Collection[Case]) -> None:
+    """Print a line for each case: its name and what it shows."""
+    width = max(len(case.name) for case in cases)
+    for case in cases:
+        print_text(f"{case.name:<{width}}  {case.summary}")
 
 
 def _summarize(outcomes: Sequence[_Outcome], *, as_json: bool) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pamc.progress import redraws, terminal
+from pamc.progress import terminal
 
-__all__ = ["EXIT_INTERRUPTED", "Interrupted", "download_bar", "near", "note", "print_json", "print_table", "print_text"]
+__all__ = ["EXIT_INTERRUPTED", "Interrupted", "near", "note", "print_json", "print_table", "print_text"]
 
 
 EXIT_INTERRUPTED = 130
@@ -52,34 +51,3 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*row)
     terminal().print(table)
-
-
-@contextmanager
-def download_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function of (bytes done, bytes in all) that moves a bar on standard error; no bytes, no bar."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn(f"download {name}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = terminal(stderr=True)
-    plain = not redraws(console)
-    bar = Progress(*columns, console=console, disable=hidden or plain)
-
-    def move(done: int, total: int | None) -> None:
-        if not bar.task_ids:
-            if plain and not hidden:
-                note(f"download {name}{'' if total is None else f': {total / 1e6:.1f} MB'}")
-            bar.start()
-            bar.add_task(name)
-        bar.update(bar.task_ids[0], completed=done, total=total)
-
-    try:
-        yield move
-    finally:
-        if bar.task_ids:
-            bar.stop()

@@ -13,7 +13,7 @@ from pamc.data import ingest as ingesting
 from pamc.data.atomic_dir import partial_of
 from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
 from pamc.data.store import Store
-from pamc.data.streamed import BlockModel, write_block_model
+from pamc.data.synthetic import BlockModel, write_block_model
 from pamc.errors import counted
 from pamc.progress import RichProgress, SilentProgress
 

@@ -1,4 +1,4 @@
-"""What `pamc` alone says, and the groups in which `pamc --help` shows the commands."""
+"""What `pamc` alone says, and the panels in which help shows commands and options."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import textwrap
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import pamc
 
-__all__ = ["ABOUT", "CLUSTER", "DATA", "MEASURE", "GroupedCommands", "welcome"]
+__all__ = ["ABOUT", "CLUSTER", "LABORATORY", "LOOK_UP", "GroupedCommands", "PanelCommand", "welcome"]
 
 ABOUT = "Cluster tables, images, text vectors and attributed graphs with the PamC loss."
 
-# The groups, in the order in which they are shown.
-CLUSTER, DATA, MEASURE = "Cluster", "Data", "Measure"
+# The panels of commands, in the order in which they are shown.
+CLUSTER, LOOK_UP, LABORATORY = "Cluster your data", "Look up", "Laboratory"
 
 _EXAMPLES = (
     ("pamc demo", "handwritten digits, offline, K-means beside it"),
@@ -34,6 +34,22 @@ class GroupedCommands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, a section for each panel."""
         for panel, rows in _panels(self, ctx).items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+class PanelCommand(TyperCommand):
+    """A command that shows its arguments and options by their panels, in the order of their declaration."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, a section for each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(row)
+        for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
 
@@ -59,11 +75,11 @@ def welcome(context: typer.Context) -> str:
 
 def _panels(group: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     """Return the commands and the first sentences of their help, by panel."""
-    panels: dict[str, list[tuple[str, str]]] = {CLUSTER: [], DATA: [], MEASURE: []}
+    panels: dict[str, list[tuple[str, str]]] = {CLUSTER: [], LOOK_UP: [], LABORATORY: []}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         about = (command.help or "").partition("\n")[0].removesuffix(".")
-        panels.setdefault(str(command.rich_help_panel or MEASURE), []).append((name, about))
+        panels.setdefault(str(command.rich_help_panel or LABORATORY), []).append((name, about))
     return {panel: rows for panel, rows in panels.items() if rows}
 
 

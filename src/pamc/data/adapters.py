@@ -18,6 +18,7 @@ from pamc.data.attributed_graph import AttributedGraph, check_edges, check_spars
 from pamc.errors import DataError, DataWarning
 
 __all__ = [
+    "Edges",
     "as_edges",
     "as_features",
     "as_graph",
@@ -157,7 +158,7 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
     if isinstance(adjacency, str | os.PathLike):
         raise DataError(
             f"adjacency is the text {os.fspath(adjacency)!r}, not a graph: read a file with "
-            "pamc.data.edge_files.read_edges"
+            "pamc.data.readers.read_edges"
         )
     if _comes_from(adjacency, "networkx"):
         return _networkx_edges(adjacency, n_nodes, row_names)

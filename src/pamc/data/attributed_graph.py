@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from pamc.data.blocks import row_blocks
 from pamc.errors import DataError
 
 __all__ = [
@@ -158,13 +159,13 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
         raise DataError("features must be real numbers; complex data not supported")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32)
-    for start in range(0, len(array), _ROWS_PER_BLOCK):
-        block = array[start : start + _ROWS_PER_BLOCK]
-        finite = np.isfinite(block)
+    for block in row_blocks(len(array), _ROWS_PER_BLOCK):
+        finite = np.isfinite(array[block])
         if not finite.all():
             row, column = (int(i) for i in np.argwhere(~finite)[0])
+            row += block.start
             count = int(array.size - np.isfinite(array).sum())
-            raise _not_finite(start + row, column, block[row, column], count, names, ids)
+            raise _not_finite(row, column, array[row, column], count, names, ids)
     return array
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.download import Progress, fetch, sha256_of
-from pamc.data.matrices import NPZ_LAYOUT, load_arrays, read_matrix
+from pamc.data.files import sha256_of
+from pamc.data.readers import read_features
+from pamc.data.readers.formats.npz import NPZ_LAYOUT
 from pamc.errors import DataError, UnknownNameError
 
-__all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset", "load_neighbor_list"]
+__all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DataSet:
     """One known data set: its statistics, which loading checks, and its source.
 
     ``n_edges`` counts the lines of the edge list as stored. A "table" has features alone; an edge list beside it was
-    made from the features (k nearest neighbors). ``url`` is set where the very file with this checksum is public.
+    made from the features (k nearest neighbors).
     """
 
     name: str
@@ -37,178 +37,95 @@ class DataSet:
     modality: Literal["image", "record", "text", "graph"]
     sparse: bool
     source: str
-    url: str | None = None
     sha256: str | None = None
     note: str = ""
 
 
+# fmt: off
 _ROWS = (
     DataSet(
-        name="usps",
-        title="USPS handwritten digits",
-        n_nodes=9298,
-        n_features=256,
-        n_classes=10,
-        n_edges=27894,
-        kind="table",
-        modality="image",
-        sparse=False,
+        name="usps", title="USPS handwritten digits",
+        n_nodes=9298, n_features=256, n_classes=10, n_edges=27894, kind="table", modality="image", sparse=False,
         source="usps.h5 (train, then test), in the row order of SDCN (Bo et al. 2020); 3 nearest neighbors as in SDCN",
         sha256="ec6852c09dec945d235b6c10cee58aba64462d754c1132e55b2b34b42af77e78",
     ),
     DataSet(
-        name="hhar",
-        title="Human activity recognition with smartphones",
-        n_nodes=10299,
-        n_features=561,
-        n_classes=6,
-        n_edges=51495,
-        kind="table",
-        modality="record",
-        sparse=False,
+        name="hhar", title="Human activity recognition with smartphones",
+        n_nodes=10299, n_features=561, n_classes=6, n_edges=51495, kind="table", modality="record", sparse=False,
         source="UCI HAR (Anguita et al. 2013), train then test rows as in SDCN; 5 nearest neighbors as in SDCN",
         sha256="149a11ecc58f2997d074b5221a4a10a37ada110012487e7de7c4cc31d649a5e4",
         note="rows 7352 to 10298 were computed anew from the raw windows: close to the published ones, not equal",
     ),
     DataSet(
-        name="reut",
-        title="Reuters RCV1, 10,000 documents",
-        n_nodes=10000,
-        n_features=2000,
-        n_classes=4,
-        n_edges=30006,
-        kind="table",
-        modality="text",
-        sparse=True,
+        name="reut", title="Reuters RCV1, 10,000 documents",
+        n_nodes=10000, n_features=2000, n_classes=4, n_edges=30006, kind="table", modality="text", sparse=True,
         source="reuters10k: 10,000 documents of RCV1 (Lewis et al. 2004), 2,000 tf-idf terms, in the row order of SDCN",
         note=(
-            "the features are not public, and reut_graph_only.npz has labels and edges without them; "
-            "news4 and reut21578_4 are stand-ins, to be reported under their own names"
+            "the features are not public, and reut_graph_only.npz has labels and edges without them; news4 and "
+            "reut21578_4 are stand-ins, to be reported under their own names"
         ),
     ),
     DataSet(
-        name="acm",
-        title="ACM papers, co-author graph",
-        n_nodes=3025,
-        n_features=1870,
-        n_classes=3,
-        n_edges=26256,
-        kind="graph",
-        modality="graph",
-        sparse=True,
+        name="acm", title="ACM papers, co-author graph",
+        n_nodes=3025, n_features=1870, n_classes=3, n_edges=26256, kind="graph", modality="graph", sparse=True,
         source="ACM3025.mat (feature, label, PAP) of O2MAC (Fan et al. 2020), equal to SDCN's set",
         sha256="16deec3a24167ea5f51ad19c0ad0f8bd0af0bf69f8b08bdcf0293f6833ef9728",
     ),
     DataSet(
-        name="cite",
-        title="Citeseer citations",
-        n_nodes=3327,
-        n_features=3703,
-        n_classes=6,
-        n_edges=9104,
-        kind="graph",
-        modality="graph",
-        sparse=True,
+        name="cite", title="Citeseer citations",
+        n_nodes=3327, n_features=3703, n_classes=6, n_edges=9104, kind="graph", modality="graph", sparse=True,
         source="ind.citeseer.* of tkipf/gcn (Planetoid), equal to SDCN's labels and graph",
         sha256="9e782ff70a25696e650544bf11e294ad01cceba7cfe3bee4420461c13c052904",
         note="15 nodes have neither features nor a label of their own and count as class 0",
     ),
     DataSet(
-        name="dblp",
-        title="DBLP authors, co-author graph",
-        n_nodes=4057,
-        n_features=334,
-        n_classes=4,
-        n_edges=7056,
-        kind="graph",
-        modality="graph",
-        sparse=True,
+        name="dblp", title="DBLP authors, co-author graph",
+        n_nodes=4057, n_features=334, n_classes=4, n_edges=7056, kind="graph", modality="graph", sparse=True,
         source="a_feat.npz of HeCo (Wang et al. 2021) in the author order of MAGNN, equal to SDCN's set",
         sha256="ceb4db3d4d1c27d12cfd29597a2722f4a7645d7e2ee70351547f06f72d1d87ad",
     ),
     DataSet(
-        name="cora",
-        title="Cora citations",
-        n_nodes=2708,
-        n_features=1433,
-        n_classes=7,
-        n_edges=10556,
-        kind="graph",
-        modality="graph",
-        sparse=True,
+        name="cora", title="Cora citations",
+        n_nodes=2708, n_features=1433, n_classes=7, n_edges=10556, kind="graph", modality="graph", sparse=True,
         source="ind.cora.* of tkipf/gcn (Planetoid)",
         sha256="4511339b9e2086a28b53dbb3fda3dd3f05e4551cd76ff8318852e901e7301547",
     ),
     DataSet(
-        name="amazon_photo",
-        title="Amazon photo goods bought together",
-        n_nodes=7650,
-        n_features=745,
-        n_classes=8,
-        n_edges=119081,
-        kind="graph",
-        modality="graph",
-        sparse=True,
+        name="amazon_photo", title="Amazon photo goods bought together",
+        n_nodes=7650, n_features=745, n_classes=8, n_edges=119081, kind="graph", modality="graph", sparse=True,
         source="amazon_photo.npz of EdisonLeeeee/GraphData, each undirected pair once",
         sha256="3f49fdf17c588cdc05e8627ad90770b0065119984c91665034ff56db0461329f",
     ),
     DataSet(
-        name="news4",
-        title="20 Newsgroups, four roots",
-        n_nodes=10000,
-        n_features=2000,
-        n_classes=4,
-        n_edges=30087,
-        kind="table",
-        modality="text",
-        sparse=True,
+        name="news4", title="20 Newsgroups, four roots",
+        n_nodes=10000, n_features=2000, n_classes=4, n_edges=30087, kind="table", modality="text", sparse=True,
         source="20 Newsgroups (roots comp, rec, sci, talk), 2,000 tf-idf terms, 3 nearest neighbors",
         sha256="63e233a83fed1258815e50a75e294540ccae76e5eb39dc09db323ca257bbf6c2",
         note="a stand-in for reut with the same N, d, class sizes and recipe, and another corpus",
     ),
     DataSet(
-        name="reut21578_4",
-        title="Reuters-21578, four largest classes",
-        n_nodes=6915,
-        n_features=2000,
-        n_classes=4,
-        n_edges=21548,
-        kind="table",
-        modality="text",
-        sparse=True,
+        name="reut21578_4", title="Reuters-21578, four largest classes",
+        n_nodes=6915, n_features=2000, n_classes=4, n_edges=21548, kind="table", modality="text", sparse=True,
         source="Reuters-21578 R52 (earn, acq, crude, trade), 2,000 tf-idf terms, 3 nearest neighbors",
         sha256="23f3518d137d24aa60d78f4ae73f293a333f4bcd48e5480d10d7542e074b7fa0",
         note="a stand-in for reut with another corpus and other classes",
     ),
     DataSet(
-        name="digits",
-        title="Optical recognition of handwritten digits",
-        n_nodes=1797,
-        n_features=64,
-        n_classes=10,
-        n_edges=0,
-        kind="table",
-        modality="image",
-        sparse=False,
+        name="digits", title="Optical recognition of handwritten digits",
+        n_nodes=1797, n_features=64, n_classes=10, n_edges=0, kind="table", modality="image", sparse=False,
         source="scikit-learn",
         note="comes with scikit-learn; pixel counts 0 to 16",
     ),
 )
+# fmt: on
 
 CATALOG: dict[str, DataSet] = {row.name: row for row in _ROWS}
 
 
-def load_dataset(
-    name: str,
-    *,
-    root: str | PathLike[str] | None = None,
-    download: bool = True,
-    progress: Progress | None = None,
-) -> AttributedGraph:
+def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> AttributedGraph:
     """Return a data set of the catalog, with labels, once its checksum and statistics are found to be right.
 
-    ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`), then downloaded there
-    where the very file is public.
+    ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`).
 
     Examples
     --------
@@ -220,35 +137,13 @@ def load_dataset(
     if row.source == "scikit-learn":
         graph = _from_scikit_learn(row)
     else:
-        path = _find(row, root) or _download(row, root, allowed=download, progress=progress)
-        _check_checksum(row, path)
+        path = _checked_file(row, root)
         try:
-            graph = replace(read_matrix(path), name=row.name, edges_are_neighbors=row.kind == "table")
+            graph = replace(read_features(path), name=row.name, edges_are_neighbors=row.kind == "table")
         except DataError as error:
             raise DataError(f"data set {row.name!r}: {error}" + (f". Note: {row.note}" if row.note else "")) from error
     _check_statistics(row, graph)
     return graph
-
-
-def load_neighbor_list(name: str, k: int, *, root: str | PathLike[str] | None = None) -> NDArray[np.int64]:
-    """Return (2, E) directed edges from each row to its k nearest, as SDCN listed them (k = 1, 3, 5 or 10).
-
-    Examples
-    --------
-    >>> load_neighbor_list("digits", 3)
-    Traceback (most recent call last):
-    pamc.errors.DataError: data set 'digits' comes without neighbor lists
-    """
-    row = _row(name)
-    if row.kind == "graph" or row.n_edges == 0:
-        raise DataError(f"data set {name!r} comes without neighbor lists")
-    path = _find(row, root) or _download(row, root)
-    _check_checksum(row, path)
-    key = f"edges_k{k}"
-    arrays = load_arrays(path, key)
-    if key not in arrays:
-        raise DataError(f"{path}: has no array {key!r}; neighbor lists were made for k = 1, 3, 5 and 10")
-    return np.ascontiguousarray(arrays[key].T, dtype=np.int64)
 
 
 def available(name: str, *, root: str | PathLike[str] | None = None) -> str | None:
@@ -263,7 +158,7 @@ def available(name: str, *, root: str | PathLike[str] | None = None) -> str | No
     if row.source == "scikit-learn":
         return row.source
     path = _find(row, root)
-    return row.url if path is None else str(path)
+    return None if path is None else str(path)
 
 
 def cache_folder() -> Path:
@@ -288,21 +183,13 @@ def _places(row: DataSet, root: str | PathLike[str] | None) -> list[Path]:
     return [Path(folder) / f"{row.name}.npz" for folder in (own, cache_folder()) if folder]
 
 
-def _download(
-    row: DataSet, root: str | PathLike[str] | None, *, allowed: bool = True, progress: Progress | None = None
-) -> Path:
-    if row.url is None or row.sha256 is None or not allowed:
-        raise _missing(row, root)
-    return fetch(row.url, cache_folder() / f"{row.name}.npz", sha256=row.sha256, progress=progress)
-
-
 def _missing(row: DataSet, root: str | PathLike[str] | None) -> DataError:
     looked = " and ".join(str(path) for path in _places(row, root))
-    how = f"it can be downloaded from {row.url}" if row.url else "the very file is not public"
     note = f" Note: {row.note}." if row.note else ""
     return DataError(
-        f"data set {row.name!r} is not here (looked for {looked}) and {how}. Source: {row.source}.{note} "
-        f"To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to it; its arrays: {NPZ_LAYOUT}"
+        f"data set {row.name!r} is not here (looked for {looked}) and the very file is not public. Source: "
+        f"{row.source}.{note} To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to it; its "
+        f"arrays: {NPZ_LAYOUT}"
     )
 
 
@@ -313,13 +200,17 @@ def _from_scikit_learn(row: DataSet) -> AttributedGraph:
     return AttributedGraph(pixels.astype(np.float32), labels=classes, name=row.name)
 
 
-def _check_checksum(row: DataSet, path: Path) -> None:
-    """Raise DataError where the file of a data set is not the very one the catalog describes."""
-    if row.sha256 is not None and (found := sha256_of(path)) != row.sha256:
+def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
+    """Return the file of a data set, or raise DataError where it is missing or not the one the catalog describes."""
+    path = _find(row, root)
+    if path is None:
+        raise _missing(row, root)
+    if row.sha256 is not None and (checksum := sha256_of(path)) != row.sha256:
         raise DataError(
-            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 {found}, "
-            f"expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
+            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 "
+            f"{checksum}, expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
         )
+    return path
 
 
 def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:

@@ -8,12 +8,24 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
-__all__ = ["connected", "literal_path"]
+from pamc.errors import BackendError
+
+__all__ = ["connected", "literal_path", "load_duckdb", "quoted"]
 
 # Characters that duckdb does not take for themselves.
 _SPECIAL = frozenset("*?[\\")
+
+
+def load_duckdb(purpose: str) -> ModuleType:
+    """Return the module duckdb, or say what cannot be done without it, such as "tables are read"."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise BackendError(f"{purpose} with the package duckdb, which is not installed: pip install duckdb") from error
+    return duckdb
 
 
 @contextmanager
@@ -27,6 +39,17 @@ def connected() -> Iterator[Any]:
         # It would compare every expression with every other: minutes, where a table has thousands of columns.
         connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         yield connection
+
+
+def quoted(text: str) -> str:
+    """Return text as a literal of SQL.
+
+    Examples
+    --------
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
 
 
 def literal_path(path: str | PathLike[str]) -> str:

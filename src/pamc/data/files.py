@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import struct
 import tokenize
 import zipfile
@@ -11,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import IO, cast
 
 from pamc.errors import DataError, PamcError
 
-__all__ = ["check_gzip", "existing_file", "kind_of", "naming", "reading"]
+__all__ = ["check_gzip", "existing_file", "kind_of", "naming", "open_bytes", "reading", "reason_of", "sha256_of"]
 
 _GZIP_BLOCK_BYTES = 1 << 20
 
@@ -76,9 +78,8 @@ def reading(path: Path) -> Iterator[None]:
     except PamcError:
         raise
     except _DAMAGE as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"{path}: cannot be read as {kind_of(path)}; damaged, or not of this kind? ({reason})"
+            f"{path}: cannot be read as {kind_of(path)}; damaged, or not of this kind? ({reason_of(error)})"
         ) from error
 
 
@@ -91,6 +92,16 @@ def naming(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
 
 
+def reason_of(error: Exception) -> str:
+    """Return the first line of what an exception says, or the name of its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Return the content of a file as a stream of bytes, decompressed where its name ends in ``.gz``."""
+    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def check_gzip(path: Path) -> None:
     """Raise DataError where a ``.gz`` file does not have the length and the CRC that it records; O(bytes) time.
 
@@ -100,8 +111,14 @@ def check_gzip(path: Path) -> None:
     if path.suffix.lower() != ".gz":
         return
     try:
-        with gzip.open(path) as stream:
+        with open_bytes(path) as stream:
             while stream.read(_GZIP_BLOCK_BYTES):
                 pass
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: is damaged, or not compressed by gzip ({error}): restore the file") from error
+
+
+def sha256_of(path: str | PathLike[str]) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

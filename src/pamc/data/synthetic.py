@@ -1,16 +1,35 @@
-"""Graphs and tables with planted clusters, of any size, in linear time."""
+"""Graphs and tables with planted clusters, in linear time: in memory, or of any size straight into a store.
+
+Random numbers of a store come in units, each with a generator keyed by the seed, the purpose and the number of the
+unit: the store is the same for any memory and any number of threads.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.blocks import in_order, row_blocks
+from pamc.data.store import Store, index_dtype
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError
+from pamc.progress import Progress, SilentProgress
 
-__all__ = ["blobs", "block_model"]
+__all__ = ["BlockModel", "blobs", "block_model", "write_block_model"]
+
+_VALUES_PER_UNIT = 1 << 20
+_PAIRS_PER_UNIT = 1 << 18
+_LABELS_PER_BLOCK = 1 << 22
+_MOST_RANGES = 4096
 
 
 def block_model(
@@ -59,8 +78,8 @@ def block_model(
     (100, 32, 4)
     """
     counts = _cluster_sizes(n_nodes, n_clusters, sizes)
-    _check_range("degree", degree, 0, np.inf)
-    _check_range("homophily", homophily, 0, 1)
+    _check_range("degree", degree, np.inf)
+    _check_range("homophily", homophily, 1)
     rng = np.random.default_rng(random_state)
     # Nodes stand cluster by cluster until the end, so that a cluster is a range of positions.
     weight = _expected_degrees(n_nodes, power_law, rng)
@@ -96,8 +115,7 @@ def blobs(
 
 
 def _cluster_sizes(n_nodes: int, n_clusters: int, sizes: Sequence[int] | None) -> NDArray[np.int64]:
-    if not 1 <= n_clusters <= n_nodes:
-        raise ConfigError(f"n_clusters must be between 1 and n_nodes = {n_nodes}, got {n_clusters}")
+    _check_n_clusters(n_clusters, n_nodes)
     if sizes is None:
         return np.full(n_clusters, n_nodes // n_clusters) + (np.arange(n_clusters) < n_nodes % n_clusters)
     counts = np.asarray(sizes, dtype=np.int64)
@@ -108,17 +126,11 @@ def _cluster_sizes(n_nodes: int, n_clusters: int, sizes: Sequence[int] | None) -
     return counts
 
 
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high or np.isinf(value):
-        raise ConfigError(f"{name} must be a finite number from {low:g} to {high:g}, got {value}")
-
-
 def _expected_degrees(n_nodes: int, power_law: float | None, rng: np.random.Generator) -> NDArray[np.float64] | None:
     """Return (N,) relative expected degrees, a Pareto sample cut off at sqrt(N) times its least value."""
     if power_law is None:
         return None
-    if not power_law > 2:
-        raise ConfigError(f"power_law must be an exponent above 2, where the mean degree is finite, got {power_law}")
+    _check_exponent("power_law", power_law, 2)
     return np.minimum(1 + rng.pareto(power_law - 1, n_nodes), max(1.0, np.sqrt(n_nodes)))
 
 
@@ -159,9 +171,8 @@ def _edges(
 def _features(
     counts: NDArray[np.int64], order: NDArray[np.int64], n_features: int, noise: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    if n_features < 1:
-        raise ConfigError(f"n_features must be at least 1, got {n_features}")
-    _check_range("feature_noise", noise, 0, np.inf)
+    _check_n_features(n_features)
+    _check_range("feature_noise", noise, np.inf)
     labels = np.empty(len(order), dtype=np.int64)
     labels[order] = np.repeat(np.arange(len(counts)), counts)
     centers = rng.standard_normal((len(counts), n_features), dtype=np.float32)
@@ -169,3 +180,240 @@ def _features(
     features *= noise
     features += centers[labels]
     return features, labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockModel:
+    """What a streamed block model is like.
+
+    Each of N·degree/2 draws starts at a node and ends in the same block with probability ``homophily``, else in any
+    other. No edge is a loop, and a pair that is drawn again is one edge. Rows are in random order.
+
+    Parameters
+    ----------
+    n_nodes, n_clusters, n_features
+        N, C (the number of blocks) and d.
+    degree
+        Mean number of neighbors of a row, but for pairs that are drawn again.
+    homophily
+        Share of edges inside blocks. A block of one node sends its edges outside; with one block all are inside.
+    feature_noise
+        Standard deviation of each feature around its block's center; centers are at distance 1 of each other, root
+        mean square.
+    power_law
+        Exponent (> 2) of the distribution of expected degrees, which are cut off at √N times the least; None makes
+        them equal.
+    size_power_law
+        Exponent (> 1) of the distribution of block sizes; None makes them as equal as possible.
+    seed
+        Source of all randomness.
+    dtype
+        "float32" or "float16", of the features.
+    """
+
+    n_nodes: int
+    n_clusters: int
+    n_features: int = 128
+    degree: float = 28.0
+    homophily: float = 0.8
+    feature_noise: float = 0.2
+    power_law: float | None = None
+    size_power_law: float | None = None
+    seed: int = 0
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _check_n_clusters(self.n_clusters, self.n_nodes)
+        _check_n_features(self.n_features)
+        if self.seed < 0:
+            raise ConfigError(f"seed must be at least 0, got {self.seed}")
+        for name, high in (("degree", np.inf), ("homophily", 1.0), ("feature_noise", np.inf)):
+            _check_range(name, getattr(self, name), high)
+        for name, least in (("power_law", 2), ("size_power_law", 1)):
+            if (exponent := getattr(self, name)) is not None:
+                _check_exponent(name, exponent, least)
+        if self.dtype not in ("float32", "float16"):
+            raise ConfigError(f"dtype must be 'float32' or 'float16', got {self.dtype!r}")
+
+    @property
+    def n_pairs(self) -> int:
+        """The number of pairs that are drawn."""
+        return 0 if self.n_nodes == 1 else round(self.n_nodes * self.degree / 2)
+
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Return (C,) sizes that add up to N, the largest first; none is empty.
+
+        Examples
+        --------
+        >>> BlockModel(n_nodes=10, n_clusters=3).block_sizes().tolist()
+        [4, 3, 3]
+        """
+        rank = np.arange(1.0, self.n_clusters + 1)
+        shares = rank ** (0.0 if self.size_power_law is None else -1 / (self.size_power_law - 1))
+        ideal = shares / shares.sum() * (self.n_nodes - self.n_clusters)
+        sizes: NDArray[np.int64] = 1 + np.floor(ideal).astype(np.int64)
+        sizes[: self.n_nodes - int(sizes.sum())] += 1
+        return sizes
+
+
+def write_block_model(
+    out: str | PathLike[str],
+    model: BlockModel,
+    *,
+    overwrite: bool = False,
+    memory_bytes: int = 1 << 30,
+    n_threads: int = 2,
+    progress: Progress | None = None,
+) -> Store:
+    """Return a new store of a block model with its blocks as labels.
+
+    O(N·d + E log E) time; O(N) memory, 4 bytes a node, and ``memory_bytes`` for sorting.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = write_block_model(Path(folder, "s"), BlockModel(n_nodes=100, n_clusters=4, n_features=3))
+    ...     store.features.shape, sorted(set(store.labels.tolist()))
+    ((100, 3), [0, 1, 2, 3])
+    """
+    shown = SilentProgress() if progress is None else progress
+    with StoreWriter(out, overwrite=overwrite) as writer:
+        row_of = _generator(model, "rows").permuted(np.arange(model.n_nodes, dtype=index_dtype(model.n_nodes)))
+        labels = _write_labels(writer, model, row_of)
+        _write_features(writer, model, labels, shown, n_threads)
+        _write_pairs(writer, model, row_of, shown, n_threads=n_threads, memory_bytes=memory_bytes)
+        return writer.finish(sources=["pamc synthesize"], options={"block_model": asdict(model)})
+
+
+def _generator(model: BlockModel, purpose: str, unit: int = 0) -> np.random.Generator:
+    seed = np.random.SeedSequence([model.seed, zlib.crc32(purpose.encode()), unit])
+    return np.random.Generator(np.random.SFC64(seed))
+
+
+def _write_labels(writer: StoreWriter, model: BlockModel, row_of: NDArray[Any]) -> NDArray[np.int64]:
+    ends = np.cumsum(model.block_sizes())
+    labels: NDArray[np.int64] = writer.create("labels", model.n_nodes, np.int64)
+    for block in row_blocks(model.n_nodes, _LABELS_PER_BLOCK):
+        labels[row_of[block]] = np.searchsorted(ends, np.arange(block.start, block.stop), side="right")
+    return labels
+
+
+def _write_features(
+    writer: StoreWriter, model: BlockModel, labels: NDArray[np.int64], progress: Progress, n_threads: int
+) -> None:
+    shape = (model.n_clusters, model.n_features)
+    # Two points of N(0, s²) in d dimensions are √(2d)·s apart, root mean square.
+    centers = _generator(model, "centers").standard_normal(shape, dtype=np.float32)
+    centers /= np.sqrt(np.float32(2 * model.n_features))
+    features = writer.create("features", (model.n_nodes, model.n_features), model.dtype)
+    units = row_blocks(model.n_nodes, max(1, _VALUES_PER_UNIT // model.n_features))
+
+    def fill(unit: int) -> None:
+        rows = units[unit]
+        size = (rows.stop - rows.start, model.n_features)
+        values = _generator(model, "features", unit).standard_normal(size, dtype=np.float32)
+        values *= np.float32(model.feature_noise)
+        values += centers[labels[rows]]
+        features[rows] = values
+
+    with ThreadPoolExecutor(n_threads) as pool, progress.phase("features", len(units)) as phase:
+        for _ in in_order(pool, fill, range(len(units)), ahead=n_threads):
+            phase.advance()
+
+
+def _write_pairs(
+    writer: StoreWriter,
+    model: BlockModel,
+    row_of: NDArray[Any],
+    progress: Progress,
+    *,
+    n_threads: int,
+    memory_bytes: int,
+) -> None:
+    starts = bucket_starts(model.n_nodes, _expected_counts(model), memory_bytes=memory_bytes, weighted=False)
+    sorter = NeighborSorter(writer.scratch, model.n_nodes, starts, weighted=False)
+    n_units = -(-model.n_pairs // _PAIRS_PER_UNIT)
+    draw = _PairDraws(model)
+
+    def add(unit: int) -> None:
+        source, target = draw(unit)
+        sorter.add(row_of[source], row_of[target])
+
+    with ThreadPoolExecutor(n_threads) as pool, progress.phase("pairs", n_units) as phase:
+        for _ in in_order(pool, add, range(n_units), ahead=n_threads):
+            phase.advance()
+    sorter.write(writer, progress=progress, n_threads=n_threads)
+
+
+def _expected_counts(model: BlockModel) -> NDArray[np.int64]:
+    """Return the neighbors in equal ranges of rows; as rows are in random order, these are nearly equal too."""
+    n_ranges = min(model.n_nodes, _MOST_RANGES)
+    return np.full(n_ranges, -(-2 * model.n_pairs // n_ranges), dtype=np.int64)
+
+
+class _PairDraws:
+    """Random pairs of positions, unit by unit. Nodes stand block by block, so that a block is a range of positions."""
+
+    def __init__(self, model: BlockModel) -> None:
+        self._model = model
+        self._sizes = model.block_sizes()
+        self._ends = np.cumsum(self._sizes)
+
+    def __call__(self, unit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the ends of a unit of pairs. O(unit) time and memory."""
+        model, rng = self._model, _generator(self._model, "pairs", unit)
+        n = min(_PAIRS_PER_UNIT, model.n_pairs - unit * _PAIRS_PER_UNIT)
+        block = np.searchsorted(self._ends, rng.integers(model.n_nodes, size=n), side="right")
+        size = self._sizes[block]
+        first = self._ends[block] - size
+        source = first + self._within(rng.random(n), size)
+        inside = ((rng.random(n) < model.homophily) & (size > 1)) | (model.n_clusters == 1)
+        # A place anywhere but in the block itself, on a line from which the block is cut out.
+        around = (rng.random(n) * (model.n_nodes - size)).astype(np.int64)
+        other = np.searchsorted(self._ends, around + np.where(around >= first, size, 0), side="right")
+        block = np.where(inside, block, np.minimum(other, model.n_clusters - 1))
+        size = self._sizes[block]
+        first = self._ends[block] - size
+        target = first + self._within(rng.random(n), size)
+        following = np.where(target + 1 < first + size, target + 1, first)
+        return source, np.where(target == source, following, target)
+
+    def _within(self, draw: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return places 0 … size−1, taken as often as the expected degrees say.
+
+        Expected degrees fall with the place x as (x + x₀)^(−s), s = 1/(power_law − 1), which is a sample of the power
+        law in descending order; x₀ makes the first √N times the last. The place is the inverse of their integral.
+        """
+        if self._model.power_law is None:
+            place: NDArray[np.int64] = (draw * size).astype(np.int64)
+            return np.minimum(place, size - 1)
+        s = 1 / (self._model.power_law - 1)
+        # With N = 1 there are no pairs; a ratio of at least 2 keeps a tiny graph away from 0/0.
+        ratio = max(2.0, np.sqrt(self._model.n_nodes)) ** (1 / s)
+        offset = 1 / (ratio - 1)
+        low, high = offset ** (1 - s), (1 + offset) ** (1 - s)
+        share = (low + draw * (high - low)) ** (1 / (1 - s)) - offset
+        place = (share * size).astype(np.int64)
+        return np.clip(place, 0, size - 1)
+
+
+def _check_n_clusters(n_clusters: int, n_nodes: int) -> None:
+    if not 1 <= n_clusters <= n_nodes:
+        raise ConfigError(f"n_clusters must be between 1 and n_nodes = {n_nodes}, got {n_clusters}")
+
+
+def _check_n_features(n_features: int) -> None:
+    if n_features < 1:
+        raise ConfigError(f"n_features must be at least 1, got {n_features}")
+
+
+def _check_range(name: str, value: float, high: float) -> None:
+    if not 0 <= value <= high or np.isinf(value):
+        raise ConfigError(f"{name} must be a finite number from 0 to {high:g}, got {value}")
+
+
+def _check_exponent(name: str, exponent: float, least: float) -> None:
+    if not (exponent > least and np.isfinite(exponent)):
+        raise ConfigError(f"{name} must be an exponent above {least}, got {exponent}")

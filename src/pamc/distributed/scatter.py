@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
-from pamc.data.store_features import StoreFeatures
+from pamc.data.store.features import StoreFeatures
 from pamc.distributed.group import TorchProcessGroup, row_range
 from pamc.distributed.step import SharedModel
-from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PairShard
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
 from pamc.models.methods.pamcgc import PamCGCModel

@@ -24,14 +24,15 @@ from torch import Tensor, nn
 
 from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup, rows_per_rank
 from pamc.errors import ConfigError
-from pamc.graph.pair_shard import PairShard
+from pamc.graph.positives import PairShard
 from pamc.models.base import LossTerms, Model
 from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
 from pamc.models.methods.pamcgc import watched_rows
-from pamc.ops import torch_ops
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.proxy import proxy
-from pamc.ops.self_training import assign, divergence, divergence_gradient
+from pamc.ops.torch.clustering import assign, cluster_sums, divergence, divergence_gradient
+from pamc.ops.torch.positives import log_mass_gradient, log_mass_of_rows
+from pamc.ops.torch.proxy import proxy
+from pamc.ops.torch.rows import column_sums, ordered_sum, unit_rows
 
 __all__ = ["SharedModel", "accumulate_shared_gradient", "bytes_per_epoch", "check_shareable"]
 
@@ -99,12 +100,12 @@ class SharedModel(Model):
             apart = proxy(nodes, mass.to(z.dtype), tau=config.tau, kind=config.proxy)
             (node_slope,) = torch.autograd.grad(apart, nodes)
 
-        unit = torch_ops.unit_rows(everyone)
+        unit = unit_rows(everyone)
         own = unit[pairs.first_row : pairs.first_row + pairs.n_rows]
-        found = torch_ops.log_mass_of_rows(own, unit, pairs, tau=config.tau, keep_self=config.self_edges == "keep")
+        found = log_mass_of_rows(own, unit, pairs, tau=config.tau, keep_self=config.self_edges == "keep")
         log_mass = group.gather_rows(found.log_mass, n_nodes)
         pull = torch.full_like(log_mass, -alpha / n_nodes)
-        slope_in_unit = torch_ops.log_mass_gradient(unit, pairs, found.cosine, log_mass, pull, tau=config.tau)
+        slope_in_unit = log_mass_gradient(unit, pairs, found.cosine, log_mass, pull, tau=config.tau)
 
         slope_z = _through_length(z, own, slope_in_unit)
         slope_z += node_slope.mul_(alpha / n_nodes)[labels]
@@ -112,7 +113,7 @@ class SharedModel(Model):
 
         summed = group.sum(torch.cat([kl_centers.double().ravel(), torch.stack([kl, found.agreement]).double()]))
         divided = (summed[-2] / n_nodes if config.kl_reduction == "mean" else summed[-2]).to(z.dtype)
-        positive = -torch_ops.ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes
+        positive = -ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes
         apart = apart.detach()
         terms = LossTerms(
             total=alpha * (positive + apart) + config.beta * divided,
@@ -125,8 +126,8 @@ class SharedModel(Model):
 
     def _clusters(self, z: Tensor, labels: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return meta-nodes (C, n_dims), sizes (C,) and frequencies (C,) of all rows, in float64."""
-        sums, mass = torch_ops.cluster_sums(z, labels, len(self.centers))
-        together = torch.cat([sums.double(), mass.double()[:, None], torch_ops.column_sums(q).double()[:, None]], dim=1)
+        sums, mass = cluster_sums(z, labels, len(self.centers))
+        together = torch.cat([sums.double(), mass.double()[:, None], column_sums(q).double()[:, None]], dim=1)
         together = self.group.sum(together)
         return together[:, :-2] / self.pairs.n_nodes, together[:, -2], together[:, -1]
 

@@ -22,7 +22,7 @@ from pamc.config import MethodConfig
 from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
 from pamc.distributed.group import TorchProcessGroup
-from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning, ModelFileError
+from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
 from pamc.progress import Progress, RichProgress, SilentProgress
@@ -202,6 +202,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(
                 self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
             )
+        except PamcError:
+            # Of the settings, which scikit-learn's tags read.
+            raise
         except ValueError as error:
             raise why_not_a_table(X, error) from error
         except TypeError as error:
@@ -382,7 +385,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = [str(resolve_dtype(self.precision)).removeprefix("torch.")]
+        tags.transformer_tags.preserves_dtype = [str(resolve_dtype(self.config.precision)).removeprefix("torch.")]
         # scikit-learn asks these of whatever has `predict_proba`.
         tags.classifier_tags = ClassifierTags()
         return tags

@@ -6,6 +6,7 @@ import inspect
 from functools import cache
 from typing import Any
 
+from pamc.estimator.advanced import nested
 from pamc.estimator.base import Clusterer, RowClusterer
 from pamc.estimator.pamcgc import PamCGC
 from pamc.models.method import METHODS, Method
@@ -19,8 +20,9 @@ def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
     """Return the estimator of a method by its name.
 
     Its parameters are the settings of the method, with the method's own defaults, and `random_state`, `device`,
-    `verbose`. Methods with a row-wise encoder also have `predict`, `predict_proba`, `transform` and `score`; those that
-    mix rows along the graph label the rows they were fitted on, as scikit-learn's SpectralClustering does.
+    `verbose`; for PamCGC, expert settings among them are moved into `advanced`. Methods with a row-wise encoder also
+    have `predict`, `predict_proba`, `transform` and `score`; those that mix rows along the graph label the rows they
+    were fitted on, as scikit-learn's SpectralClustering does.
 
     Examples
     --------
@@ -29,6 +31,8 @@ def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
     >>> clusterer("kmeans", 3)
     KMeansClusterer(n_clusters=3)
     """
+    if name == PamCGC.method_name:
+        parameters = nested(parameters)
     return estimator_class(name)(n_clusters, **parameters)
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 from torch import nn
 
+from pamc.config import FitConfig, MethodConfig
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError
+from pamc.estimator.advanced import (
+    BASIC,
+    EXPERT,
+    Advanced,
+    as_advanced,
+    nested,
+    refuses_misplaced,
+    why_misplaced,
+    with_settings,
+)
 from pamc.estimator.base import RowClusterer
 from pamc.progress import Progress
 from pamc.runtime import resolve_device, seed_of
@@ -20,6 +33,7 @@ from pamc.training.store_pipeline import fit_store, plan_store
 __all__ = ["PamCGC"]
 
 
+@with_settings
 class PamCGC(RowClusterer):
     """Clusters rows by their features and, where there is one, their graph.
 
@@ -29,69 +43,17 @@ class PamCGC(RowClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        C, the number of clusters.
-    alpha : float, default=1.0
-        Weight of the contrastive term.
-    beta : float, default=10.0
-        Weight of the clustering term.
-    tau : float, default=0.5
-        Multiplies the cosine (other libraries divide by a temperature).
-    eta : float, default=1.0
-        Degrees of freedom of the Student-t kernel.
-    proxy : {"eq2", "eq6"}, default="eq2"
-        Form of the proxy of the negatives.
-    meta_assignment : {"hard", "soft", "soft_detached"}, default="hard"
-        What the meta-nodes sum over.
-    self_edges : {"drop", "keep"}, default="drop"
-        Whether a row counts among its own positives.
-    kl_reduction : {"mean", "sum"}, default="mean"
-        Whether the clustering term is divided by the number of rows.
-    n_neighbors : int, default=10
-        Neighbors per row in the kNN graph that is built when no graph is given.
-    metric : {"auto", "euclidean", "cosine"}, default="auto"
-        Of the kNN graph; "auto" is the angle in the 50 leading directions of the features.
-    graph_trust : {"auto", "always"}, default="auto"
-        "auto" leaves out the graph or the features where the two have nothing to do with each other.
-    n_hops : int, default=2
-        Order of the cumulative influence that makes the positives.
-    max_positives : int, default=None
-        Keep this many of the strongest positives per row; None keeps all.
-    preprocessing : {"auto", "none", "scale", "standardize", "unit", "rms", "tfidf"}, default="auto"
-        How features are prepared; "auto" decides from the data.
-    hidden : tuple of int, default=(500, 500, 2000)
-        Sizes of the encoder's hidden layers.
-    n_dims : int, default=None
-        Size of the embedding; None is two per cluster, at most 32.
-    init : {"consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder"}, default="consensus"
-        How the encoder gets its first weights and the clusters their first centers: from the clusters that many quick
-        clusterings of the smoothed features agree on, from a truncated SVD of the propagated features, from
-        reconstructing those, from a spectral contrast, or from reconstructing the features, as in the paper.
-    embedding_scale : float, default=2.0
-        Length of a row of z after a start other than "autoencoder": how sharp the first assignment is.
-    pretrain_epochs, pretrain_lr, batch_size : int, float, int, default=30, 1e-3, 256
-        Of the start.
-    pretrain_dropout : float, default=0.3
-        Share of the features that is hidden from an encoder while it learns the place of rows among their neighbors.
-    n_init : int, default=20
-        K-means starts for the centers.
-    n_epochs, lr : int, float, default=200, 1e-4
-        Of the training.
-    tol : float, default=0.0
-        Stop when the share of labels that changed in an epoch is at most this; 0 runs all epochs.
-    chunk_size : int, default=None
-        Rows encoded at a time; None for all at once. The gradient is the same.
-    precision : {"auto", "float32", "float64", "bfloat16"}, default="auto"
-        Number type of the model and of all results; "auto" is float32, whose products a GPU takes on its tensor cores.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness.
-    device : str, default="auto"
-        "cpu", "cuda", "cuda:1" …; "auto" takes a GPU where there is one.
+    SETTINGS
+    advanced : Advanced or dict, default=None
+        The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches
+        each is called `advanced__name`.
     encoder : torch.nn.Module, default=None
         A module of your own that maps (n, d) to (n, n_dims), each row alone, in place of the MLP. It is copied, and
         trained from the weights it has.
-    pretrained : str, default=None
-        File of pre-trained encoder weights in SDCN's layout, in place of pre-training.
+    random_state : int, RandomState instance or None, default=None
+        Random seed. The same seed gives the same bits on one machine.
+    device : str, default="auto"
+        Where to compute: "cpu", "cuda", "cuda:1" …; "auto" takes a GPU where there is one.
     verbose : bool, default=False
         Show progress on standard error.
 
@@ -124,87 +86,83 @@ class PamCGC(RowClusterer):
     >>> from pamc import PamCGC, evaluate
     >>> from sklearn.datasets import make_blobs
     >>> X, y = make_blobs(200, centers=3, random_state=0, cluster_std=0.5)
-    >>> model = PamCGC(3, hidden=(32,), n_epochs=20, random_state=0).fit(X)
+    >>> model = PamCGC(3, n_epochs=20, advanced={"hidden": (32,)}, random_state=0).fit(X)
     >>> round(evaluate(y, model.labels_)["acc"], 1)
     1.0
     >>> model.predict(X[:5]).tolist() == model.labels_[:5].tolist()
     True
     """
 
+    method_name = "pamcgc"
+
+    @refuses_misplaced
     def __init__(
         self,
         n_clusters: int = 8,
         *,
-        alpha: float = 1.0,
-        beta: float = 10.0,
-        tau: float = 0.5,
-        eta: float = 1.0,
-        proxy: str = "eq2",
-        meta_assignment: str = "hard",
-        self_edges: str = "drop",
-        kl_reduction: str = "mean",
-        n_neighbors: int = 10,
-        metric: str = "auto",
-        graph_trust: str = "auto",
-        n_hops: int = 2,
-        max_positives: int | None = None,
-        preprocessing: str = "auto",
-        hidden: tuple[int, ...] = (500, 500, 2000),
-        n_dims: int | None = None,
-        init: str = "consensus",
-        embedding_scale: float = 2.0,
-        pretrain_epochs: int = 30,
-        pretrain_dropout: float = 0.3,
-        pretrain_lr: float = 1e-3,
-        batch_size: int = 256,
-        n_init: int = 20,
-        n_epochs: int = 200,
-        lr: float = 1e-4,
-        tol: float = 0.0,
-        chunk_size: int | None = None,
-        precision: str = "auto",
+        init: str = FitConfig.init,
+        n_neighbors: int = FitConfig.n_neighbors,
+        n_hops: int = FitConfig.n_hops,
+        alpha: float = FitConfig.alpha,
+        beta: float = FitConfig.beta,
+        n_epochs: int = FitConfig.n_epochs,
+        advanced: Advanced | Mapping[str, Any] | None = None,
+        encoder: nn.Module | None = None,
         random_state: Any = None,
         device: str = "auto",
-        encoder: nn.Module | None = None,
-        pretrained: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
+        self.init = init
+        self.n_neighbors = n_neighbors
+        self.n_hops = n_hops
         self.alpha = alpha
         self.beta = beta
-        self.tau = tau
-        self.eta = eta
-        self.proxy = proxy
-        self.meta_assignment = meta_assignment
-        self.self_edges = self_edges
-        self.kl_reduction = kl_reduction
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.graph_trust = graph_trust
-        self.n_hops = n_hops
-        self.max_positives = max_positives
-        self.preprocessing = preprocessing
-        self.hidden = hidden
-        self.n_dims = n_dims
-        self.init = init
-        self.embedding_scale = embedding_scale
-        self.pretrain_epochs = pretrain_epochs
-        self.pretrain_dropout = pretrain_dropout
-        self.pretrain_lr = pretrain_lr
-        self.batch_size = batch_size
-        self.n_init = n_init
         self.n_epochs = n_epochs
-        self.lr = lr
-        self.tol = tol
-        self.chunk_size = chunk_size
-        self.precision = precision
+        self.advanced = advanced
+        self.encoder = encoder
         self.random_state = random_state
         self.device = device
-        self.encoder = encoder
-        self.pretrained = pretrained
         self.verbose = verbose
 
-    method_name = "pamcgc"
+    @classmethod
+    def from_config(cls, config: MethodConfig, **others: Any) -> Self:
+        """Return an estimator with the settings of a config (see :func:`pamc.preset`)."""
+        usual = FitConfig()
+        changed = {name: getattr(config, name) for name in EXPERT if getattr(config, name) != getattr(usual, name)}
+        basic = {name: getattr(config, name) for name in BASIC}
+        return cls(**nested({**basic, **changed, **others}))
+
+    @property
+    def config(self) -> FitConfig:
+        """The settings as one checked, frozen record."""
+        expert = as_advanced(self.advanced)
+        values = {name: getattr(self, name) for name in BASIC} | {name: getattr(expert, name) for name in EXPERT}
+        return FitConfig(**values)
+
+    @property
+    def pretrained(self) -> str | None:  # type: ignore[override]
+        """The file of pre-trained weights that the expert settings name."""
+        name: str | None = as_advanced(self.advanced).pretrained
+        return name
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters and, where `deep`, the expert settings as `advanced__name`."""
+        params: dict[str, Any] = super().get_params(deep)
+        if deep and not isinstance(self.advanced, Advanced):
+            expert = as_advanced(self.advanced).get_params()
+            params |= {f"advanced__{name}": value for name, value in expert.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters, and expert settings as `advanced__name`; an `Advanced` that was passed is not modified."""
+        for name, value in params.items():
+            if reason := why_misplaced(name, value):
+                raise ConfigError(f"{reason}, or set_params(advanced__…)")
+        if any(name.startswith("advanced__") for name in params):
+            self.advanced = clone(as_advanced(params.pop("advanced", self.advanced)))
+        super().set_params(**params)
+        return self
 
     def fit_store(
         self,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pamc.data.attributed_graph import Features
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 
 __all__ = [
     "N_DIRECTIONS",
-    "N_STEPS",
     "Floats",
     "embedding",
-    "embedding_of",
     "leading_directions",
     "on_sphere",
     "smoothed",
@@ -29,12 +30,16 @@ Floats: TypeAlias = "NDArray[np.float64]"
 N_DIRECTIONS = 200
 
 # Steps of the walk after which its rest is left out.
-N_STEPS = 12
+_N_STEPS = 12
 
+# Iterations of the randomized SVD (Halko, Martinsson and Tropp 2011), and on a GPU directions beyond those asked for.
 _SVD_ITERATIONS = 8
+_MORE_DIRECTIONS = 10
 
 # Rows of few columns differ in length as much as in direction.
 _FEW_DIRECTIONS = 16
+
+_CPU = torch.device("cpu")
 
 
 def unit_rows(rows: Floats) -> Floats:
@@ -45,7 +50,12 @@ def unit_rows(rows: Floats) -> Floats:
 
 
 def leading_directions(
-    features: Features, *, seed: int, centered: bool = True, n_directions: int = N_DIRECTIONS
+    features: Features,
+    *,
+    seed: int,
+    centered: bool = True,
+    n_directions: int = N_DIRECTIONS,
+    device: torch.device = _CPU,
 ) -> Floats:
     """Return (N, r) coordinates of the rows along the r directions of the largest spread, the largest first.
 
@@ -59,12 +69,16 @@ def leading_directions(
     features
         (N, d) prepared features.
     seed
-        Of the randomized SVD.
+        Random seed of the randomized SVD.
     centered
         Whether the mean of each column is taken off first.
     n_directions
         At most this many; r is no more than N or d.
+    device
+        The CPU runs scikit-learn's randomized SVD, a GPU one of its own: they agree up to the error of the method.
     """
+    if device.type != "cpu":
+        return _directions_on(features, seed, centered, n_directions, device)
     from sklearn.utils.extmath import randomized_svd
 
     rank = min(n_directions, *features.shape)
@@ -75,6 +89,45 @@ def leading_directions(
     with np.errstate(invalid="ignore", divide="ignore"):
         u, s, _ = randomized_svd(rows, rank, n_iter=_SVD_ITERATIONS, random_state=seed)
     return np.asarray(u * s)
+
+
+def _directions_on(features: Features, seed: int, centered: bool, n_directions: int, device: torch.device) -> Floats:
+    """Return the leading directions by a randomized SVD on the device, in which sparse rows stay sparse."""
+    rows = _on_device(features, device)
+    rank = min(n_directions, *features.shape)
+    width = min(rank + _MORE_DIRECTIONS, *features.shape)
+    mean = torch.zeros(features.shape[1], dtype=torch.float64, device=device)
+    if centered:
+        mean += torch.as_tensor(np.asarray(features.mean(axis=0)).ravel(), dtype=torch.float64, device=device)
+    drawn = np.random.default_rng(seed).normal(size=(features.shape[1], width))
+    basis = torch.from_numpy(drawn).to(device)
+    for _ in range(_SVD_ITERATIONS):
+        basis = torch.linalg.qr(rows @ basis - mean @ basis)[0]
+        basis = torch.linalg.qr(rows.T @ basis - torch.outer(mean, basis.sum(dim=0)))[0]
+    return _along_leading(rows @ basis - mean @ basis, rank)[0]
+
+
+def _on_device(matrix: Any, device: torch.device) -> Tensor:
+    """Return a matrix on the device in float64, sparse where it is sparse."""
+    if isinstance(matrix, np.ndarray):
+        return torch.from_numpy(matrix).to(device=device, dtype=torch.float64)
+    entries = matrix.tocoo()
+    index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+    values = torch.from_numpy(entries.data.astype(np.float64))
+    with warnings.catch_warnings():
+        # Some versions of torch warn that they do not check the indices, though that is what is asked for.
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+        sparse = torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False)
+        return sparse.to(device).coalesce()
+
+
+def _along_leading(rows: Any, n_dims: int) -> tuple[Floats, Floats]:
+    """Return (N, r) coordinates along the r ≤ n_dims directions of the largest spread, and (r,) these spreads."""
+    on_host = isinstance(rows, np.ndarray)
+    spread, directions = (np if on_host else torch).linalg.eigh(rows.T @ rows)
+    order = (-spread).argsort()[:n_dims]
+    coordinates, spread = rows @ directions[:, order], spread[order]
+    return (coordinates, spread) if on_host else (coordinates.cpu().numpy(), spread.cpu().numpy())
 
 
 def on_sphere(rows: Floats) -> Floats:
@@ -92,37 +145,36 @@ def on_sphere(rows: Floats) -> Floats:
     return unit_rows(rows)
 
 
-def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float]) -> list[Floats]:
+def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float], *, device: torch.device = _CPU) -> list[Any]:
     r"""Return the rows smoothed by a walk on the graph that goes on with probability a at each step, for each a.
 
     .. math:: H_a = (1 - a) \sum_{k=0}^{12} a^k \tilde{A}^k Z
 
     Ã is the symmetrically normalized adjacency with self-loops. A row keeps a part of itself, so that wrong edges do
-    not drown it as they do in Ã^k Z. O(E·r) time, O(N·r) memory for each reach.
+    not drown it as they do in Ã^k Z. O(E·r) time, O(N·r) memory for each reach. The CPU returns arrays, a GPU tensors.
     """
-    step = symmetric_normalize(with_self_loops(adjacency))
-    sums = [(1 - reach) * rows for reach in reaches]
-    walked = rows
-    for k in range(1, N_STEPS + 1):
+    step: Any = symmetric_normalize(with_self_loops(adjacency))
+    if device.type == "cpu":
+        return _sums_of_walks(step, rows, reaches)
+    return _sums_of_walks(_on_device(step, device), _on_device(rows, device), reaches)
+
+
+def _sums_of_walks(step: Any, walked: Any, reaches: Sequence[float]) -> list[Any]:
+    sums = [(1 - reach) * walked for reach in reaches]
+    for k in range(1, _N_STEPS + 1):
         walked = step @ walked
         for total, reach in zip(sums, reaches, strict=True):
             total += (1 - reach) * reach**k * walked
     return sums
 
 
-def embedding(rows: Floats, n_dims: int) -> Floats:
+def embedding(rows: Floats | Tensor, n_dims: int) -> Floats:
     """Return (N, n_dims) rows of length 1 along the leading directions, each weighted by the root of its spread.
 
     The root stands between the directions as they are, of which the first drowns the others, and directions all alike,
     which count noise as much as structure. With fewer directions than `n_dims`, further columns are 0. O(N·r²) time.
     """
-    spread, directions = np.linalg.eigh(rows.T @ rows)
-    order = np.argsort(-spread)[: min(n_dims, len(spread))]
-    return embedding_of(rows @ directions[:, order], spread[order], n_dims)
-
-
-def embedding_of(coordinates: Floats, spread: Floats, n_dims: int) -> Floats:
-    """Return the embedding of rows (N, r) along directions in which the sums of their squares are `spread` (r,)."""
+    coordinates, spread = _along_leading(rows, n_dims)
     # U·√s for the singular values s: the rows along a direction have length s, and spread is s².
     scale = np.maximum(spread, 0.0) ** 0.25
     # A direction has no sign of its own: its largest coordinate is made positive, as in scikit-learn.

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from pamc.config import MethodConfig
@@ -23,6 +24,7 @@ from pamc.initialize.calibration import SplitHalfFits
 from pamc.initialize.consensus import InputSource
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
+from pamc.ops.kmeans import few_points_allowed, kmeans
 from pamc.progress import Progress
 from pamc.registry import Registry
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
@@ -148,22 +150,16 @@ def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tens
     As in the paper (20 starts). One thread, so that sums are taken in one order and the result is the same bits on any
     number of threads.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
-
-    kmeans = KMeans(config.n_clusters, n_init=config.n_init, random_state=seed_for(seed, "k-means"))
-    with threadpool_limits(limits=1), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        kmeans.fit(z.detach().double().cpu().numpy())
-    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+    rows = z.detach().double().cpu()
+    with threadpool_limits(limits=1), few_points_allowed():
+        fit = kmeans(rows, config.n_clusters, seeds=[seed_for(seed, "k-means")], n_init=config.n_init)[0]
+    if len(np.unique(fit.labels)) < config.n_clusters:
         warnings.warn(
             f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for",
             CollapseWarning,
             stacklevel=2,
         )
-    centers = torch.from_numpy(kmeans.cluster_centers_).to(device=z.device, dtype=z.dtype)
-    return centers, kmeans.labels_.astype(np.int64)
+    return torch.from_numpy(fit.centers).to(device=z.device, dtype=z.dtype), fit.labels
 
 
 def mean_centers(z: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor:

@@ -12,9 +12,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from pamc.graph.smoothing import Floats
-from pamc.initialize.partitions import Labels, few_points_allowed, kmeans_labels
-from pamc.ops.kmeans import best_kmeans
-from pamc.runtime import seed_for
+from pamc.ops.kmeans import Labels, few_points_allowed, kmeans
 
 __all__ = [
     "ConsensusAndAgreement",
@@ -125,14 +123,14 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table:
     """
     table = coassociation(labelings, n_clusters) if table is None else table
     with few_points_allowed():
-        return kmeans_labels(coordinates(labelings, n_clusters, table), n_clusters, seed=seed, n_init=_KMEANS_STARTS)
+        points = coordinates(labelings, n_clusters, table)
+        return kmeans(points, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS)[0].labels
 
 
 def consensus_on(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table: Tensor) -> Labels:
     """Return :func:`consensus` found on the device of the table; K-means there is in float32 and has its own draws."""
-    points = coordinates_on(labelings, n_clusters, table).to(torch.float32)
-    seeds = [seed_for(seed, f"start {number}") for number in range(_KMEANS_STARTS)]
-    return np.asarray(best_kmeans(points, n_clusters, seeds=seeds).cpu().numpy())
+    points = coordinates_on(labelings, n_clusters, table)
+    return kmeans(points, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS, device=table.device)[0].labels
 
 
 def coordinates(labelings: Sequence[Labels], n_clusters: int, table: Tensor) -> Floats:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
 
-from pamc.errors import DataWarning
-from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
-from pamc.graph.approximate import EXACT, LEAST_RECALL, MOST_EXACT_ROWS, ApproximateNeighbors, approximate_neighbors
-from pamc.graph.knn import knn_edges
-from pamc.graph.on_device import nearest_on, smoothed_points_on
+from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.neighbors import knn_adjacency
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
 from pamc.initialize.coassociation import agreement, consensus_and_agreement
-from pamc.initialize.partitions import Labels, edge_list, few_points_allowed, kmeans_labels, merged_labels
-from pamc.ops.kmeans import kmeans_runs
+from pamc.initialize.partitions import Labels, edge_list, merged_labels
+from pamc.ops.kmeans import few_points_allowed, kmeans
 from pamc.ops.scores import edge_information
 from pamc.runtime import seed_for
 
@@ -30,12 +22,9 @@ __all__ = [
     "Agreed",
     "InputSource",
     "agreed_clusters",
-    "angular_neighbors",
     "by_repeated_kmeans",
     "by_repeated_merging",
     "choose_inputs",
-    "knn_adjacency",
-    "side_by_side",
     "smoothed_points",
 ]
 
@@ -62,12 +51,7 @@ _BEYOND_CHANCE = 4.0
 # With fewer edges (each counted in both directions) chance can hide any likeness.
 _LEAST_EDGES = 400
 
-# Directions in which neighbors are sought.
-_NEIGHBOR_DIRECTIONS = 50
-
 _CPU = torch.device("cpu")
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +114,7 @@ def agreed_clusters(
 
 def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device = _CPU) -> list[Floats]:
     """Return the (N, n_dims) embedding of the rows smoothed by each of the walks."""
-    if device.type != "cpu":
-        return smoothed_points_on(rows, adjacency, n_dims, reaches=_REACHES, device=device)
-    return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES)]
+    return [embedding(each, n_dims) for each in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
 
 
 def by_repeated_kmeans(
@@ -165,7 +147,7 @@ def _many(
     labelings = []
     for number, each in enumerate(points):
         seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats or N_REPEATS)]
-        labelings += _kmeans_runs(each, n_clusters, seeds, device)
+        labelings += _labelings(each, n_clusters, seeds, device)
     return labelings
 
 
@@ -183,66 +165,15 @@ def _many_merged(
         for per_cluster in _GROUPS_PER_CLUSTER:
             repeats = range((n_repeats or N_REPEATS) // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
-            groupings += _kmeans_runs(each, min(per_cluster * n_clusters, most), seeds, device)
+            groupings += _labelings(each, min(per_cluster * n_clusters, most), seeds, device)
     edges = edge_list(adjacency)
     # One after the other: counting edges holds the interpreter's lock.
     return [merged_labels(groups, edges, n_clusters) for groups in groupings]
 
 
-def _kmeans_runs(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
-    """Return the clusters of one run for each seed: all at once on a GPU, one per core at a time elsewhere."""
-    if device.type == "cpu":
-        return side_by_side(partial(kmeans_labels, points, n_clusters, seed=seed) for seed in seeds)
-    on_device = torch.from_numpy(points).to(device=device, dtype=torch.float32)
-    return list(kmeans_runs(on_device, n_clusters, seeds=seeds).cpu().numpy())
-
-
-def side_by_side(clusterings: Iterable[Callable[[], Result]]) -> list[Result]:
-    """Return the results of clusterings, as many at a time as there are cores.
-
-    Each runs on one thread, so that its sums are taken in one order.
-    """
-    # Looks for the libraries that have threads of their own, which takes longer than a quick clustering.
-    libraries = ThreadpoolController()
-
-    def on_one_thread(clustering: Callable[[], Result]) -> Result:
-        # The limit on OpenMP holds for the thread that sets it.
-        with libraries.limit(limits=1, user_api="openmp"):
-            return clustering()
-
-    # The filters of warnings are one for all threads: they are set outside.
-    with few_points_allowed(), ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
-        return list(threads.map(on_one_thread, clusterings))
-
-
-def angular_neighbors(
-    rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0
-) -> ApproximateNeighbors:
-    """Return directed edges to the nearest rows by their angle in the 50 leading directions.
-
-    Exact up to 50,000 rows; beyond, with the recall that was measured, and a warning where it is low. The seed serves
-    that search alone.
-    """
-    placed = on_sphere(rows[:, :_NEIGHBOR_DIRECTIONS])
-    if len(rows) > MOST_EXACT_ROWS:
-        found = approximate_neighbors(placed, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
-        if found.recall < LEAST_RECALL:
-            warnings.warn(
-                f"only {found.recall:.0%} of the edges of the kNN graph lead to one of the {n_neighbors} nearest rows: "
-                f"the {len(rows)} rows are spread too evenly. metric='euclidean' compares all, which takes long",
-                DataWarning,
-                stacklevel=2,
-            )
-        return found
-    if device.type != "cpu" and n_neighbors < len(rows):
-        return ApproximateNeighbors(nearest_on(placed, n_neighbors, device=device), 1.0, EXACT)
-    return ApproximateNeighbors(knn_edges(placed, n_neighbors), 1.0, EXACT)
-
-
-def knn_adjacency(rows: Floats, n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0) -> Adjacency:
-    """Return the symmetric kNN graph of rows by their angle."""
-    edges = angular_neighbors(rows, n_neighbors, device, seed=seed).edges
-    return build_adjacency(edges, None, n_nodes=len(rows), expect_directed=True)
+def _labelings(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
+    with few_points_allowed():
+        return [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,10 @@ from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.errors import DataError, DataWarning
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
-from pamc.graph.knn import knn_edges
-from pamc.graph.on_device import leading_directions_on
+from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions
-from pamc.initialize.consensus import InputSource, angular_neighbors, choose_inputs
+from pamc.initialize.consensus import InputSource, choose_inputs
 from pamc.models.method import Method
 from pamc.runtime import seed_for
 
@@ -109,12 +108,10 @@ def _adjacency(
     elif not method.uses_features and edges is not None:
         warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
     if edges is None:
-        if directions is None:
-            edges = knn_edges(features, config.n_neighbors, metric=config.metric)
-        else:
-            found = angular_neighbors(directions, config.n_neighbors, device, seed=seed)
-            edges = found.edges
-            facts = {"neighbors_by": found.method, "neighbors_recall": found.recall}
+        neighbors = _neighbors(features, directions, config, seed, device)
+        edges = neighbors.edges
+        if directions is not None:
+            facts = {"neighbors_by": neighbors.method, "neighbors_recall": neighbors.recall}
     own_list = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
@@ -124,11 +121,20 @@ def _adjacency(
 
 def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: str) -> NDArray[np.int64]:
     """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
-    if config.metric != "auto":
-        return knn_edges(features, config.n_neighbors, metric=config.metric)
-    with threadpool_limits(limits=1):
-        directions = directions_of(features, preprocessing, seed, _CPU)
-    return angular_neighbors(directions, config.n_neighbors, seed=seed).edges
+    directions = None
+    if config.metric == "auto":
+        with threadpool_limits(limits=1):
+            directions = directions_of(features, preprocessing, seed, _CPU)
+    return _neighbors(features, directions, config, seed, _CPU).edges
+
+
+def _neighbors(
+    features: Features, directions: Floats | None, config: Any, seed: int, device: torch.device
+) -> Neighbors:
+    """Return neighbors by the angle between directions, or, without these, by the metric that the settings name."""
+    if directions is None:
+        return nearest(features, config.n_neighbors, metric=config.metric)
+    return nearest(directions, config.n_neighbors, metric=ANGLE, device=device, seed=seed)
 
 
 def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
@@ -138,9 +144,8 @@ def directions_of(features: Features, preprocessing: str, seed: int, device: tor
     centered = preprocessing != "tfidf" and not thin
     seed = seed_for(seed, "directions")
     n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz
-    if device.type != "cpu" and n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE:
-        return leading_directions_on(features, seed=seed, centered=centered, device=device)
-    return leading_directions(features, seed=seed, centered=centered)
+    fits = n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE
+    return leading_directions(features, seed=seed, centered=centered, device=device if fits else _CPU)
 
 
 def positives(

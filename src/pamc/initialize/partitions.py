@@ -1,23 +1,17 @@
-"""Quick clusterings of an embedding: K-means, and small groups joined along the graph."""
+"""Clusterings of small groups of rows: groups that the graph joins most densely become one."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats
+from pamc.ops.kmeans import Labels
 
-__all__ = ["EdgeList", "Labels", "edge_list", "few_points_allowed", "kmeans_labels", "merge_groups", "merged_labels"]
-
-Labels: TypeAlias = "NDArray[np.int64]"
+__all__ = ["EdgeList", "Labels", "edge_list", "merge_groups", "merged_labels"]
 
 # A cluster holds at least this share of N / C rows. Without it, merging by density leaves a few outliers as a cluster.
 _MIN_SHARE = 0.3
@@ -44,20 +38,6 @@ def edge_list(adjacency: Adjacency) -> EdgeList:
     ends: Any = adjacency.tocoo()
     once = ends.row < ends.col
     return EdgeList(ends.row[once], ends.col[once], ends.data[once])
-
-
-def kmeans_labels(points: Floats, n_clusters: int, *, seed: int, n_init: int = 1) -> Labels:
-    """Return (N,) clusters of K-means on the rows of `points`."""
-    labels = KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points).labels_
-    return np.asarray(labels, dtype=np.int64)
-
-
-@contextmanager
-def few_points_allowed() -> Iterator[None]:
-    """Say nothing of fewer distinct points than clusters: the fit itself reports what became of the clusters."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 def merged_labels(groups: Labels, edges: EdgeList, n_clusters: int) -> Labels:

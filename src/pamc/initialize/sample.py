@@ -19,10 +19,11 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
+from pamc.graph.neighbors import knn_adjacency
 from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.initialize.base import InitContext, InitResult, initial_centers, mean_centers
 from pamc.initialize.calibration import fit_split_halves
-from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters, knn_adjacency
+from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
 from pamc.initialize.initializers import INITIALIZERS, fitted_to
 from pamc.initialize.inputs import directions_of
 from pamc.models.loader import FeatureLoader, encode_rows

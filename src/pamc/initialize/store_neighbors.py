@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.data.store import Store
-from pamc.data.store_features import StoreFeatures
+from pamc.data.store.features import StoreFeatures
 from pamc.graph.adjacency import build_adjacency
-from pamc.initialize.consensus import angular_neighbors
+from pamc.graph.neighbors import ANGLE, nearest
 
 __all__ = ["WithNeighbors", "with_neighbors"]
 
@@ -70,6 +70,6 @@ def with_neighbors(
         turned[own] = (rows[own] - mean) @ leading
     # Half the memory of float64, in which such rows are kept otherwise.
     placed: Any = turned
-    found = angular_neighbors(placed, n_neighbors, device, seed=seed)
+    found = nearest(placed, n_neighbors, metric=ANGLE, device=device, seed=seed)
     adjacency = build_adjacency(found.edges, None, n_nodes=len(rows), expect_directed=True)
     return WithNeighbors(store, adjacency.indptr.astype(np.int64), adjacency.indices, found.recall)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from pamc.losses.arguments import check_choice
-from pamc.ops.torch_ops import column_sums, ordered_sum, squared_distances
+from pamc.ops.torch.clustering import squared_distances
+from pamc.ops.torch.rows import column_sums, ordered_sum
 
 __all__ = ["kl_loss", "log_soft_assignment", "log_target_distribution", "soft_assignment", "target_distribution"]
 

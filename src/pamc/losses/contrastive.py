@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from pamc.graph.positives import PositivePairs
 from pamc.losses.arguments import check_choice, check_embedding, check_pairs, check_tau
-from pamc.ops.torch_ops import ordered_sum, positive_log_mass, unit_rows
+from pamc.ops.torch.positives import positive_log_mass
+from pamc.ops.torch.rows import ordered_sum, unit_rows
 
 __all__ = ["ContrastiveLoss", "contrastive_loss"]
 

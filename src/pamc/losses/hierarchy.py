@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
 from pamc.losses.arguments import check_tau
-from pamc.ops.torch_ops import ordered_sum, row_product, unit_rows
+from pamc.ops.torch.rows import ordered_sum, row_product, unit_rows
 
 __all__ = ["feature_contrast_loss", "neighbor_contrast_loss", "prototype_contrast_loss"]
 

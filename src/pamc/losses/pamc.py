@@ -14,8 +14,9 @@ from pamc.graph.positives import PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
 from pamc.losses.bound import warn_unless_bound_holds
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.proxy import proxy as ops_proxy
-from pamc.ops.torch_ops import cluster_sums, ordered_sum
+from pamc.ops.torch.clustering import cluster_sums
+from pamc.ops.torch.proxy import proxy as ops_proxy
+from pamc.ops.torch.rows import ordered_sum
 
 __all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss", "warn_of_empty_clusters"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from pamc.ops.torch_ops import ordered_sum, row_product
+from pamc.ops.torch.rows import ordered_sum, row_product
 
 __all__ = ["edge_reconstruction_loss", "feature_reconstruction", "sampled_edge_loss"]
 
@@ -52,7 +52,7 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from pamc.ops.torch_ops import csr_tensor
+    >>> from pamc.ops.torch.rows import csr_tensor
     >>> pattern = csr_tensor(sp.eye_array(2, format="csr"), device=torch.device("cpu"), dtype=torch.float32)
     >>> edge_reconstruction_loss(torch.zeros(2, 3), pattern).exp()
     tensor(2.)
@@ -82,7 +82,7 @@ def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from pamc.ops.torch_ops import csr_tensor
+    >>> from pamc.ops.torch.rows import csr_tensor
     >>> pattern = csr_tensor(sp.eye_array(2, format="csr"), device=torch.device("cpu"), dtype=torch.float32)
     >>> sampled_edge_loss(torch.zeros(2, 3), pattern).exp()
     tensor(2.)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 from pamc.models.layers import Linear
 from pamc.models.loader import SparseBlock
-from pamc.ops.torch_ops import csr_tensor
+from pamc.ops.torch.rows import csr_tensor
 
 __all__ = ["GraphConvolution", "normalized_adjacency", "propagate"]
 

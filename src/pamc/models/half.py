@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.models.products import aligned
-from pamc.ops.relu_linear import is_narrow, relu_backward, relu_linear_backward
-from pamc.ops.torch_ops import column_sums
+from pamc.ops.dispatch import is_narrow, relu_backward, relu_linear_backward
+from pamc.ops.torch.rows import column_sums
 
 __all__ = ["HALF_TYPES", "half_chain"]
 

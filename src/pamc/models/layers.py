@@ -14,9 +14,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from pamc.models.half import HALF_TYPES, half_chain
 from pamc.models.loader import SparseBlock
 from pamc.models.products import aligned, column_product, row_product
-from pamc.ops.narrow import narrow_product
-from pamc.ops.relu_linear import is_narrow, relu_backward, relu_linear_backward
-from pamc.ops.torch_ops import column_sums
+from pamc.ops.dispatch import is_narrow, narrow_product, relu_backward, relu_linear_backward
+from pamc.ops.torch.rows import column_sums
 
 __all__ = ["MLP", "Autoencoder", "Linear"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pamc.data.attributed_graph import Features
 from pamc.models.products import MIN_ROWS
-from pamc.ops.torch_ops import csr_tensor
+from pamc.ops.torch.rows import csr_tensor
 
 __all__ = ["FeatureLoader", "SparseBlock", "encode_chunk", "encode_rows", "made_ahead", "on_device", "sent_to"]
 

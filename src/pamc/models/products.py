@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pamc.ops.narrow import transposed
+from pamc.ops.dispatch import transposed
 from pamc.runtime import cpu_name
 
 __all__ = ["MIN_ROWS", "aligned", "column_product", "products_in_tf32", "row_product"]

@@ -1,1 +1,32 @@
-"""The mathematics of the paper: a dense reference, the edge-list form, label-free scores."""
+"""The mathematics of the paper, each op under one stem: dense reference, plain torch, Triton launchers, kernels.
+
+A stem is a module of :mod:`pamc.ops.torch` (T), of :mod:`pamc.ops.triton` (L, what launches kernels), and of
+:mod:`pamc.ops.kernels` (K, device code); a dash says that there is none.
+
+========== ============================== ============================= ====================================== =====
+stem       equation or op                 reference                     function                               where
+========== ============================== ============================= ====================================== =====
+rows       rows of length 1 (Eq 4)        similarity                    unit_rows                              T L K
+rows       sums, products, fixed order    —                             ordered_sum, column_sums, row_product, T — —
+                                                                        gram
+rows       sum of the programs' parts     —                             sum_parts                              — L K
+positives  inner sum of Eqs 1 and 3       log_positive_mass             positive_log_mass                      T L K
+clustering self-training (Eqs 9 to 11)    soft_assignment,              self_training                          T L K
+                                          target_distribution,
+                                          kl_divergence
+clustering meta-nodes (Eq 8), times N     meta_nodes                    cluster_sums                           T L K
+clustering labels that changed            —                             with_changes                           T L K
+proxy      proxy (Eqs 2 and 6)            proxy, loss_cc                proxy                                  T L K
+proxy      uniformity                     —                             uniformity                             T L K
+objective  Eq 12 as a whole               objective                     objective                              — L K
+linear     gradient of a ReLU             —                             relu_backward                          T L K
+linear     gradient of a narrow layer     —                             relu_linear_backward                   — L K
+linear     product of a narrow layer      —                             narrow_product                         — L K
+linear     transposed copy                —                             transposed                             T L K
+adam       a step of Adam                 —                             KernelAdam                             — L K
+========== ============================== ============================= ====================================== =====
+
+Eqs 3, 5 and 7 are made of these, in :mod:`pamc.losses`. :mod:`pamc.ops.dispatch` says which backend computes an op.
+Beside the ops: K-means (:mod:`~pamc.ops.kmeans`), random masks (:mod:`~pamc.ops.masks`), label-free scores
+(:mod:`~pamc.ops.scores`), and work that a GPU replays (:mod:`~pamc.ops.cuda_graph`).
+"""

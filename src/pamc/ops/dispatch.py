@@ -1,4 +1,4 @@
-"""Backends of the PamC loss and of self-training, chosen by name when they are called."""
+"""Which backend computes an op: looked up by name and device once, and then remembered."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from pamc.errors import BackendError, UnknownNameError
 from pamc.graph.positives import PositivePairs
-from pamc.ops import reference, torch_ops
+from pamc.ops import reference
 from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
-from pamc.ops.proxy import proxy
-from pamc.ops.scores import uniformity
-from pamc.ops.self_training import self_training, self_training_in_blocks
+from pamc.ops.torch import clustering, linear, positives, proxy, rows
 from pamc.registry import Registry
 
-__all__ = ["BACKENDS", "Backend", "preferring", "resolve_backend"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "is_narrow",
+    "narrow_product",
+    "preferring",
+    "relu_backward",
+    "relu_linear_backward",
+    "resolve_backend",
+    "transposed",
+    "with_changes",
+]
 
 # What "auto" tries on a type of device, best first. The dense reference is never chosen for anyone, nor is Triton's
 # interpreter.
@@ -32,30 +42,30 @@ _PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
 
-# Rows times clusters beyond which a CPU does not hold all assignments at once: with their copies 100 MB.
-_MOST_ASSIGNMENTS = 1 << 22
+# Up to this width a product with a gradient takes as long as writing it: a kernel does all in one pass.
+_NARROW = 64
 
 
 class PositiveLogMass(Protocol):
-    """As :func:`pamc.ops.torch_ops.positive_log_mass`, but of rows of any length: it scales them itself."""
+    """As :func:`pamc.ops.torch.positives.positive_log_mass`, but of rows of any length: it scales them itself."""
 
     def __call__(self, z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]: ...
 
 
 class SelfTraining(Protocol):
-    """As :func:`pamc.ops.self_training.self_training`, but with the labels, the argmax of q, in the place of log q."""
+    """As :func:`pamc.ops.torch.clustering.self_training`."""
 
     def __call__(self, z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]: ...
 
 
 class Proxy(Protocol):
-    """As :func:`pamc.ops.proxy.proxy`."""
+    """As :func:`pamc.ops.torch.proxy.proxy`."""
 
     def __call__(self, meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor: ...
 
 
 class Uniformity(Protocol):
-    """As :func:`pamc.ops.scores.uniformity`, of `n_rows` rows of z, every `step`-th, which it scales itself."""
+    """As :func:`pamc.ops.torch.proxy.uniformity`."""
 
     def __call__(self, z: Tensor, *, step: int, n_rows: int) -> Tensor: ...
 
@@ -85,7 +95,7 @@ class Backend:
     positive_log_mass, proxy, self_training, uniformity
         As :class:`PositiveLogMass`, :class:`Proxy`, :class:`SelfTraining` and :class:`Uniformity` say.
     cluster_sums
-        As :func:`pamc.ops.torch_ops.cluster_sums`.
+        As :func:`pamc.ops.torch.clustering.cluster_sums`.
     why_unavailable
         Says why it cannot work on a device, None where it can.
     objective
@@ -108,11 +118,18 @@ BACKENDS: Registry[Backend] = Registry("backend")
 def resolve_backend(name: str, device: torch.device) -> Backend:
     """Return the backend of a name, or the best one for the device when the name is "auto".
 
+    Each name and device is looked up once: what is installed does not change while a program runs.
+
     Examples
     --------
     >>> resolve_backend("auto", torch.device("cpu")).name
     'torch'
     """
+    return _resolved(name, device)
+
+
+@cache
+def _resolved(name: str, device: torch.device) -> Backend:
     if name != "auto" and name not in BACKENDS:
         raise UnknownNameError("backend", name, ["auto", *BACKENDS])
     reasons = []
@@ -130,11 +147,59 @@ def preferring(name: str) -> Iterator[None]:
     """Let "auto" be one backend inside, wherever it is asked for: for comparisons."""
     before = dict(_PREFERRED)
     _PREFERRED.update(dict.fromkeys(("cpu", "cuda"), (name,)))
+    _resolved.cache_clear()
     try:
         yield
     finally:
         _PREFERRED.clear()
         _PREFERRED.update(before)
+        _resolved.cache_clear()
+
+
+def _automatic(stem: str, device: torch.device) -> Any:
+    """Return the module of a stem that "auto" takes on a device: that of the kernels, or that of torch."""
+    package = "triton" if resolve_backend("auto", device).name == "triton" else "torch"
+    return import_module(f"pamc.ops.{package}.{stem}")
+
+
+def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
+    """Return what :func:`pamc.ops.torch.clustering.with_changes` does, on a GPU in two small kernels."""
+    result: Tensor = _automatic("clustering", labels.device).with_changes(numbers, labels, previous)
+    return result
+
+
+def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.torch.linear.relu_backward` does, on a GPU in one pass."""
+    result: tuple[Tensor, Tensor] = _automatic("linear", grad.device).relu_backward(grad, output)
+    return result
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Return what :func:`pamc.ops.torch.linear.transposed` does, on a GPU tile by tile."""
+    if not x.is_floating_point():
+        return linear.transposed(x)
+    result: Tensor = _automatic("linear", x.device).transposed(x)
+    return result
+
+
+def is_narrow(x: Tensor) -> bool:
+    """Return whether :func:`narrow_product` and :func:`relu_linear_backward` are faster for x (N, k), or a gradient."""
+    narrow = x.shape[1] <= _NARROW and x.dtype in (torch.float32, torch.bfloat16)
+    return narrow and resolve_backend("auto", x.device).name == "triton"
+
+
+def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return what :func:`pamc.ops.triton.linear.narrow_product` does, where :func:`is_narrow` holds."""
+    from pamc.ops.triton import linear as kernels
+
+    return kernels.narrow_product(x, weight, bias)
+
+
+def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what :func:`pamc.ops.triton.linear.relu_linear_backward` does, where :func:`is_narrow` holds."""
+    from pamc.ops.triton import linear as kernels
+
+    return kernels.relu_linear_backward(grad, weight, output)
 
 
 def _why_no_sparse_products(device: torch.device) -> str | None:
@@ -159,60 +224,16 @@ def _has_compiler() -> bool:
 
 
 def _positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    return torch_ops.positive_log_mass(torch_ops.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    return positives.positive_log_mass(rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
 
 
-def _self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
-    if z.device.type == "cpu" and len(z) * len(centers) > _MOST_ASSIGNMENTS:
-        return self_training_in_blocks(z, centers, eta=eta)
-    kl, log_q = self_training(z, centers, eta=eta)
-    return kl, log_q.argmax(dim=1)
+def _kernel_op(stem: str, name: str) -> Any:
+    """Return a function of :mod:`pamc.ops.triton`, imported when it is called: triton need not be installed."""
 
+    def op(*arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(f"pamc.ops.triton.{stem}"), name)(*arguments, **options)
 
-def _uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    return uniformity(torch_ops.unit_rows(z[::step][:n_rows]))
-
-
-# Modules of kernels are imported where they are used: triton need not be installed.
-
-
-def _fused_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return the positives by kernels that store nothing per pair."""
-    from pamc.ops import triton_ops
-
-    return triton_ops.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
-
-
-def _fused_cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    from pamc.ops import triton_clustering
-
-    return triton_clustering.cluster_sums(z, assignment, n_clusters)
-
-
-def _fused_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
-    from pamc.ops import triton_clustering
-
-    return triton_clustering.self_training(z, centers, eta=eta)
-
-
-def _fused_proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    from pamc.ops import triton_proxy
-
-    return triton_proxy.proxy(meta_nodes, mass, tau=tau, kind=kind)
-
-
-def _fused_uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    from pamc.ops import triton_proxy
-
-    return triton_proxy.uniformity(z, step=step, n_rows=n_rows)
-
-
-def _fused_objective(
-    z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings, *, known_labels: Tensor | None = None
-) -> ObjectiveValues | None:
-    from pamc.ops import triton_objective
-
-    return triton_objective.objective(z, centers, pairs, settings, known_labels=known_labels)
+    return op
 
 
 def _dense_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
@@ -249,21 +270,21 @@ def _dense_proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> 
 for _backend in (
     Backend(
         "triton",
-        positive_log_mass=_fused_positive_log_mass,
-        cluster_sums=_fused_cluster_sums,
-        proxy=_fused_proxy,
-        self_training=_fused_self_training,
-        uniformity=_fused_uniformity,
+        positive_log_mass=_kernel_op("positives", "positive_log_mass"),
+        cluster_sums=_kernel_op("clustering", "cluster_sums"),
+        proxy=_kernel_op("proxy", "proxy"),
+        self_training=_kernel_op("clustering", "self_training"),
+        uniformity=_kernel_op("proxy", "uniformity"),
         why_unavailable=_why_no_kernels,
-        objective=_fused_objective,
+        objective=_kernel_op("objective", "objective"),
     ),
     Backend(
         "torch",
         positive_log_mass=_positive_log_mass,
-        cluster_sums=torch_ops.cluster_sums,
-        proxy=proxy,
-        self_training=_self_training,
-        uniformity=_uniformity,
+        cluster_sums=clustering.cluster_sums,
+        proxy=proxy.proxy,
+        self_training=clustering.self_training,
+        uniformity=proxy.uniformity,
         why_unavailable=_why_no_sparse_products,
     ),
     Backend(
@@ -272,7 +293,7 @@ for _backend in (
         cluster_sums=_dense_cluster_sums,
         proxy=_dense_proxy,
         self_training=_dense_self_training,
-        uniformity=_uniformity,
+        uniformity=proxy.uniformity,
         why_unavailable=lambda device: None,
     ),
 ):

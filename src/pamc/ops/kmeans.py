@@ -1,14 +1,29 @@
-"""K-means on the device, many runs at a time."""
+"""K-means: scikit-learn's on the CPU, many runs at a time on a GPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-__all__ = ["best_kmeans", "kmeans_runs"]
+from pamc.runtime import seed_for, side_by_side
+
+__all__ = ["KMeansFit", "Labels", "batched_kmeans", "few_points_allowed", "kmeans"]
+
+Labels: TypeAlias = "NDArray[np.int64]"
+
+_CPU = torch.device("cpu")
 
 _MOST_ITERATIONS = 300
 
@@ -22,11 +37,41 @@ _LOOK_EVERY = 5
 _NUMBERS_AT_A_TIME = 1 << 28
 
 
-def kmeans_runs(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> Tensor:
-    """Return (R, N) clusters of one run of K-means for each seed, from k-means++ with local trials.
+@dataclass(frozen=True, eq=False)
+class KMeansFit:
+    """The clusters that K-means found.
 
-    Repeats bit by bit on one device: sums over clusters are matrix products. O(R·N·C·d) time per iteration, and memory
-    for as many runs at a time as fit into a gibibyte.
+    Parameters
+    ----------
+    labels
+        (N,) cluster of each row.
+    centers
+        (C, d) mean of each cluster.
+    inertia
+        Sum of the squared distances of rows to the center of their cluster.
+    predict
+        Function from rows (M, d) to the cluster (M,) of the nearest center of each.
+    """
+
+    labels: Labels
+    centers: NDArray[np.floating[Any]]
+    inertia: float
+    predict: Callable[[NDArray[np.floating[Any]]], NDArray[np.integer]]
+
+
+def kmeans(
+    points: NDArray[np.floating[Any]] | Tensor,
+    n_clusters: int,
+    *,
+    seeds: Sequence[int],
+    n_init: int = 1,
+    device: torch.device = _CPU,
+) -> list[KMeansFit]:
+    """Return for each seed the best of `n_init` runs of K-means, from k-means++ with local trials.
+
+    The CPU runs scikit-learn's in the type of the points: one seed in the calling thread, several side by side. A GPU
+    runs :func:`batched_kmeans` in float32, all at once. Fewer distinct points than clusters leave clusters empty;
+    :func:`few_points_allowed` silences scikit-learn's warning of it.
 
     Parameters
     ----------
@@ -35,43 +80,80 @@ def kmeans_runs(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> Ten
     n_clusters
         C, at most N.
     seeds
-        One for each run: what a run gives does not depend on the others.
+        One random seed for each fit, which does not depend on the others.
+    device
+        The device that computes.
 
     Examples
     --------
-    >>> labels = kmeans_runs(torch.tensor([[0.0], [0.1], [5.0]]), 2, seeds=[0, 1])
-    >>> bool((labels[:, 0] == labels[:, 1]).all()), bool((labels[:, 0] != labels[:, 2]).all())
-    (True, True)
+    >>> kmeans(np.array([[0.0], [0.5], [5.0]]), 2, seeds=[0])[0].labels.tolist() in ([0, 0, 1], [1, 1, 0])
+    True
+    """
+    if device.type == "cpu":
+        fits = [partial(_fit_by_scikit_learn, np.asarray(points), n_clusters, n_init, seed) for seed in seeds]
+        return [fits[0]()] if len(fits) == 1 else side_by_side(fits)
+    return _fits_in_batches(torch.as_tensor(points).to(device, torch.float32), n_clusters, n_init, seeds)
+
+
+@contextmanager
+def few_points_allowed() -> Iterator[None]:
+    """Silence the warning of fewer distinct points than clusters.
+
+    All threads share the filters of warnings: enter this before :func:`~pamc.runtime.side_by_side`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def _fit_by_scikit_learn(points: NDArray[Any], n_clusters: int, n_init: int, seed: int) -> KMeansFit:
+    model = KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points)
+    return KMeansFit(model.labels_.astype(np.int64), model.cluster_centers_, float(model.inertia_), model.predict)
+
+
+def _fits_in_batches(points: Tensor, n_clusters: int, n_init: int, seeds: Sequence[int]) -> list[KMeansFit]:
+    starts = seeds if n_init == 1 else [seed_for(seed, f"start {run}") for seed in seeds for run in range(n_init)]
+    runs = batched_kmeans(points, n_clusters, seeds=starts)
+    labels, centers, inertia = (each.cpu().numpy() for each in runs)
+    best = [first + int(inertia[first : first + n_init].argmin()) for first in range(0, len(starts), n_init)]
+    return [KMeansFit(labels[i], centers[i], float(inertia[i]), partial(_nearest_center, centers[i])) for i in best]
+
+
+def _nearest_center(centers: NDArray[Any], points: NDArray[Any]) -> NDArray[np.integer]:
+    nearest: NDArray[np.integer] = (np.square(centers).sum(axis=1) - 2 * points @ centers.T).argmin(axis=1)
+    return nearest
+
+
+def batched_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return labels (R, N), centers (R, C, d) and inertia (R,) of one run of K-means for each seed.
+
+    Repeats bit by bit on one device: sums over clusters are matrix products. The center of a cluster without rows is
+    the mean of all. O(R·N·C·d) time per iteration, and memory for as many runs at a time as fit into a gibibyte.
+
+    Examples
+    --------
+    >>> labels, _, inertia = batched_kmeans(torch.tensor([[0.0], [0.5], [5.0]]), 2, seeds=[0, 1])
+    >>> (labels[:, 0] == labels[:, 1]).tolist(), inertia.round(decimals=3).tolist()
+    ([True, True], [0.125, 0.125])
     """
     at_a_time = max(1, _NUMBERS_AT_A_TIME // (len(points) * n_clusters))
-    centered = points - points.mean(dim=0)
-    found = [
-        _lloyd(centered, _plus_plus(centered, n_clusters, seeds[first : first + at_a_time]))
-        for first in range(0, len(seeds), at_a_time)
-    ]
-    return torch.cat(found)
+    mean = points.mean(dim=0)
+    centered = points - mean
+    labels = torch.cat(
+        [
+            _lloyd(centered, _plus_plus(centered, n_clusters, seeds[first : first + at_a_time]))
+            for first in range(0, len(seeds), at_a_time)
+        ]
+    )
+    means, inertia = zip(*(_means_and_inertia(centered, each, n_clusters) for each in labels), strict=True)
+    return labels, torch.stack(means) + mean, torch.stack(inertia)
 
 
-def best_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> Tensor:
-    """Return (N,) clusters of that of the runs of :func:`kmeans_runs` whose rows lie closest to their means.
-
-    Examples
-    --------
-    >>> labels = best_kmeans(torch.tensor([[0.0], [0.1], [5.0], [9.0]]), 3, seeds=[0, 1, 2])
-    >>> bool(labels[0] == labels[1]), len(labels.unique())
-    (True, 3)
-    """
-    runs = kmeans_runs(points, n_clusters, seeds=seeds)
-    centered = points - points.mean(dim=0)
-    best = torch.stack([_inertia(centered, labels, n_clusters) for labels in runs]).argmin()
-    return runs[best]
-
-
-def _inertia(points: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
-    """Return the sum of squared distances of rows to the mean of their cluster, in float64."""
+def _means_and_inertia(points: Tensor, labels: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
+    """Return the means (C, d) of clusters, and the sum of squared distances of rows to them in float64."""
     members = _members(labels, n_clusters, points.dtype)
     means = (members.T @ points) / members.sum(dim=0).clamp(min=1)[:, None]
-    return (points - means[labels]).square().sum(dtype=torch.float64)
+    return means, (points - means[labels]).square().sum(dtype=torch.float64)
 
 
 def _members(labels: Tensor, n_clusters: int, dtype: torch.dtype) -> Tensor:

@@ -126,7 +126,7 @@ def similarity(z: Tensor) -> Tensor:
     """
     z = z.double()
     squared = z.square().sum(dim=1, keepdim=True)
-    # The inner `where` keeps the infinite slope of √0 out of the gradient.
+    # The inner `where` keeps the infinite derivative of √0 out of the gradient.
     unit = torch.where(squared == 0, 0.0, z / torch.where(squared == 0, 1.0, squared).sqrt())
     return (unit @ unit.T).masked_fill(_diagonal(len(z), z.device), 0.0)
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score, silhouette_score
-from torch import Tensor
+from sklearn.metrics import silhouette_score
 
-from pamc.errors import DataError
 from pamc.graph.adjacency import Adjacency
-from pamc.ops.torch_ops import ordered_sum, row_product
 
 __all__ = [
-    "alignment",
     "comparable_proxy",
-    "conductance",
     "edge_information",
     "modularity",
     "silhouette",
-    "stability",
     "stored_modularity",
-    "uniformity",
 ]
 
 # Rows whose neighbors in files are looked at together.
@@ -53,11 +44,7 @@ def modularity(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
     >>> modularity(two_pairs, np.array([0, 0, 1, 1]))
     0.5
     """
-    inside, volume = _inside_and_volume(adjacency, labels, int(labels.max()) + 1)
-    total = volume.sum()
-    if total == 0:
-        return 0.0
-    return float((inside / total - (volume / total) ** 2).sum())
+    return stored_modularity(adjacency.indptr, adjacency.indices, adjacency.data, labels)
 
 
 def stored_modularity(
@@ -80,43 +67,13 @@ def stored_modularity(
     ends = np.append(np.arange(0, len(labels), _ROWS_PER_BLOCK), len(labels))
     for start, stop in pairwise(ends):
         entries = slice(int(indptr[start]), int(indptr[stop]))
-        own = np.repeat(labels[start:stop], np.diff(indptr[start : stop + 1]))
-        values = np.ones(len(own)) if weight is None else np.asarray(weight[entries], dtype=np.float64)
-        volume += np.bincount(own, values, minlength=n_clusters)
-        stays = labels[indices[entries]] == own
-        inside += np.bincount(own[stays], values[stays], minlength=n_clusters)
+        source = np.repeat(labels[start:stop], np.diff(indptr[start : stop + 1]))
+        values = np.ones(len(source)) if weight is None else np.asarray(weight[entries], dtype=np.float64)
+        volume += np.bincount(source, values, minlength=n_clusters)
+        same = labels[indices[entries]] == source
+        inside += np.bincount(source[same], values[same], minlength=n_clusters)
     total = volume.sum()
     return float((inside / total - (volume / total) ** 2).sum()) if total > 0 else 0.0
-
-
-def conductance(
-    adjacency: Adjacency, labels: NDArray[np.int64], *, n_clusters: int | None = None
-) -> NDArray[np.float64]:
-    """Return (C,) the conductance of each cluster: its cut over the smaller volume, 0 to 1, low for a closed cluster.
-
-    The cut is the weight of the edges that leave the cluster; the volumes are the sums of degrees inside and outside.
-    Where one of them is 0 (an empty cluster, one of isolated nodes, one that holds every edge) the ratio is undefined
-    and 1, the worst value, is returned, so that a degenerate clustering never looks good. O(E) time and memory.
-
-    Parameters
-    ----------
-    adjacency
-        (N, N) symmetric weights without diagonal.
-    labels
-        (N,) clusters 0 … C−1.
-    n_clusters
-        C, or None for the largest label plus one.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = sp.csr_matrix([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]], dtype=float)
-    >>> conductance(path, np.array([0, 0, 1, 1]), n_clusters=3)
-    array([0.33333333, 0.33333333, 1.        ])
-    """
-    inside, volume = _inside_and_volume(adjacency, labels, n_clusters or int(labels.max()) + 1)
-    smaller = np.minimum(volume, volume.sum() - volume)
-    return np.asarray(np.divide(volume - inside, smaller, out=np.ones_like(volume), where=smaller > 0))
 
 
 def edge_information(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
@@ -142,8 +99,8 @@ def edge_information(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
     joint /= joint.sum()
     margin = joint.sum(axis=1)
     entropy = -float((margin[margin > 0] * np.log(margin[margin > 0])).sum())
-    there = joint > 0
-    information = float((joint[there] * np.log(joint[there] / np.outer(margin, margin)[there])).sum())
+    positive = joint > 0
+    information = float((joint[positive] * np.log(joint[positive] / np.outer(margin, margin)[positive])).sum())
     return information / entropy if entropy > 0 else 0.0
 
 
@@ -183,51 +140,6 @@ def silhouette(
     return float(silhouette_score(x, labels))
 
 
-def uniformity(unit_rows: Tensor) -> Tensor:
-    """Return log mean_{i≠j} exp(−2‖u_i − u_j‖²), 0 when all rows are one, low when they spread over the sphere.
-
-    The uniformity of Wang & Isola (2020), over all pairs of the given sample; 0 for fewer than two rows. O(n²·d) time,
-    O(n²) memory.
-
-    Parameters
-    ----------
-    unit_rows
-        (n, d) rows of length 1.
-
-    Examples
-    --------
-    >>> uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
-    tensor(-8.)
-    """
-    if len(unit_rows) < 2:
-        return unit_rows.new_zeros(())
-    # ‖u_i − u_j‖² = 2 − 2·u_i·u_j; each pair stands twice in the square, and each row once with itself.
-    potential = torch.exp(4 * row_product(unit_rows, unit_rows.T) - 4).fill_diagonal_(0.0)
-    return (ordered_sum(potential) / (len(potential) * (len(potential) - 1))).log()
-
-
-def alignment(unit_rows: Tensor, pairs: Tensor) -> Tensor:
-    """Return mean ‖u_i − u_j‖² over positive pairs, 0 when the rows of every pair are one, at most 4.
-
-    The alignment of Wang & Isola (2020); 0 without pairs. O(P·d) time and memory.
-
-    Parameters
-    ----------
-    unit_rows
-        (n, d) rows of length 1.
-    pairs
-        (2, P) row indices.
-
-    Examples
-    --------
-    >>> alignment(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0], [1]]))
-    tensor(2.)
-    """
-    if pairs.shape[1] == 0:
-        return unit_rows.new_zeros(())
-    return (unit_rows[pairs[0]] - unit_rows[pairs[1]]).square().sum(dim=1).mean()
-
-
 def comparable_proxy(proxy_value: float, n_nonempty: int) -> float:
     """Return ℓ_proxy − log(C′(C′−1)), which can be compared between runs with different numbers of clusters.
 
@@ -242,34 +154,3 @@ def comparable_proxy(proxy_value: float, n_nonempty: int) -> float:
     if n_nonempty < 2:
         return math.inf
     return proxy_value - math.log(n_nonempty * (n_nonempty - 1))
-
-
-def stability(labelings: Sequence[NDArray[Any]]) -> float:
-    """Return the mean adjusted Rand index over all pairs of labelings of the same rows, 1 when all agree.
-
-    O(R²·N) time for R labelings.
-
-    Parameters
-    ----------
-    labelings
-        R ≥ 2 arrays of (N,) clusters, from other seeds or settings; the clusters' numbers need not agree.
-
-    Examples
-    --------
-    >>> stability([np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])])
-    1.0
-    """
-    if len(labelings) < 2:
-        raise DataError(f"stability compares labelings: at least 2 are needed, got {len(labelings)}")
-    return float(np.mean([adjusted_rand_score(a, b) for a, b in combinations(labelings, 2)]))
-
-
-def _inside_and_volume(
-    adjacency: Adjacency, labels: NDArray[np.int64], n_clusters: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (C,) the weight of the edges inside each cluster, in both directions, and the sum of its degrees."""
-    source = np.repeat(labels, np.diff(adjacency.indptr))
-    same = source == labels[adjacency.indices]
-    inside = np.bincount(source[same], weights=adjacency.data[same], minlength=n_clusters)
-    volume = np.bincount(source, weights=adjacency.data, minlength=n_clusters)
-    return inside.astype(np.float64), volume.astype(np.float64)

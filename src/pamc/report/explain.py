@@ -96,7 +96,7 @@ def explain(
     >>> from pamc import PamCGC
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
-    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
+    >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit(X)
     >>> found = explain(model, X)
     >>> found.clusters["n_rows"].sum()
     np.int64(150)

@@ -108,7 +108,7 @@ def cluster_facts(
     >>> from pamc import PamCGC
     >>> from pamc.data.synthetic import block_model
     >>> graph = block_model(90, 3, random_state=0)
-    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit_graph(graph)
+    >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit_graph(graph)
     >>> facts = cluster_facts(model, graph)
     >>> facts.clusters["n_rows"].sum(), facts.flows.shape
     (np.int64(90), (3, 3))

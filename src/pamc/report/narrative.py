@@ -7,6 +7,7 @@ from typing import Any
 
 from pamc.data.store import has_manifest
 from pamc.errors import UnknownNameError, counted
+from pamc.estimator.advanced import EXPERT
 from pamc.models.method import METHODS
 from pamc.training.pipeline import with_dims
 
@@ -168,7 +169,8 @@ def python_lines(record: Mapping[str, Any]) -> str:
     method, data, facts = str(record.get("method")), record.get("data") or {}, record.get("facts") or {}
     own = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
-    settings = [f"{name}={value!r}" for name, value in _changed(method, record.get("config") or {}).items()]
+    changed = _changed(method, record.get("config") or {})
+    settings = [f"{name}={value!r}" for name, value in (_with_advanced(changed) if own else changed).items()]
     settings.append(f"random_state={record.get('seed')}")
     if str(record.get("device", "")).startswith("cpu"):
         settings.append('device="cpu"')
@@ -213,6 +215,13 @@ def _changed(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
     # A chunk is chosen by the plan of a store.
     changed.pop("chunk_size", None)
     return {"n_clusters": n_clusters, **{k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}}
+
+
+def _with_advanced(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as `PamCGC` takes them: the expert ones in one dict."""
+    expert = {name: value for name, value in settings.items() if name in EXPERT}
+    basic = {name: value for name, value in settings.items() if name not in EXPERT}
+    return {**basic, "advanced": expert} if expert else basic
 
 
 def _as_list(value: Any) -> Any:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
-from pamc.data.files import kind_of
-from pamc.data.readers import integers_if_all, read_graph, read_labels
+from pamc.data.readers import is_table, open_table, read_graph, read_labels
+from pamc.data.readers.ids import integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
-from pamc.data.tables import TABLE_KINDS, open_table
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
 from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
@@ -178,7 +177,7 @@ def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGra
 def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extras:
     """Return the names of true classes and the columns to color by, from the table of a run."""
     path = _found(record.data.get("features"), record, folder)
-    if path is None or path.is_dir() or kind_of(path) not in TABLE_KINDS:
+    if path is None or path.is_dir() or not is_table(path):
         return Extras()
     table, truth = open_table(path), (record.data.get("read") or {}).get("truth_column")
     return Extras(
@@ -257,8 +256,7 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
     features, edges, read = record.data.get("features"), record.data.get("edges"), record.data.get("read")
     name = record.data.get("name")
     if features is None:
-        # A known data set; none is downloaded for it.
-        if read is None or name not in CATALOG or str(available(name) or "http").startswith("http"):
+        if read is None or name not in CATALOG or available(name) is None:
             return None
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph

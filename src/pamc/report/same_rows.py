@@ -37,7 +37,7 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
     >>> from pamc import PamCGC
     >>> from pamc.data.synthetic import block_model
     >>> X = block_model(90, 3, random_state=0).features
-    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
+    >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit(X)
     >>> are_rows_of_fit(model, X), are_rows_of_fit(model, X[::-1])
     (True, False)
     """

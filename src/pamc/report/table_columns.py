@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.readers import MISSING
-from pamc.data.tables import Table
+from pamc.data.readers.cells import MISSING
+from pamc.data.readers.tables import Table
 
 __all__ = ["class_names", "color_column"]
 
@@ -20,7 +20,7 @@ def color_column(table: Table, name: str) -> NDArray[Any]:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from pamc.data.tables import open_table
+    >>> from pamc.data.readers import open_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "rows.csv")
     ...     _ = path.write_text("age,town\n31,Rome\n,Oslo\n27,\n")

@@ -74,7 +74,7 @@ def write_report(
     >>> from pamc import PamCGC
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
-    >>> model = PamCGC(3, hidden=(16,), n_epochs=5, random_state=0, device="cpu").fit(X)
+    >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(model, X, folder, title="irises", map="pca").name
     'report.html'

@@ -17,36 +17,16 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from pamc.data.attributed_graph import label_codes
 from pamc.errors import DataError
-from pamc.ops.scores import (
-    alignment,
-    comparable_proxy,
-    conductance,
-    edge_information,
-    modularity,
-    silhouette,
-    stability,
-    stored_modularity,
-    uniformity,
-)
 
 __all__ = [
     "accuracy",
-    "alignment",
     "ari",
-    "comparable_proxy",
-    "conductance",
     "confusion_matrix",
     "contingency",
-    "edge_information",
     "evaluate",
     "macro_f1",
-    "modularity",
     "nmi",
     "nmi_of_table",
-    "silhouette",
-    "stability",
-    "stored_modularity",
-    "uniformity",
 ]
 
 Labels: TypeAlias = "NDArray[Any] | Sequence[int] | Sequence[str]"

@@ -13,14 +13,15 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.neighbors import ANGLE, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, smoothed, unit_rows
-from pamc.initialize.consensus import InputSource, angular_neighbors, knn_adjacency, side_by_side
+from pamc.initialize.consensus import InputSource
 from pamc.initialize.partitions import EdgeList, Labels, edge_list, merged_labels
-from pamc.runtime import seed_for
+from pamc.ops.kmeans import KMeansFit, few_points_allowed, kmeans
+from pamc.runtime import seed_for, side_by_side
 
 __all__ = ["KMEANS", "MERGED", "WAYS", "clusters_of", "null_reference", "split_half_agreement"]
 
@@ -70,7 +71,7 @@ class _Clusters:
 
     labels: Labels
     directions: Floats
-    kmeans: KMeans
+    kmeans: KMeansFit
     cluster_of_group: NDArray[np.int64]
 
     def of(self, points: _Points) -> Labels:
@@ -110,11 +111,12 @@ def split_half_agreement(
         for half in np.array_split(shuffled, 2):
             half = np.sort(half)
             sides.append(_Points.of(placed[half], inputs.adjacency[half][:, half]))
-        compared = side_by_side(
-            partial(_compared, sides[0], sides[1], k, dims(k), way, seed_for(seed, f"split {split}"))
-            for way in WAYS
-            for k in candidates
-        )
+        with few_points_allowed():
+            compared = side_by_side(
+                partial(_compared, sides[0], sides[1], k, dims(k), way, seed_for(seed, f"split {split}"))
+                for way in WAYS
+                for k in candidates
+            )
         result[:, split] = np.reshape(compared, (len(WAYS), len(candidates)))
     return result
 
@@ -150,10 +152,10 @@ def null_reference(
     share = given.share(given.of(source, target))
     ends = _ends_as_alike(new, source, share, np.concatenate([source, target]), drawn)
     near = min(_NEAREST, len(rows) - 1)
-    nearest = angular_neighbors(rows, near, device, seed=seed).edges[1].reshape(-1, near)
+    neighbors = nearest(rows, near, metric=ANGLE, device=device, seed=seed).edges[1].reshape(-1, near)
     # Where an edge joins nearest rows, random candidates are too far: one of the nearest is taken.
     close = (1 - share) * len(rows) < near
-    ends[close] = nearest[source[close], drawn.integers(near, size=np.count_nonzero(close))]
+    ends[close] = neighbors[source[close], drawn.integers(near, size=np.count_nonzero(close))]
     pairs = np.unique(np.sort(np.stack([source, ends]), axis=0), axis=1)
     pairs = pairs[:, pairs[0] != pairs[1]]
     return InputSource(inputs.kind, rows, build_adjacency(pairs, None, n_nodes=len(rows)))
@@ -211,12 +213,11 @@ def _found(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -
     directions = points.directions[:, :n_dims]
     embedded = points.embedded(directions)
     if way == KMEANS:
-        kmeans = KMeans(n_clusters, n_init=_KMEANS_STARTS, random_state=seed).fit(embedded)
-        return _Clusters(kmeans.labels_.astype(np.int64), directions, kmeans, np.arange(n_clusters))
+        fit = kmeans(embedded, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS)[0]
+        return _Clusters(fit.labels, directions, fit, np.arange(n_clusters))
     n_groups = max(n_clusters, min(_GROUPS_PER_CLUSTER * n_clusters, len(embedded) // _ROWS_PER_GROUP))
-    kmeans = KMeans(n_groups, n_init=1, random_state=seed).fit(embedded)
-    groups = kmeans.labels_.astype(np.int64)
-    labels = merged_labels(groups, points.edges, n_clusters)
+    fit = kmeans(embedded, n_groups, seeds=[seed])[0]
+    labels = merged_labels(fit.labels, points.edges, n_clusters)
     cluster_of_group = np.zeros(n_groups, dtype=np.int64)
-    cluster_of_group[groups] = labels
-    return _Clusters(labels, directions, kmeans, cluster_of_group)
+    cluster_of_group[fit.labels] = labels
+    return _Clusters(labels, directions, fit, cluster_of_group)

@@ -33,7 +33,7 @@ def adam(parameters: Iterable[Tensor], *, lr: float) -> Optimizer:
     # A kernel walks through memory: what lies there in another order, in another type or elsewhere is torch's.
     plain = all(p.is_contiguous() and (p.device, p.dtype) == (learnt[0].device, learnt[0].dtype) for p in learnt)
     if on_gpu and plain and resolve_backend("auto", learnt[0].device).name == "triton":
-        from pamc.ops.triton_adam import KernelAdam  # imported where it is used: triton need not be installed
+        from pamc.ops.triton.adam import KernelAdam  # imported where it is used: triton need not be installed
 
         return KernelAdam(learnt, lr=lr, betas=_BETAS, epsilon=_EPSILON)
     return torch.optim.Adam(learnt, lr=lr, betas=_BETAS, eps=_EPSILON, fused=True, capturable=on_gpu)

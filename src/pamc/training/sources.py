@@ -22,7 +22,7 @@ from torch import Tensor
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import Store
-from pamc.data.store_features import StoreFeatures, neighborhood_means
+from pamc.data.store.features import StoreFeatures, neighborhood_means
 from pamc.errors import ConfigError, DataError
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
@@ -43,7 +43,6 @@ from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import BuildInput
 from pamc.ops.scores import modularity, stored_modularity
-from pamc.runtime import return_memory
 from pamc.training.checks import check_embedding
 from pamc.training.fallback import train_epochs
 from pamc.training.phases import FitContext, Neighbors, Prepared, Start
@@ -300,9 +299,6 @@ class StoreSource(Source):
             dtype=fit.row_dtype,
             progress=fit.clock.progress,
         )
-        del sample
-        # Initialization needs much memory for a moment; training needs its own.
-        return_memory()
         return Start(init, init.encoder, centers=centers)
 
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:

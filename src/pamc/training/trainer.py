@@ -18,8 +18,8 @@ from pamc.errors import TrainingError
 from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.loader import FeatureLoader
-from pamc.ops.changes import with_changes
 from pamc.ops.cuda_graph import Captured
+from pamc.ops.dispatch import with_changes
 from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam

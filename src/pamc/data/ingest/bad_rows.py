@@ -12,8 +12,8 @@ from typing import Any
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers import not_a_number
-from pamc.data.tables import Cell, Table
+from pamc.data.readers.cells import Cell, not_a_number
+from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 
 __all__ = ["BAD_ROWS_FILE", "BadRows"]
@@ -143,7 +143,7 @@ class BadRows:
         if bad.reason == "line":
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
-            return not_a_number(path, cell, self._dtype)
+            return str(not_a_number(path, cell, self._dtype))
         shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",

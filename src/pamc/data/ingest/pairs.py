@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
-from pamc.data.edge_files import END_NAMES
-from pamc.data.files import kind_of, naming
+from pamc.data.blocks import in_order
+from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.neighbor_sort import NeighborSorter, bucket_starts, in_order
-from pamc.data.store_writer import StoreWriter
-from pamc.data.tables import PARQUET_KINDS, Table, first_cells, is_integer_text, open_table
-from pamc.errors import DataError, DataWarning
+from pamc.data.readers.cells import is_integer_text
+from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, warn_about_header
+from pamc.data.readers.tables import Table
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.store.writer import StoreWriter
 from pamc.progress import Progress
 
 __all__ = ["PairIngest", "edge_parts"]
@@ -41,20 +41,14 @@ def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str) -> Parts:
 
     A first line is data if one of its ends could be a row: a whole number where rows go by numbers, else a known id.
     """
-    firsts = [None if kind_of(path) in PARQUET_KINDS else _first_ends(path) for path in files]
-    cells = {cell for first in firsts if first is not None for cell in first}
-    known = {cell for cell in cells if is_integer_text(cell)} if kind != "strings" else _known(workspace, cells)
-    headers = [first is None or not known.intersection(first) for first in firsts]
-    for path, first, header in zip(files, firsts, headers, strict=True):
-        if kind != "strings" or first is None or not header:
-            continue
-        if not END_NAMES.issuperset(cell.lower() for cell in first):
-            message = f"{path}: the first line ({', '.join(first)}) names no row and is read as a header"
-            warnings.warn(message, DataWarning, stacklevel=3)
-    table = open_table(files[0], header=headers[0])
-    if len(table.names) not in (2, 3):
-        raise DataError(f"{table.path}: edges need 2 or 3 columns (source, target, weight), found {len(table.names)}")
-    return Parts(files, table, headers)
+    first_lines = [first_ends(path) for path in files]
+    ends = {end for line in first_lines if line is not None for end in line}
+    rows = {end for end in ends if is_integer_text(end)} if kind != "strings" else _known(workspace, ends)
+    headers = [line is None or not rows.intersection(line) for line in first_lines]
+    for path, line, is_header in zip(files, first_lines, headers, strict=True):
+        if kind == "strings" and line is not None and is_header:
+            warn_about_header(path, line, stacklevel=3)
+    return Parts(files, open_edge_table(files[0], header=headers[0]), headers)
 
 
 @dataclass(frozen=True)
@@ -90,9 +84,7 @@ class PairIngest:
                     if self.workspace.run(wrong):
                         self._find_bad(table, number)
         if self.workspace.value("SELECT count(*) FROM pairs") == 0 and self.bad.count("edges") == 0:
-            raise DataError(
-                f"{self.parts.first.path}: has no edges; leave it out to have neighbors found from the features"
-            )
+            raise no_edges(self.parts.first.path)
 
     def sort(self) -> dict[str, int]:
         """Sort the pairs into the arrays of the store, and return counts."""
@@ -207,12 +199,12 @@ class PairIngest:
         counts = {"n_lines": 0, "n_loops": 0}
 
         def fetched() -> Any:
-            for start, stop in blocks:
-                block = self.workspace.arrays(
-                    f"SELECT a, b, w FROM pairs WHERE rowid >= {start} AND rowid < {stop} "
+            for block in blocks:
+                pairs = self.workspace.arrays(
+                    f"SELECT a, b, w FROM pairs WHERE rowid >= {block.start} AND rowid < {block.stop} "
                     "AND a IS NOT NULL AND b IS NOT NULL"
                 )
-                yield tuple(np.ma.getdata(block[name]) for name in "abw")
+                yield tuple(np.ma.getdata(pairs[name]) for name in "abw")
 
         def add(block: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]) -> tuple[int, int]:
             source, target = (rows - np.searchsorted(self.skipped, rows) for rows in block[:2])
@@ -225,10 +217,6 @@ class PairIngest:
                 counts["n_loops"] += n_loops
                 phase.advance()
         return counts
-
-
-def _first_ends(path: Path) -> list[str]:
-    return [cell.strip() for cell in first_cells(path)[:2]]
 
 
 def _known(workspace: Workspace, cells: set[str]) -> set[str]:

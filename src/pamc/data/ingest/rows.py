@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import NOT_LABELS
+from pamc.data.blocks import row_blocks
+from pamc.data.database import quoted
 from pamc.data.files import naming
 from pamc.data.ingest.bad_rows import BadRows
 from pamc.data.ingest.sources import Parts
 from pamc.data.ingest.workspace import Workspace, unmasked
-from pamc.data.store_writer import GrowingArray, StoreWriter
-from pamc.data.tables import Table, quoted
-from pamc.errors import DataError
+from pamc.data.readers.columns import check_has_rows
+from pamc.data.readers.tables import Table
+from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.progress import Progress
 
 __all__ = ["RowIngest"]
@@ -78,15 +80,22 @@ class RowIngest:
                 repeated = f"SELECT id, min(row) AS first FROM ({good}) GROUP BY id HAVING count(*) > 1"
                 rows = f"SELECT n.row FROM names n JOIN ({repeated}) r ON n.id = r.id WHERE n.row > r.first"
                 self._note(self.id_column, "repeated", rows)
-            if n_rows == 0 and self.bad.count("rows") == 0:
-                raise DataError(f"{self.parts.first.path}: has a header but no rows; add a line per row")
+            check_has_rows(self.parts.first, n_rows + self.bad.count("rows"))
 
     def skipped(self) -> NDArray[np.int64]:
         """Return the numbers of the bad rows among those that were read, ascending."""
         found = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
         return np.ma.getdata(found).astype(np.int64)
 
-    def write_features(self, skipped: NDArray[np.int64]) -> None:
+    def write(self, skipped: NDArray[np.int64]) -> str:
+        """Write the arrays of all rows but the bad ones, and return what edges name, as `_keep_good` does."""
+        self._write_features(skipped)
+        kind = self._keep_good()
+        self._write_ids(kind, skipped)
+        self._write_labels(skipped)
+        return kind
+
+    def _write_features(self, skipped: NDArray[np.int64]) -> None:
         """Put the features of all rows but the bad ones in their place."""
         if self.workspace.info("features") is not None:
             return
@@ -97,14 +106,13 @@ class RowIngest:
                     raw.replace(target)
                 return
             # The raw file stays until the ingest is over, so that this can be done again.
-            with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as kept:
+            with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as good:
                 rows = np.lib.format.open_memmap(raw, mode="r")
-                for start in range(0, len(rows), self._rows_per_block):
-                    block = np.array(rows[start : start + self._rows_per_block])
-                    first, last = np.searchsorted(skipped, [start, start + len(block)])
-                    kept.append(np.delete(block, skipped[first:last] - start, axis=0))
+                for block in row_blocks(len(rows), self._rows_per_block):
+                    first, last = np.searchsorted(skipped, [block.start, block.stop])
+                    good.append(np.delete(np.array(rows[block]), skipped[first:last] - block.start, axis=0))
 
-    def keep_good(self) -> str:
+    def _keep_good(self) -> str:
         """Leave bad rows out of the names, and return what edges name: "rows", "integers" or "strings"."""
         done = self.workspace.info("good rows")
         if done is None:
@@ -115,7 +123,7 @@ class RowIngest:
                     self.workspace.run("CREATE TABLE keys AS SELECT row, CAST(id AS BIGINT) AS id FROM names")
         return str(done["kind"])
 
-    def write_ids(self, kind: str, skipped: NDArray[np.int64]) -> None:
+    def _write_ids(self, kind: str, skipped: NDArray[np.int64]) -> None:
         """Write the ids; row numbers need no file, unless some are missing."""
         if self.workspace.info("ids") is not None:
             return
@@ -132,11 +140,11 @@ class RowIngest:
             elif len(skipped):
                 n_rows = self._starts()[-1]
                 ids = self.writer.create("ids", n_rows - len(skipped), np.int64)
-                for start in range(0, n_rows, _KEYS_PER_BLOCK):
-                    rows = np.setdiff1d(np.arange(start, min(start + _KEYS_PER_BLOCK, n_rows)), skipped)
+                for block in row_blocks(n_rows, _KEYS_PER_BLOCK):
+                    rows = np.setdiff1d(np.arange(block.start, block.stop), skipped)
                     ids[rows - np.searchsorted(skipped, rows)] = rows
 
-    def write_labels(self, skipped: NDArray[np.int64]) -> None:
+    def _write_labels(self, skipped: NDArray[np.int64]) -> None:
         """Write the truth as integers 0, 1, … in sorted order."""
         if self.truth_column is None or self.workspace.info("labels") is not None:
             return
@@ -154,8 +162,9 @@ class RowIngest:
         """Write an array of the store from a query of (row, value), block by block of the table it reads."""
         n_nodes = self._starts()[-1] - len(skipped)
         array = self.writer.create(name, n_nodes, np.int64)
-        for start, stop in self.workspace.row_blocks(table, _KEYS_PER_BLOCK):
-            fetched = self.workspace.arrays(f"{query} WHERE {table}.rowid >= {start} AND {table}.rowid < {stop}")
+        for block in self.workspace.row_blocks(table, _KEYS_PER_BLOCK):
+            in_block = f"{table}.rowid >= {block.start} AND {table}.rowid < {block.stop}"
+            fetched = self.workspace.arrays(f"{query} WHERE {in_block}")
             rows = np.ma.getdata(fetched["row"])
             array[rows - np.searchsorted(skipped, rows)] = np.ma.getdata(fetched["value"])
 
@@ -186,16 +195,14 @@ class RowIngest:
         blocks = self.workspace.row_blocks("stage", self._rows_per_block)
         raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=(n_features,), n_rows=n_before)
         with raw, self.progress.phase("features", len(blocks)) as phase:
-            for start, stop in blocks:
-                fetched = self.workspace.arrays(
-                    f"SELECT unnest(features) AS value FROM stage WHERE rowid >= {start} AND rowid < {stop}"
-                )
+            for block in blocks:
+                in_block = f"rowid >= {block.start} AND rowid < {block.stop}"
+                fetched = self.workspace.arrays(f"SELECT unnest(features) AS value FROM stage WHERE {in_block}")
                 numbers, missing = (array.reshape(-1, n_features) for array in unmasked(fetched["value"]))
                 with np.errstate(over="ignore", invalid="ignore"):
-                    block = numbers.astype(self.dtype, copy=False)
-                wrong = missing | ~np.isfinite(block)
-                raw.append(block)
-                self._note_numbers(wrong, number, start, n_before + start)
+                    features = numbers.astype(self.dtype, copy=False)
+                raw.append(features)
+                self._note_numbers(missing | ~np.isfinite(features), number, block.start, n_before + block.start)
                 phase.advance()
         if self.id_column is not None or self.truth_column is not None:
             self.workspace.run(f"INSERT INTO names SELECT rowid + {n_before}, id, truth FROM stage")

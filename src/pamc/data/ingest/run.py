@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pamc.data.ingest.bad_rows import BAD_ROWS_FILE, BadRows
 from pamc.data.ingest.pairs import PairIngest, edge_parts
 from pamc.data.ingest.rows import RowIngest
 from pamc.data.ingest.sources import Parts, source_files
 from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers import feature_columns, listed, warn_about_columns, warn_about_points
+from pamc.data.readers import open_table
+from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
-from pamc.data.store_writer import StoreWriter
-from pamc.data.tables import open_table
+from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.progress import Progress, SilentProgress
 
@@ -53,26 +54,22 @@ def ingest(
 
     Parameters
     ----------
-    features
-        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern.
-    edges
-        Tables of source, target and perhaps weight, given alike; None for rows alone. Ends are ids where the rows have
-        ids, else row numbers from 0 through all parts.
-    out
-        The store's folder.
+    features, edges
+        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern; and
+        tables of source, target and perhaps weight, given alike. Ends are ids where the rows have ids, else row numbers
+        from 0 through all parts. None for rows alone.
+    out, overwrite
+        The store's folder, and whether a store that stands there may be replaced.
     id_column, truth_column, columns, drop
         As for :func:`pamc.data.readers.read_features`.
     dtype
         "float32" or "float16", of the stored features.
-    memory_bytes
-        What the process may use, about; the rest goes to the disk, beside the store.
-    n_threads
-        Threads; as many as there are cores without, and as memory allows.
+    memory_bytes, n_threads
+        What the process may use, about; the rest goes to the disk, beside the store. Without a number of threads, as
+        many as there are cores and as memory allows.
     skip_bad_rows
         Leave out rows and edges that cannot be used, and list them in bad-rows.csv in the store; else the first one is
         an error.
-    overwrite
-        Whether a store that stands there may be replaced.
     resume
         Go on with an ingest of the same files and options that was interrupted or killed.
     progress
@@ -91,6 +88,24 @@ def ingest(
     ...     store.ids().tolist(), store.indptr.tolist(), store.indices.tolist()
     (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
     """
+    _check_limits(out, dtype, memory_bytes)
+    row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
+    first = open_table(row_files[0])
+    names = feature_columns(first, id_column, truth_column, columns, drop)
+    warn_about_columns(first, names, explicit=columns is not None)
+    warn_about_points(first, names)
+    return _Ingest(
+        sources=[str(path) for path in (features, edges) if path is not None],
+        rows=Parts(row_files, first),
+        edge_files=edge_files,
+        options=_Options(id_column, truth_column, names, dtype, skip_bad_rows),
+        memory_bytes=memory_bytes,
+        n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
+        progress=SilentProgress() if progress is None else progress,
+    ).run(StoreWriter(out, overwrite=overwrite, resume=resume))
+
+
+def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> None:
     if memory_bytes < LEAST_MEMORY:
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
@@ -98,83 +113,98 @@ def ingest(
     if not set("?\\").isdisjoint(str(Path(out).absolute())):
         # duckdb takes the first for the end of a file's name, the second for a slash.
         raise OutputError(f"{out}: an ingest cannot work under a name with '?' or a backslash; name another folder")
-    n_threads = max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
-    shown = SilentProgress() if progress is None else progress
-    row_files = source_files(features)
-    edge_files = [] if edges is None else source_files(edges)
-    first = open_table(row_files[0])
-    names = feature_columns(first, id_column, truth_column, listed(columns), listed(drop))
-    warn_about_columns(first, names, explicit=columns is not None)
-    warn_about_points(first, names)
-    options: dict[str, Any] = {
-        "id_column": id_column,
-        "truth_column": truth_column,
-        "features": names,
-        "dtype": dtype,
-        "skip_bad_rows": skip_bad_rows,
-    }
-    with StoreWriter(out, overwrite=overwrite, resume=resume) as writer:
-        writer.keep_partial = True
-        try:
-            _check_same(writer, [*row_files, *edge_files], options)
-            if is_store(writer.folder):
-                return writer.commit()
-            with Workspace(writer.scratch, memory_bytes=memory_bytes, n_threads=n_threads) as workspace:
-                parts = {"rows": Parts(row_files, first)}
-                bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
-                rows = RowIngest(
-                    workspace, writer, parts["rows"], names, id_column, truth_column, dtype, memory_bytes, bad, shown
-                )
-                facts = _rows_and_pairs(rows, edge_files, parts, n_threads=n_threads, skip=skip_bad_rows)
-            with shown.phase("checksums"):
-                return writer.finish(
-                    name=row_files[0].name.partition(".")[0] if len(row_files) == 1 else Path(features).name,
-                    feature_names=names,
-                    sources=[str(path) for path in (features, edges) if path is not None],
-                    options=options,
-                    facts=facts,
-                )
-        except (DataError, ConfigError):
-            # What the files hold will not change by going on.
-            writer.keep_partial = False
-            raise
 
 
-def _rows_and_pairs(
-    rows: RowIngest, edge_files: list[Path], parts: dict[str, Parts], *, n_threads: int, skip: bool
-) -> dict[str, Any]:
-    """Run all steps that are not finished, and return counts for the manifest."""
-    bad = rows.bad
-    n_rows = rows.read()
-    rows.check(n_rows)
-    if not skip:
-        bad.refuse("rows")
-    if rows.id_column is None and edge_files and bad.count_lines("rows"):
-        raise DataError(
-            f"{rows.parts.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
-            "after them would be numbered otherwise: mend the file, or name the rows with --id"
+class _Options(NamedTuple):
+    """How files are read, which an attempt to resume must share."""
+
+    id_column: str | None
+    truth_column: str | None
+    features: list[str]
+    dtype: str
+    skip_bad_rows: bool
+
+
+@dataclass(frozen=True)
+class _Ingest:
+    """What is ingested, and with which means."""
+
+    sources: list[str]
+    rows: Parts
+    edge_files: list[Path]
+    options: _Options
+    memory_bytes: int
+    n_threads: int
+    progress: Progress
+
+    def run(self, writer: StoreWriter) -> Store:
+        """Return the store; an interrupted ingest leaves what it has done."""
+        with writer:
+            writer.keep_partial = True
+            try:
+                return self._write(writer)
+            except (DataError, ConfigError):
+                # What the files hold will not change by going on.
+                writer.keep_partial = False
+                raise
+
+    def _write(self, writer: StoreWriter) -> Store:
+        """Take all steps that are not finished."""
+        _check_same(writer, [*self.rows.files, *self.edge_files], self.options._asdict())
+        if is_store(writer.folder):
+            return writer.commit()
+        with Workspace(writer.scratch, memory_bytes=self.memory_bytes, n_threads=self.n_threads) as workspace:
+            facts = self._write_arrays(writer, workspace)
+        files = self.rows.files
+        with self.progress.phase("checksums"):
+            return writer.finish(
+                name=files[0].name.partition(".")[0] if len(files) == 1 else Path(self.sources[0]).name,
+                feature_names=self.options.features,
+                sources=self.sources,
+                options=self.options._asdict(),
+                facts=facts,
+            )
+
+    def _write_arrays(self, writer: StoreWriter, workspace: Workspace) -> dict[str, Any]:
+        """Write the arrays of the store, and return counts for the manifest."""
+        id_column, truth_column, names, dtype, skip = self.options
+        parts = {"rows": self.rows}
+        bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
+        rows = RowIngest(
+            workspace, writer, self.rows, names, id_column, truth_column, dtype, self.memory_bytes, bad, self.progress
         )
-    skipped = rows.skipped()
-    if len(skipped) == n_rows:
-        raise DataError(f"{rows.parts.first.path}: no good row is left of {n_rows}")
-    rows.write_features(skipped)
-    kind = rows.keep_good()
-    rows.write_ids(kind, skipped)
-    rows.write_labels(skipped)
-    facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
-    if edge_files:
-        parts["edges"] = edge_parts(edge_files, rows.workspace, kind)
-        pairs = PairIngest(
-            rows.workspace, rows.writer, parts["edges"], kind, n_rows, skipped, rows.memory_bytes, n_threads, bad,
-            rows.progress,
-        )  # fmt: skip
-        pairs.read()
+        n_rows = self._read_rows(rows, skip=skip)
+        skipped = rows.skipped()
+        if len(skipped) == n_rows:
+            raise DataError(f"{self.rows.first.path}: no good row is left of {n_rows}")
+        kind = rows.write(skipped)
+        facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
+        if self.edge_files:
+            parts["edges"] = edge_parts(self.edge_files, workspace, kind)
+            pairs = PairIngest(
+                workspace, writer, parts["edges"], kind, n_rows, skipped, self.memory_bytes, self.n_threads, bad,
+                self.progress,
+            )  # fmt: skip
+            pairs.read()
+            if not skip:
+                bad.refuse("edges")
+            facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
+        if bad.count("rows") or bad.count("edges"):
+            bad.write(writer.path(BAD_ROWS_FILE))
+        return facts
+
+    def _read_rows(self, rows: RowIngest, *, skip: bool) -> int:
+        """Read and check the rows, and return their number."""
+        n_rows = rows.read()
+        rows.check(n_rows)
         if not skip:
-            bad.refuse("edges")
-        facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
-    if bad.count("rows") or bad.count("edges"):
-        bad.write(rows.writer.path(BAD_ROWS_FILE))
-    return facts
+            rows.bad.refuse("rows")
+        if rows.id_column is None and self.edge_files and rows.bad.count_lines("rows"):
+            raise DataError(
+                f"{self.rows.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
+                "after them would be numbered otherwise: mend the file, or name the rows with --id"
+            )
+        return n_rows
 
 
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:

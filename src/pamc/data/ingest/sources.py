@@ -9,8 +9,9 @@ from os import PathLike
 from pathlib import Path
 
 from pamc.data.files import existing_file, kind_of
+from pamc.data.readers import endings, is_table, open_table
+from pamc.data.readers.tables import Table
 from pamc.data.store import is_store
-from pamc.data.tables import TABLE_KINDS, Table, open_table
 from pamc.errors import DataError
 
 __all__ = ["Parts", "source_files"]
@@ -31,14 +32,14 @@ def source_files(given: str | PathLike[str]) -> list[Path]:
     Traceback (most recent call last):
     pamc.errors.DataError: no-such-*.csv: no file has such a name
     """
-    path = Path(given)
+    path, known = Path(given), ", ".join(endings("table"))
     if is_store(path):
         raise DataError(f"{path}: is a store already; `pamc fit {path}` clusters it")
     if path.is_dir():
         found = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path)]
-        files = [file for file in found if kind_of(file) in TABLE_KINDS and file.stat().st_size > 0]
+        files = [file for file in found if is_table(file) and file.stat().st_size > 0]
         if not files:
-            raise DataError(f"{path}: the folder holds no table; tables end in {', '.join(TABLE_KINDS)}")
+            raise DataError(f"{path}: the folder holds no table; tables end in {known}")
     elif not path.exists() and glob.has_magic(str(given)):
         # Unlike Path.glob, it takes patterns that begin at the root.
         found = [Path(name) for name in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
@@ -47,11 +48,9 @@ def source_files(given: str | PathLike[str]) -> list[Path]:
             raise DataError(f"{given}: no file has such a name")
     else:
         files = [existing_file(path)]
-    strange = [file for file in files if kind_of(file) not in TABLE_KINDS]
+    strange = [file for file in files if not is_table(file)]
     if strange:
-        raise DataError(
-            f"{strange[0]}: cannot be ingested; known endings are {', '.join(TABLE_KINDS)}, the text ones also with .gz"
-        )
+        raise DataError(f"{strange[0]}: cannot be ingested; known endings are {known}, the text ones also with .gz")
     kinds = sorted({kind_of(file) for file in files})
     if len(kinds) > 1:
         raise DataError(

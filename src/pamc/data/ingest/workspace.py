@@ -12,7 +12,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.errors import BackendError, DataError, OutputError
+from pamc.data.blocks import row_blocks
+from pamc.data.database import load_duckdb
+from pamc.data.files import reason_of
+from pamc.errors import DataError, OutputError
 
 __all__ = ["Workspace", "unmasked"]
 
@@ -42,12 +45,7 @@ class Workspace:
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, n_threads: int) -> None:
-        try:
-            import duckdb
-        except ImportError as error:
-            raise BackendError(
-                "ingest works with the package duckdb, which is not installed: pip install duckdb"
-            ) from error
+        duckdb = load_duckdb("ingest works")
         self._duckdb = duckdb
         self.folder = folder
         place = folder.absolute()
@@ -133,10 +131,9 @@ class Workspace:
         """Give duckdb another share of its memory, for steps in which it only hands out what it has stored."""
         self.run(f"SET memory_limit = '{int(share * self.memory_bytes / 1e6)}MB'")
 
-    def row_blocks(self, table: str, n_rows: int) -> list[tuple[int, int]]:
+    def row_blocks(self, table: str, block_size: int) -> list[slice]:
         """Return ranges of duckdb's row numbers that cover a table, which was not made in the step under way."""
-        end = self.value(f"SELECT coalesce(max(rowid) + 1, 0) FROM {table}")
-        return [(start, min(start + n_rows, end)) for start in range(0, end, n_rows)]
+        return row_blocks(self.value(f"SELECT coalesce(max(rowid) + 1, 0) FROM {table}"), block_size)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -146,16 +143,12 @@ class Workspace:
         except self._duckdb.OutOfMemoryException as error:
             raise OutputError(
                 f"the ingest needs more memory or more room on the disk of {self.folder.parent} than it was given "
-                f"({_first_line(error)}): go on with --resume and a larger --memory"
+                f"({reason_of(error)}): go on with --resume and a larger --memory"
             ) from error
         except self._duckdb.IOException as error:
-            raise OutputError(f"{self.folder.parent}: cannot be written or read ({_first_line(error)})") from error
+            raise OutputError(f"{self.folder.parent}: cannot be written or read ({reason_of(error)})") from error
         except self._duckdb.Error as error:
-            raise DataError(f"cannot be read; damaged, or line ends of two kinds? ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(f"cannot be read; damaged, or line ends of two kinds? ({reason_of(error)})") from error
 
 
 def unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pamc.config import AssigningConfig, MethodConfig
+from pamc.config import AssigningConfig, EncoderConfig, MethodConfig
+from pamc.declarations import Count, Number, setting
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
@@ -19,28 +20,10 @@ __all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly
 
 
 @dataclass(frozen=True, kw_only=True)
-class AEConfig(MethodConfig):
-    """Settings of an autoencoder.
+class AEConfig(EncoderConfig, MethodConfig):
+    """Settings of an autoencoder, whose decoder is the mirror image of its encoder."""
 
-    Parameters
-    ----------
-    hidden, n_dims
-        Sizes of the encoder's hidden layers and of the embedding z; the decoder is its mirror image.
-    eta
-        Degrees of freedom of the Student-t kernel of Eq 9.
-    pretrain_epochs, pretrain_lr, batch_size
-        Of the training on reconstruction.
-    chunk_size
-        Rows encoded at a time; None for all at once.
-    """
-
-    hidden: tuple[int, ...] = (500, 500, 2000)
-    n_dims: int = 10
-    eta: float = 1.0
-    pretrain_epochs: int = 30
-    pretrain_lr: float = 1e-3
-    batch_size: int = 256
-    chunk_size: int | None = None
+    n_dims: int = setting(10, Count(), "Size that the embedding z has.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +33,9 @@ class AutoencoderConfig(AEConfig, AssigningConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class IDECConfig(AutoencoderConfig):
-    """Settings of IDEC.
+    """Settings of IDEC."""
 
-    Parameters
-    ----------
-    kl_weight
-        Weight γ of the clustering term beside the reconstruction.
-    """
-
-    kl_weight: float = 0.1
+    kl_weight: float = setting(0.1, Number(), "Weigh the clustering term beside the reconstruction by this γ.")
 
 
 class StartOnly(Model):

@@ -14,7 +14,7 @@ from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
 from pamc.ops.dispatch import resolve_backend
-from pamc.ops.self_training import self_training
+from pamc.ops.torch.clustering import soft_self_training
 
 __all__ = ["BlockContrastModel"]
 
@@ -83,7 +83,7 @@ class BlockContrastModel(Model):
             log_q = log_soft_assignment(z, self.centers, eta=eta)
             kl = kl_loss(log_target_distribution(log_q.detach()), log_q, reduction="sum")
         else:
-            kl, log_q = self_training(z, self.centers, eta=eta)
+            kl, log_q = soft_self_training(z, self.centers, eta=eta)
         return kl, log_q.detach().argmax(dim=1), log_q
 
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from pamc.config import GraphConfig, TrainedConfig
+from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
@@ -18,7 +19,8 @@ from pamc.models.layers import Linear
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.daegc import walk_sums
-from pamc.ops.torch_ops import cluster_sums, squared_distances, unit_rows
+from pamc.ops.torch.clustering import cluster_sums, squared_distances
+from pamc.ops.torch.rows import unit_rows
 from pamc.runtime import generator
 
 __all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]
@@ -26,33 +28,19 @@ __all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]
 
 @dataclass(frozen=True, kw_only=True)
 class CGCConfig(GraphConfig, TrainedConfig):
-    """Settings of CGC.
+    """Settings of CGC."""
 
-    Parameters
-    ----------
-    n_hidden, n_dims
-        Sizes of the two graph convolutions.
-    tau
-        Multiplies the cosine, at all levels.
-    feature_weight, neighbor_weight, prototype_weight
-        Weights of the three levels of contrast.
-    n_negatives
-        Nodes that are sampled for each node in each epoch.
-    n_levels
-        Levels of the hierarchy: C, 2C, 4C, … prototypes, N at most.
-    n_lloyd
-        Steps of Lloyd's algorithm by which the prototypes follow the embedding in each epoch.
-    """
-
-    n_hidden: int = 256
-    n_dims: int = 256
-    tau: float = 1.0
-    feature_weight: float = 1.0
-    neighbor_weight: float = 1.0
-    prototype_weight: float = 0.1
-    n_negatives: int = 5
-    n_levels: int = 3
-    n_lloyd: int = 3
+    n_hidden: int = setting(256, Count(), "Size that the first graph convolution has.")
+    n_dims: int = setting(256, Count(), "Size that the embedding z, the second graph convolution, has.")
+    tau: float = setting(1.0, Number(positive=True), "Inverse temperature: it multiplies the cosine at all levels.")
+    feature_weight: float = setting(1.0, Number(), "Weigh the contrast of a node's embedding with its features.")
+    neighbor_weight: float = setting(1.0, Number(), "Weigh the contrast of a node with its neighbors.")
+    prototype_weight: float = setting(0.1, Number(), "Weigh the contrast of a node with the prototypes.")
+    n_negatives: int = setting(5, Count(), "Number of nodes to sample for each node in each epoch.")
+    n_levels: int = setting(3, Count(), "Number of levels that the hierarchy has: C, 2C, 4C, … prototypes, N at most.")
+    n_lloyd: int = setting(
+        3, Count(), "Number of steps of Lloyd's algorithm by which the prototypes follow the embedding in each epoch."
+    )
 
 
 class Neighbors(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pamc.config import GraphConfig, MethodConfig
+from pamc.declarations import Count, setting
 from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
@@ -34,15 +35,9 @@ def build_kmeans(given: BuildInput) -> StartOnly:
 
 @dataclass(frozen=True, kw_only=True)
 class SVDConfig(GraphConfig):
-    """Settings of the SVD of the adjacency.
+    """Settings of the SVD of the adjacency."""
 
-    Parameters
-    ----------
-    n_dims
-        Number of leading singular directions.
-    """
-
-    n_dims: int = 10
+    n_dims: int = setting(10, Count(), "Number of leading singular directions to take.")
 
 
 class _Fixed(GraphModel):

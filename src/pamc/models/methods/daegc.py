@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pamc.config import AssigningConfig, GraphConfig
+from pamc.config import AssigningConfig, GraphConfig, KernelConfig, PretrainConfig
+from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import edge_reconstruction_loss
@@ -21,7 +22,7 @@ from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.layers import Linear
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
-from pamc.ops.torch_ops import csr_tensor, ordered_sum, row_product, unit_rows
+from pamc.ops.torch.rows import csr_tensor, ordered_sum, row_product, unit_rows
 from pamc.runtime import generator
 
 __all__ = [
@@ -47,32 +48,14 @@ _BLOCK_ENTRIES = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEGCConfig(GraphConfig, AssigningConfig):
-    """Settings of DAEGC.
+class DAEGCConfig(KernelConfig, PretrainConfig, GraphConfig, AssigningConfig):
+    """Settings of DAEGC. It is pre-trained on the reconstruction alone."""
 
-    Parameters
-    ----------
-    n_hidden, n_dims
-        Sizes of the two attention layers.
-    n_orders
-        t, the longest walk that the proximity M counts.
-    kl_weight
-        γ, the weight of KL(P‖Q) beside the reconstruction.
-    eta
-        Degrees of freedom of the Student-t kernel of q.
-    weight_decay
-        λ of the penalty λ/2·‖θ‖² on all weights and centers.
-    pretrain_epochs, pretrain_lr
-        Of the pre-training on the reconstruction alone.
-    """
-
-    n_hidden: int = 256
-    n_dims: int = 16
-    n_orders: int = 2
-    kl_weight: float = 10.0
-    eta: float = 1.0
-    weight_decay: float = 5e-3
-    pretrain_epochs: int = 30
+    n_hidden: int = setting(256, Count(), "Size that the first attention layer has.")
+    n_dims: int = setting(16, Count(), "Size that the embedding z, the second attention layer, has.")
+    n_orders: int = setting(2, Count(), "Length t of the longest walk that the proximity M counts.")
+    kl_weight: float = setting(10.0, Number(), "Weigh KL(P‖Q) beside the reconstruction by this γ.")
+    weight_decay: float = setting(5e-3, Number(), "Penalize all weights and centers θ by λ/2·‖θ‖² with this λ.")
     pretrain_lr: float = 5e-3
     lr: float = 1e-4
 

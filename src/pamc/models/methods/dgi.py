@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from pamc.config import GraphConfig, TrainedConfig
+from pamc.declarations import Count, setting
 from pamc.models.base import GraphModel, LossTerms, Reading
 from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, propagate
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.graph_autoencoders import geometric_models
-from pamc.ops.torch_ops import column_sums
+from pamc.ops.torch.rows import column_sums
 from pamc.runtime import generator
 
 __all__ = ["DGIConfig", "DGIModel"]
@@ -25,20 +26,10 @@ _SLOPE = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class DGIConfig(GraphConfig, TrainedConfig):
-    """Settings of DGI.
-
-    Parameters
-    ----------
-    n_dims
-        Size of the embedding z.
-    preprocessing
-        "unit": rows of length 1.
-    """
+    """Settings of DGI."""
 
     preprocessing: str = "unit"
-    n_dims: int = 512
-    n_epochs: int = 200
-    lr: float = 1e-3
+    n_dims: int = setting(512, Count(), "Size that the embedding z has.")
 
 
 class _Aggregation(nn.Module):

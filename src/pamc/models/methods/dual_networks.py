@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from pamc.config import GraphConfig
+from pamc.config import ContrastConfig, GraphConfig, InfluenceConfig, ProxyConfig
+from pamc.declarations import Number, setting
 from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
@@ -32,60 +33,31 @@ __all__ = ["ContrastSettings", "DualConfig", "DualNetwork", "PamCSettings", "gra
 
 @dataclass(frozen=True, kw_only=True)
 class DualConfig(GraphConfig, AutoencoderConfig):
-    """Settings of SDCN and AGCN. `chunk_size` serves the start alone: the network takes all rows at once.
+    """Settings of SDCN and AGCN. `chunk_size` serves the pre-training alone: the network takes all rows at once.
 
-    Parameters
-    ----------
-    kl_weight
-        Weight λ₁ of KL(P‖Q), the clustering term of the autoencoder's embedding.
-    output_weight
-        Weight λ₂ of KL(P‖Z), the clustering term of the graph network's output.
-    pretrain_epochs
-        Of the start. More than in the papers: rows of length 1 need them to spread z to the width of Eq 9's kernel.
+    There are more epochs of pre-training than in the papers: rows of length 1 need them to spread z to the width of
+    Eq 9's kernel.
     """
 
-    kl_weight: float = 0.1
-    output_weight: float = 0.01
+    kl_weight: float = setting(
+        0.1, Number(), "Weigh KL(P‖Q), the clustering term of the autoencoder's embedding, by this λ₁."
+    )
+    output_weight: float = setting(
+        0.01, Number(), "Weigh KL(P‖Z), the clustering term of the graph network's output, by this λ₂."
+    )
     pretrain_epochs: int = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContrastSettings:
-    """Settings that add the classic contrastive loss (Eq 1) to a method; mixed into its settings.
+class ContrastSettings(ContrastConfig, InfluenceConfig):
+    """Settings that add the classic contrastive loss (Eq 1) to a method; mixed into its settings."""
 
-    Parameters
-    ----------
-    alpha
-        Weight of the loss.
-    tau
-        Multiplies the cosine.
-    n_hops, max_positives
-        Order of the influence that makes the positives, and how many of them to keep per row.
-    self_edges
-        "drop", or "keep" as in the released program.
-    """
-
-    alpha: float = 1.0
-    tau: float = 1.0
     n_hops: int = 1
-    max_positives: int | None = None
-    self_edges: str = "drop"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PamCSettings(ContrastSettings):
-    """Settings that add the PamC loss (Eq 3) to a method; mixed into its settings.
-
-    Parameters
-    ----------
-    proxy
-        "eq2" or "eq6".
-    meta_assignment
-        "hard", "soft" or "soft_detached".
-    """
-
-    proxy: str = "eq2"
-    meta_assignment: str = "hard"
+class PamCSettings(ProxyConfig, ContrastSettings):
+    """Settings that add the PamC loss (Eq 3) to a method; mixed into its settings."""
 
 
 class DualNetwork(GraphModel):

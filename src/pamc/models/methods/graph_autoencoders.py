@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from pamc.config import GraphConfig, TrainedConfig
+from pamc.declarations import Count, Number, Sizes, setting
 from pamc.errors import BackendError
 from pamc.losses.reconstruction import edge_reconstruction_loss, sampled_edge_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
@@ -45,21 +46,14 @@ _MAX_LOG_STD = 10.0
 class GAEConfig(GraphConfig, TrainedConfig):
     """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
-    Parameters
-    ----------
-    n_hidden, n_dims
-        Sizes of the first convolution and of the embedding z.
-    preprocessing
-        "unit": rows of length 1. Raw rows gave worse clusters on these sets.
-    n_epochs
-        Few: with more, the reconstruction still improved on these sets while the clusters became worse.
+    Raw rows in the place of rows of length 1 gave worse clusters on these sets, and so did more epochs, although the
+    reconstruction still improved.
     """
 
     preprocessing: str = "unit"
-    n_hidden: int = 512
-    n_dims: int = 16
+    n_hidden: int = setting(512, Count(), "Size that the first graph convolution has.")
+    n_dims: int = setting(16, Count(), "Size that the embedding z has.")
     n_epochs: int = 80
-    lr: float = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +66,10 @@ class VGAEConfig(GAEConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ARGAConfig(GAEConfig):
-    """Settings of ARGA: those of GAE, and of its discriminator.
+    """Settings of ARGA: those of GAE, and of its discriminator."""
 
-    Parameters
-    ----------
-    hidden
-        Sizes of the hidden layers of the discriminator.
-    regularization_weight
-        Of the encoder's adversarial term.
-    """
-
-    hidden: tuple[int, ...] = (64,)
-    regularization_weight: float = 1.0
+    hidden: tuple[int, ...] = setting((64,), Sizes(), "Sizes that the hidden layers of the discriminator have.")
+    regularization_weight: float = setting(1.0, Number(), "Weigh the adversarial term of the encoder.")
     n_epochs: int = 120
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pamc.config import FitConfig
+from pamc.declarations import Number, setting
 from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
 from pamc.losses.pamc import PamCTerms, pamc_terms
@@ -162,17 +163,10 @@ def watched_rows(n_nodes: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class PamCGCAutoencoderConfig(FitConfig):
-    """Settings of PamCGC with an autoencoder.
-
-    Parameters
-    ----------
-    reconstruction_weight
-        Weight of the mean squared error of the reconstruction.
-    """
+    """Settings of PamCGC with an autoencoder."""
 
     init: str = "autoencoder"
-    pretrain_epochs: int = 30
-    reconstruction_weight: float = 1.0
+    reconstruction_weight: float = setting(1.0, Number(), "Weigh the mean squared error of the reconstruction.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pamc.config import GraphConfig
+from pamc.config import ClusteringTermConfig, ContrastConfig, GraphConfig, InfluenceConfig
+from pamc.declarations import Number, setting
 from pamc.graph.positives import PositivePairs
 from pamc.losses.contrastive import contrastive_loss
 from pamc.models.base import LossTerms
@@ -20,49 +21,15 @@ _REFERENCE = "Kulatilleke, Portmann and Chandra (2022), SCGC: Self-supervised co
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ContrastConfig(GraphConfig, AutoencoderConfig):
-    """Settings that SCGC and SCGC* share."""
-
-    alpha: float = 1.0
-    beta: float = 1.0
-    tau: float = 1.0
-    self_edges: str = "drop"
-    kl_reduction: str = "mean"
+class SCGCStarConfig(ContrastConfig, ClusteringTermConfig, InfluenceConfig, GraphConfig, AutoencoderConfig):
+    """Settings of SCGC*."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SCGCStarConfig(_ContrastConfig):
-    """Settings of SCGC*.
+class SCGCConfig(ContrastConfig, ClusteringTermConfig, GraphConfig, AutoencoderConfig):
+    """Settings of SCGC: those of SCGC*, but the positives are the neighbors, and reconstruction is kept."""
 
-    Parameters
-    ----------
-    alpha, beta
-        Weights of the contrastive and of the clustering term.
-    tau
-        Multiplies the cosine.
-    n_hops, max_positives
-        Order of the influence that makes the positives, and how many of them to keep per row.
-    self_edges
-        "drop", or "keep" as in the released program.
-    kl_reduction
-        "mean" or "sum".
-    """
-
-    n_hops: int = 2
-    max_positives: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SCGCConfig(_ContrastConfig):
-    """Settings of SCGC: those of SCGC*, but the positives are the neighbors, and reconstruction is kept.
-
-    Parameters
-    ----------
-    reconstruction_weight
-        Weight of the mean squared error of the reconstruction.
-    """
-
-    reconstruction_weight: float = 1.0
+    reconstruction_weight: float = setting(1.0, Number(), "Weigh the mean squared error of the reconstruction.")
 
 
 class SCGCModel(BlockContrastModel):

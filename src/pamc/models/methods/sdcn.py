@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from pamc.errors import ConfigError
+from pamc.declarations import Number, setting
 from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
@@ -31,20 +31,11 @@ _CONTRAST_REFERENCE = f"{_REFERENCE}; contrast as in Kulatilleke, Portmann and C
 
 @dataclass(frozen=True, kw_only=True)
 class SDCNConfig(DualConfig):
-    """Settings of SDCN.
+    """Settings of SDCN."""
 
-    Parameters
-    ----------
-    sigma
-        Share σ of the autoencoder's activations in what a graph convolution takes in, from 0 to 1.
-    """
-
-    sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sigma > 1:
-            raise ConfigError(f"sigma must lie between 0 and 1, got {self.sigma!r}")
+    sigma: float = setting(
+        0.5, Number(at_most=1), "Share σ that the autoencoder's activations have in the input of a graph convolution."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

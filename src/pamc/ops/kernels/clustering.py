@@ -1,6 +1,6 @@
-"""Device code of :mod:`pamc.ops.triton_clustering`: what one program does with some rows of z.
+"""Device code of :mod:`pamc.ops.triton.clustering`: what one program does with some rows of z.
 
-In all of them: `z` (N, DIMS) and `centers` (C, DIMS) have whole rows; `squared` and `slope` are (C, N), so that ROWS
+In all of them: `z` (N, DIMS) and `centers` (C, DIMS) have whole rows; `squared` and `weights` are (C, N), so that ROWS
 neighbors in memory belong to ROWS threads, each of which holds all CLUSTERS clusters of its rows and adds them up
 alone; sums are taken in the type ACCUMULATOR. ETA is η of Eq 9, a constant of the compiled kernel, which float64 takes
 in full.
@@ -139,7 +139,7 @@ def sharpen_rows(
 def gradient_rows(
     z,
     centers,
-    slope,
+    weights,
     grad,
     grad_z,
     parts,
@@ -164,11 +164,11 @@ def gradient_rows(
         total = tl.zeros([ROWS, WIDTH], ACCUMULATOR)
         for cluster in range(n_clusters):
             center = tl.load(centers + cluster * DIMS + dims, mask=inside, other=0.0).to(ACCUMULATOR)
-            weight = scale * tl.load(slope + cluster * stride + row, mask=there, other=0.0)
-            pull = weight[:, None] * (own - center)
-            total += pull
+            weight = scale * tl.load(weights + cluster * stride + row, mask=there, other=0.0)
+            row_grad = weight[:, None] * (own - center)
+            total += row_grad
             place = parts + (program * n_clusters + cluster) * DIMS + dims
-            add(place, -tl.sum(pull, axis=0), inside, tile > 0)
+            add(place, -tl.sum(row_grad, axis=0), inside, tile > 0)
         tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=there[:, None] & inside)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()
@@ -203,3 +203,29 @@ def sum_rows(
             add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()
+
+
+@triton.jit
+def count_changes(labels, previous, parts, n_rows, n_tiles, ROWS: tl.constexpr):
+    """One program per n_tiles·ROWS rows: how many labels are not the previous ones, which they then become."""
+    program = tl.program_id(0).to(tl.int64)
+    count = tl.zeros([ROWS], tl.int64)
+    for tile in range(n_tiles):
+        row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
+        there = row < n_rows
+        label = tl.load(labels + row, mask=there, other=0)
+        before = tl.load(previous + row, mask=there, other=0)
+        tl.store(previous + row, label, mask=there)
+        count += (label != before).to(tl.int64)
+    tl.store(parts + program, tl.sum(count, axis=0))
+
+
+@triton.jit
+def append_sum(numbers, parts, result, n_numbers, n_parts, NUMBERS: tl.constexpr, PARTS: tl.constexpr):
+    """One program: numbers, and behind them the sum of the parts."""
+    at = tl.arange(0, NUMBERS)
+    number = tl.load(numbers + at, mask=at < n_numbers, other=0.0)
+    tl.store(result + at, number.to(result.dtype.element_ty), mask=at < n_numbers)
+    part = tl.arange(0, PARTS)
+    count = tl.sum(tl.load(parts + part, mask=part < n_parts, other=0), axis=0)
+    tl.store(result + n_numbers, count.to(result.dtype.element_ty))

@@ -1,40 +1,32 @@
-"""Device code of :mod:`pamc.ops.triton_objective`: Eq 12 from z to its gradient.
+"""Device code of :mod:`pamc.ops.triton.objective`: Eq 12 from z to its gradient.
 
 In all of them: `z` (N, DIMS) has rows that lie `z_stride` numbers apart, `centers` (C, DIMS) whole ones. A tile is
 (CLUSTERS, ROWS): a thread holds all clusters of its rows, walks through their dimensions, and makes distances anew
 where they are needed again, which takes less time than to fetch them. A program takes n_tiles tiles, one after another,
 and leaves sums over its rows: `parts` (P, …), one row for each program. Sums are taken in the type ACCUMULATOR.
+DIMS and ACCUMULATOR are fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`; WEIGHTS is a
+:class:`~pamc.ops.triton.objective.Weights`.
 """
 
 import triton
 import triton.language as tl
 
 from pamc.ops.kernels.clustering import add, log_kernel
-from pamc.ops.kernels.positives import gradient_of_rows, gradient_of_unit, rows_of
+from pamc.ops.kernels.positives import gradient_of_unit, joined_pieces, rows_of_gradient
 from pamc.ops.kernels.proxy import contrast, over_root
-from pamc.ops.kernels.unit_rows import dims_of_slots, own_rows, packed_word
+from pamc.ops.kernels.rows import dims_of_slots, packed_word
 
 
 @triton.jit
 def _distances(
-    z,
-    centers,
-    row,
-    there,
-    cluster,
-    exists,
-    stride,
-    DIMS: tl.constexpr,
-    CLUSTERS: tl.constexpr,
-    ROWS: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    z, centers, row, there, cluster, exists, stride, CLUSTERS: tl.constexpr, ROWS: tl.constexpr, SHAPE: tl.constexpr
 ):
     """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared lengths (ROWS,) of the rows."""
-    distance = tl.zeros([CLUSTERS, ROWS], ACCUMULATOR)
-    length = tl.zeros([ROWS], ACCUMULATOR)
-    for dim in range(DIMS):
-        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
-        center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
+    distance = tl.zeros([CLUSTERS, ROWS], SHAPE.accumulator)
+    length = tl.zeros([ROWS], SHAPE.accumulator)
+    for dim in range(SHAPE.dims):
+        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
+        center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
         difference = own[None, :] - center[:, None]
         distance += difference * difference
         length += own * own
@@ -65,12 +57,9 @@ def assign_rows(
     z_stride,
     ETA: tl.constexpr,
     KNOWN: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PACKED: tl.constexpr,
     CLUSTERS: tl.constexpr,
     ROWS: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Find labels, unit rows, sums for every cluster, and, where some labels are known, what rows are members of.
 
@@ -80,13 +69,11 @@ def assign_rows(
     stride = tl.zeros([], tl.int64) + z_stride
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
-    place = parts + program * (n_clusters * (DIMS + 2))
+    place = parts + program * (n_clusters * (SHAPE.dims + 2))
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
         there = row < n_rows
-        distance, length = _distances(
-            z, centers, row, there, cluster, exists, stride, DIMS, CLUSTERS, ROWS, ACCUMULATOR
-        )
+        distance, length = _distances(z, centers, row, there, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
         log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
         q = tl.where(there[None, :], tl.exp(log_q), 0.0)
         add(place + cluster, tl.sum(q, axis=1), exists, tile > 0)
@@ -100,26 +87,28 @@ def assign_rows(
             label = tl.where(given >= 0, given, label)
             tl.store(members + row, label, mask=there)
         member = (label[None, :] == cluster[:, None]) & there[None, :]
-        add(place + n_clusters + cluster, tl.sum(member.to(ACCUMULATOR), axis=1), exists, tile > 0)
+        add(place + n_clusters + cluster, tl.sum(member.to(SHAPE.accumulator), axis=1), exists, tile > 0)
 
         scale = over_root(length)
-        whole = tl.zeros([ROWS], ACCUMULATOR)
-        for dim in range(DIMS):
-            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
+        whole = tl.zeros([ROWS], SHAPE.accumulator)
+        for dim in range(SHAPE.dims):
+            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
             whole += own * scale
-            if not PACKED:
-                tl.store(unit + row * STRIDE + dim, own * scale, mask=there)
+            if not SHAPE.packed:
+                tl.store(unit + row * SHAPE.stride + dim, own * scale, mask=there)
             total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
-            add(place + 2 * n_clusters + cluster * DIMS + dim, total, exists, tile > 0)
+            add(place + 2 * n_clusters + cluster * SHAPE.dims + dim, total, exists, tile > 0)
         # What is no number becomes one nowhere.
         tl.store(inverse + row, scale + whole * 0.0, mask=there)
-        if PACKED:
-            for number in range(STRIDE):
+        if SHAPE.packed:
+            for number in range(SHAPE.stride):
                 word = tl.zeros([ROWS], tl.int32) + number
-                own = tl.load(z + row * stride + word, mask=there & (word < DIMS), other=0.0).to(ACCUMULATOR)
-                last = STRIDE + word // 4
-                fifth = tl.load(z + row * stride + last, mask=there & (last < DIMS), other=0.0)
-                tl.store(unit + row * STRIDE + word, packed_word(own * scale, fifth * scale, word), mask=there)
+                own = tl.load(z + row * stride + word, mask=there & (word < SHAPE.dims), other=0.0).to(
+                    SHAPE.accumulator
+                )
+                last = SHAPE.stride + word // 4
+                fifth = tl.load(z + row * stride + last, mask=there & (last < SHAPE.dims), other=0.0)
+                tl.store(unit + row * SHAPE.stride + word, packed_word(own * scale, fifth * scale, word), mask=there)
         # The next tile adds to what other threads of the program stored.
         tl.debug_barrier()
 
@@ -131,19 +120,18 @@ def sharpen_rows(
     frequency,
     log_mass,
     agreements,
-    slope,
+    kl_grad,
     parts,
     n_rows,
     n_clusters,
     n_tiles,
     z_stride,
     ETA: tl.constexpr,
-    DIMS: tl.constexpr,
     CLUSTERS: tl.constexpr,
     ROWS: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """Sharpen the assignment; `slope` (N, DIMS) is the gradient of Eq 11 by z.
+    """Sharpen the assignment; `kl_grad` (N, DIMS) is the gradient of Eq 11 by z.
 
     A row of `parts` holds, one after another, the gradient of the centers (C, DIMS), Eq 11, the sum of the log masses
     that are finite, and the sum of the agreements.
@@ -155,28 +143,28 @@ def sharpen_rows(
     size = tl.load(frequency + cluster, mask=exists, other=1.0)
     # Where f underflows so does every q, and q² with it.
     log_size = tl.log(tl.where(size > 0, size, 1.0))
-    place = parts + program * (n_clusters * DIMS + 3)
+    place = parts + program * (n_clusters * SHAPE.dims + 3)
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
         there = row < n_rows
-        distance, _ = _distances(z, centers, row, there, cluster, exists, stride, DIMS, CLUSTERS, ROWS, ACCUMULATOR)
+        distance, _ = _distances(z, centers, row, there, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
         known = exists[:, None] & there[None, :]
         log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
         log_p = _log_softmax(tl.where(exists[:, None], 2.0 * log_q - log_size[:, None], float("-inf")))
         p, q = tl.exp(log_p), tl.exp(log_q)
         divergence = tl.sum(p * (tl.where(known, log_p, 0.0) - tl.where(known, log_q, 0.0)), axis=0)
         weight = tl.where(known, (p - q) * (ETA + 1.0) / (ETA + distance), 0.0)
-        for dim in range(DIMS):
-            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(ACCUMULATOR)
-            center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
-            pull = weight * (own[None, :] - center[:, None])
-            tl.store(slope + row * DIMS + dim, tl.sum(pull, axis=0), mask=there)
-            add(place + cluster * DIMS + dim, -tl.sum(pull, axis=1), exists, tile > 0)
+        for dim in range(SHAPE.dims):
+            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
+            center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
+            row_grad = weight * (own[None, :] - center[:, None])
+            tl.store(kl_grad + row * SHAPE.dims + dim, tl.sum(row_grad, axis=0), mask=there)
+            add(place + cluster * SHAPE.dims + dim, -tl.sum(row_grad, axis=1), exists, tile > 0)
 
         mass = tl.load(log_mass + row, mask=there, other=0.0)
         mass = tl.where(mass == float("-inf"), 0.0, mass)
         agreement = tl.load(agreements + row, mask=there, other=0.0)
-        values = place + n_clusters * DIMS
+        values = place + n_clusters * SHAPE.dims
         add(values, tl.sum(divergence, axis=0), tile >= 0, tile > 0)
         add(values + 1, tl.sum(mass, axis=0), tile >= 0, tile > 0)
         add(values + 2, tl.sum(agreement, axis=0), tile >= 0, tile > 0)
@@ -201,9 +189,7 @@ def finish(
     n_potential,
     n_watched,
     TAU: tl.constexpr,
-    ALPHA: tl.constexpr,
-    BETA: tl.constexpr,
-    MEAN: tl.constexpr,
+    WEIGHTS: tl.constexpr,
     EQ6: tl.constexpr,
     DIMS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -218,7 +204,7 @@ def finish(
     kind = numbers.dtype.element_ty
     n = tl.zeros([], kind) + n_rows
     share = tl.full([], 1.0, kind)
-    if MEAN:
+    if WEIGHTS.mean:
         share = 1.0 / n
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
@@ -247,7 +233,7 @@ def finish(
     kl = tl.load(values) * share
     positive = -tl.load(values + 1) / n
     alignment = tl.load(offset) - tl.load(scale) * tl.load(values + 2)
-    result = ALPHA * (positive + proxy) + BETA * kl
+    result = WEIGHTS.alpha * (positive + proxy) + WEIGHTS.beta * kl
     tl.store(total, result)
     tl.store(numbers, result)
     tl.store(numbers + 1, positive)
@@ -259,8 +245,8 @@ def finish(
     tl.store(numbers + 7, n_nonempty)
 
     for dim in range(DIMS):
-        slope = tl.load(sharpened + cluster * DIMS + dim, mask=exists, other=0.0)
-        tl.store(center_gradient + cluster * DIMS + dim, BETA * share * slope, mask=exists)
+        kl_grad = tl.load(sharpened + cluster * DIMS + dim, mask=exists, other=0.0)
+        tl.store(center_gradient + cluster * DIMS + dim, WEIGHTS.beta * share * kl_grad, mask=exists)
 
 
 @triton.jit
@@ -269,32 +255,27 @@ def _store_whole(
     row,
     there,
     across,
-    slope,
+    kl_grad,
     members,
     node_gradient,
     grad,
     n_rows,
-    ALPHA: tl.constexpr,
-    BETA: tl.constexpr,
-    MEAN: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
+    WEIGHTS: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Store rows of the gradient of Eq 12: α times what the positives and the proxy say, and β times Eq 11's."""
     kind = across.dtype
     n = tl.zeros([], kind) + n_rows
     share = tl.full([], 1.0, kind)
-    if MEAN:
+    if WEIGHTS.mean:
         share = 1.0 / n
-    dim, exists = dims_of_slots(DIMS, STRIDE, WIDTH, PACKED)
+    dim, exists = dims_of_slots(SHAPE)
     inside = there[:, None] & exists[None, :]
-    place = row[:, None] * DIMS + dim[None, :]
+    place = row[:, None] * SHAPE.dims + dim[None, :]
     member = tl.load(members + row, mask=there, other=0)
-    of_proxy = tl.load(node_gradient + member[:, None] * DIMS + dim[None, :], mask=inside, other=0.0)
-    of_kl = tl.load(slope + place, mask=inside, other=0.0)
-    whole = ALPHA * (of_proxy - across / n) + BETA * share * of_kl
+    of_proxy = tl.load(node_gradient + member[:, None] * SHAPE.dims + dim[None, :], mask=inside, other=0.0)
+    of_kl = tl.load(kl_grad + place, mask=inside, other=0.0)
+    whole = WEIGHTS.alpha * (of_proxy - across / n) + WEIGHTS.beta * share * of_kl
     tl.store(grad_z + place, tl.load(grad).to(kind) * whole, mask=inside)
 
 
@@ -307,69 +288,22 @@ def backward_rows(
     weight_t,
     over_mass,
     inverse,
-    slope,
+    kl_grad,
     members,
     node_gradient,
     grad,
     grad_z,
     n_rows,
-    ALPHA: tl.constexpr,
-    BETA: tl.constexpr,
-    MEAN: tl.constexpr,
-    TAU: tl.constexpr,
-    LONG: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    WEIGHTS: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows of the gradient of Eq 12; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
-    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    own_pull = tl.load(over_mass + row, mask=there, other=0.0)
-    total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        over_mass,
-        own_pull,
-        begin,
-        length,
-        TAU,
-        EVEN,
-        ROWS,
-        COLUMNS,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-        ACCUMULATOR,
+    row, there, own, total = rows_of_gradient(
+        unit, indptr, indices, weight, weight_t, over_mass, inverse, n_rows, TILES, SHAPE
     )
     across = gradient_of_unit(row, there, total, own, inverse)
-    _store_whole(
-        grad_z,
-        row,
-        there,
-        across,
-        slope,
-        members,
-        node_gradient,
-        grad,
-        n_rows,
-        ALPHA,
-        BETA,
-        MEAN,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-    )
+    _store_whole(grad_z, row, there, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)
 
 
 @triton.jit
@@ -379,45 +313,16 @@ def join_backward(
     first_piece,
     parts,
     inverse,
-    slope,
+    kl_grad,
     members,
     node_gradient,
     grad,
     grad_z,
     n_rows,
-    ALPHA: tl.constexpr,
-    BETA: tl.constexpr,
-    MEAN: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    WEIGHTS: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per long row: the sum of its pieces, in their order, and with it its row of the gradient."""
-    number = tl.program_id(0) + tl.arange(0, 1)
-    row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
-    total = tl.zeros([1, WIDTH], ACCUMULATOR)
-    for piece in range(begin, end):
-        total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
+    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     across = gradient_of_unit(row, row >= 0, total, own, inverse)
-    _store_whole(
-        grad_z,
-        row,
-        row >= 0,
-        across,
-        slope,
-        members,
-        node_gradient,
-        grad,
-        n_rows,
-        ALPHA,
-        BETA,
-        MEAN,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-    )
+    _store_whole(grad_z, row, row >= 0, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)

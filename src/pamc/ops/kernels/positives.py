@@ -1,17 +1,19 @@
-"""Device code of :mod:`pamc.ops.triton_ops`: what one program does with rows of the pairs.
+"""Device code of :mod:`pamc.ops.triton.positives`: what one program does with rows of the pairs.
 
-In all of them: `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.unit_rows` describes,
+In all of them: `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.rows` describes,
 and `inverse` (N,) what z was multiplied with to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji
 over the largest γ of row j. A program takes ROWS rows side by side, or one piece of a long row, and reads COLUMNS
 entries of each at a time, from entry `begin` on, `length` in all. Sums are taken in the type ACCUMULATOR. TAU is τ of
 Eq 3, a constant of the kernel, which float64 takes in full. Where pairs are EVEN, all entries of a row weigh the same:
 1, and no weight is read.
+ROWS, COLUMNS, TAU and EVEN are the fields of TILES, a :class:`~pamc.ops.triton.positives.Tiles`; STRIDE, WIDTH and
+ACCUMULATOR those of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
 
 import triton
 import triton.language as tl
 
-from pamc.ops.kernels.unit_rows import dims_of_slots, own_rows, unit_rows
+from pamc.ops.kernels.rows import dims_of_slots, own_rows, unit_rows
 
 
 @triton.jit
@@ -25,55 +27,27 @@ def _share(weight, entry, there, own, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _entries(
-    unit,
-    indices,
-    entry,
-    there,
-    own,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def _entries(unit, indices, entry, there, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows."""
     column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
-    other = unit_rows(unit, column, there, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
+    other = unit_rows(unit, column, there, TILES.rows, TILES.columns, SHAPE)
     return column, other, tl.sum(other * own[:, None, :], axis=2)
 
 
 @triton.jit
-def _mass(
-    unit,
-    own,
-    indices,
-    weight,
-    begin,
-    length,
-    TAU: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over entries of each row, (ROWS,)."""
-    mass = tl.zeros([ROWS, COLUMNS], ACCUMULATOR)
-    agreement = tl.zeros([ROWS, COLUMNS], ACCUMULATOR)
-    for first in range(0, tl.max(length, axis=0), COLUMNS):
-        number = first + tl.arange(0, COLUMNS)[None, :]
+    # A field of a constant is one to every compiler when it is named as such.
+    ROWS: tl.constexpr = TILES.rows
+    COLUMNS: tl.constexpr = TILES.columns
+    mass = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
+    agreement = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
+    for first in range(0, tl.max(length, axis=0), TILES.columns):
+        number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, EVEN)
-        _, _, cosine = _entries(
-            unit, indices, entry, there, own, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-        )
-        mass += share * tl.exp(TAU * cosine - TAU)
+        share = _share(weight, entry, there, own, TILES.even)
+        _, _, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
+        mass += share * tl.exp(TILES.tau * cosine - TILES.tau)
         agreement += share * cosine
     return tl.sum(mass, axis=1), tl.sum(agreement, axis=1)
 
@@ -85,47 +59,45 @@ def gradient_of_rows(
     indices,
     weight,
     weight_t,
-    pull,
-    own_pull,
+    mass_grad,
+    row_mass_grad,
     begin,
     length,
-    TAU: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over entries of each row.
 
-    (ROWS, WIDTH); a is `pull`, the gradient of a row's log mass over that mass.
+    (ROWS, WIDTH); a is `mass_grad`, the gradient of a row's log mass over that mass.
     """
-    total = tl.zeros([ROWS, COLUMNS, WIDTH], ACCUMULATOR)
-    for first in range(0, tl.max(length, axis=0), COLUMNS):
-        number = first + tl.arange(0, COLUMNS)[None, :]
+    ROWS: tl.constexpr = TILES.rows
+    COLUMNS: tl.constexpr = TILES.columns
+    WIDTH: tl.constexpr = SHAPE.width
+    total = tl.zeros([ROWS, COLUMNS, WIDTH], SHAPE.accumulator)
+    for first in range(0, tl.max(length, axis=0), TILES.columns):
+        number = first + tl.arange(0, TILES.columns)[None, :]
         entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, EVEN)
-        share_t = _share(weight_t, entry, there, own, EVEN)
-        column, other, cosine = _entries(
-            unit, indices, entry, there, own, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
+        share = _share(weight, entry, there, own, TILES.even)
+        share_t = _share(weight_t, entry, there, own, TILES.even)
+        column, other, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
+        other_mass_grad = tl.load(mass_grad + column, mask=there, other=0.0, eviction_policy="evict_last")
+        cosine_grad = (
+            TILES.tau
+            * tl.exp(TILES.tau * cosine - TILES.tau)
+            * (share * row_mass_grad[:, None] + share_t * other_mass_grad)
         )
-        other_pull = tl.load(pull + column, mask=there, other=0.0, eviction_policy="evict_last")
-        slope = TAU * tl.exp(TAU * cosine - TAU) * (share * own_pull[:, None] + share_t * other_pull)
-        total += slope[:, :, None] * other
+        total += cosine_grad[:, :, None] * other
     return tl.sum(total, axis=1)
 
 
 @triton.jit
-def rows_of(indptr, n_rows, LONG: tl.constexpr, ROWS: tl.constexpr):
+def rows_of(indptr, n_rows, TILES: tl.constexpr):
     """Return the rows of a program, which of them are not cut, and the first entry and number of entries of each."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * TILES.rows + tl.arange(0, TILES.rows)
     there = row < n_rows
     begin = tl.load(indptr + row, mask=there, other=0)
     length = tl.load(indptr + row + 1, mask=there, other=0) - begin
-    there = there & (length <= LONG)
+    there = there & (length <= TILES.longest)
     return row, there, begin, tl.where(there, length, 0).to(tl.int32)
 
 
@@ -153,62 +125,34 @@ def forward_rows(
     agreements,
     inverse,
     n_rows,
-    TAU: tl.constexpr,
-    LONG: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
-    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    mass, agreement = _mass(
-        unit, own, indices, weight, begin, length, TAU, EVEN, ROWS, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-    )
+    row, there, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
     mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
-    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU)
+    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TILES.tau)
 
 
 @triton.jit
-def _piece(piece_row, piece_begin, indptr, PIECE: tl.constexpr):
+def _piece(piece_row, piece_begin, indptr, TILES: tl.constexpr):
     """Return a piece, its row, first entry and number of entries, each (1,)."""
     piece = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(piece_row + piece)
     begin = tl.load(piece_begin + piece)
-    return piece.to(tl.int64), row, begin, tl.minimum(tl.load(indptr + row + 1) - begin, PIECE).to(tl.int32)
+    return piece.to(tl.int64), row, begin, tl.minimum(tl.load(indptr + row + 1) - begin, TILES.longest).to(tl.int32)
 
 
 @triton.jit
 def forward_pieces(
-    unit,
-    indptr,
-    indices,
-    weight,
-    piece_row,
-    piece_begin,
-    parts,
-    inverse,
-    TAU: tl.constexpr,
-    PIECE: tl.constexpr,
-    EVEN: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    unit, indptr, indices, weight, piece_row, piece_begin, parts, inverse, TILES: tl.constexpr, SHAPE: tl.constexpr
 ):
     """One program per piece of a long row: its mass and agreement."""
-    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    mass, agreement = _mass(
-        unit, own, indices, weight, begin, length, TAU, EVEN, 1, COLUMNS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR
-    )
+    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
+    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -235,21 +179,37 @@ def gradient_of_unit(row, there, total, own, inverse):
 
 
 @triton.jit
-def _store_gradient(
-    grad_z,
-    row,
-    there,
-    total,
-    own,
-    inverse,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-):
-    dim, exists = dims_of_slots(DIMS, STRIDE, WIDTH, PACKED)
+def _store_gradient(grad_z, row, there, total, own, inverse, SHAPE: tl.constexpr):
+    dim, exists = dims_of_slots(SHAPE)
     grad = gradient_of_unit(row, there, total, own, inverse)
-    tl.store(grad_z + row[:, None] * DIMS + dim, grad, mask=there[:, None] & exists)
+    tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=there[:, None] & exists)
+
+
+@triton.jit
+def rows_of_gradient(
+    unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES: tl.constexpr, SHAPE: tl.constexpr
+):
+    """Return the rows of a program, which of them are not cut, their unit rows, and the gradient of those."""
+    row, there, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
+    total = gradient_of_rows(
+        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
+    )
+    return row, there, own, total
+
+
+@triton.jit
+def joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE: tl.constexpr):
+    """Return the long row of a program, its unit row, and the gradient of that: the sum of its pieces, in order."""
+    number = tl.program_id(0) + tl.arange(0, 1)
+    row = tl.load(long_row + number)
+    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
+    WIDTH: tl.constexpr = SHAPE.width
+    total = tl.zeros([1, WIDTH], SHAPE.accumulator)
+    for piece in range(begin, end):
+        total += tl.load(parts + piece * SHAPE.width + tl.arange(0, SHAPE.width))[None, :]
+    return row, own_rows(unit, inverse, row, row >= 0, 1, SHAPE), total
 
 
 @triton.jit
@@ -259,46 +219,18 @@ def backward_rows(
     indices,
     weight,
     weight_t,
-    pull,
+    mass_grad,
     inverse,
     grad_z,
     n_rows,
-    TAU: tl.constexpr,
-    LONG: tl.constexpr,
-    EVEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per ROWS rows of the gradient; rows that are cut are left to the next kernels."""
-    row, there, begin, length = rows_of(indptr, n_rows, LONG, ROWS)
-    own = own_rows(unit, inverse, row, there, ROWS, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    own_pull = tl.load(pull + row, mask=there, other=0.0)
-    total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        pull,
-        own_pull,
-        begin,
-        length,
-        TAU,
-        EVEN,
-        ROWS,
-        COLUMNS,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-        ACCUMULATOR,
+    row, there, own, total = rows_of_gradient(
+        unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES, SHAPE
     )
-    _store_gradient(grad_z, row, there, total, own, inverse, DIMS, STRIDE, WIDTH, PACKED)
+    _store_gradient(grad_z, row, there, total, own, inverse, SHAPE)
 
 
 @triton.jit
@@ -308,68 +240,26 @@ def backward_pieces(
     indices,
     weight,
     weight_t,
-    pull,
+    mass_grad,
     piece_row,
     piece_begin,
     parts,
     inverse,
-    TAU: tl.constexpr,
-    PIECE: tl.constexpr,
-    EVEN: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
+    TILES: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """One program per piece of a long row: its part of that row of the gradient."""
-    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, PIECE)
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    own_pull = tl.load(pull + row)
+    piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
+    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row)
     total = gradient_of_rows(
-        unit,
-        own,
-        indices,
-        weight,
-        weight_t,
-        pull,
-        own_pull,
-        begin,
-        length,
-        TAU,
-        EVEN,
-        1,
-        COLUMNS,
-        DIMS,
-        STRIDE,
-        WIDTH,
-        PACKED,
-        ACCUMULATOR,
+        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
     )
-    tl.store(parts + piece[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
+    tl.store(parts + piece[:, None] * SHAPE.width + tl.arange(0, SHAPE.width)[None, :], total)
 
 
 @triton.jit
-def join_backward(
-    unit,
-    long_row,
-    first_piece,
-    parts,
-    inverse,
-    grad_z,
-    DIMS: tl.constexpr,
-    STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PACKED: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-):
+def join_backward(unit, long_row, first_piece, parts, inverse, grad_z, SHAPE: tl.constexpr):
     """One program per long row: the sum of its pieces, in their order."""
-    number = tl.program_id(0) + tl.arange(0, 1)
-    row = tl.load(long_row + number)
-    begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
-    total = tl.zeros([1, WIDTH], ACCUMULATOR)
-    for piece in range(begin, end):
-        total += tl.load(parts + piece * WIDTH + tl.arange(0, WIDTH))[None, :]
-    own = own_rows(unit, inverse, row, row >= 0, 1, DIMS, STRIDE, WIDTH, PACKED, ACCUMULATOR)
-    _store_gradient(grad_z, row, row >= 0, total, own, inverse, DIMS, STRIDE, WIDTH, PACKED)
+    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
+    _store_gradient(grad_z, row, row >= 0, total, own, inverse, SHAPE)

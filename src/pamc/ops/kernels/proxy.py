@@ -1,4 +1,4 @@
-"""Device code of :mod:`pamc.ops.triton_proxy`."""
+"""Device code of :mod:`pamc.ops.triton.proxy`."""
 
 import triton
 import triton.language as tl
@@ -57,16 +57,16 @@ def contrast(
     dims = tl.arange(0, WIDTH)
     inside = exists[:, None] & (dims < DIMS)[None, :]
     own = tl.load(meta_nodes + cluster[:, None] * DIMS + dims[None, :], mask=inside, other=0.0) * inverse[:, None]
-    slope = tl.zeros([CLUSTERS, WIDTH], kind)
+    grad = tl.zeros([CLUSTERS, WIDTH], kind)
     for other in range(n_clusters):
-        pull = tl.sum(tl.where(cluster[None, :] == other, share, 0.0), axis=1)
+        weight = tl.sum(tl.where(cluster[None, :] == other, share, 0.0), axis=1)
         length = tl.sum(tl.where(cluster == other, inverse, 0.0), axis=0)
         row = tl.load(meta_nodes + other * DIMS + dims, mask=dims < DIMS, other=0.0) * length
-        slope += pull[:, None] * row[None, :]
-    along = tl.sum(slope * own, axis=1)
+        grad += weight[:, None] * row[None, :]
+    along = tl.sum(grad * own, axis=1)
     tl.store(
         gradient + cluster[:, None] * DIMS + dims[None, :],
-        (slope - along[:, None] * own) * inverse[:, None],
+        (grad - along[:, None] * own) * inverse[:, None],
         mask=inside,
     )
     return result

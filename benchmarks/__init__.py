@@ -1,1 +1,0 @@
-"""Measurements of pamc: cases, rows, tables."""

@@ -1,1 +1,0 @@
-"""The cases of `pamc bench`, a module each."""

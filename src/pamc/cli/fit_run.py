@@ -1,0 +1,207 @@
+"""The fit of `pamc fit`: the run folder it writes, its checkpoints, and what it shows at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pamc.cli.auto_count import chosen_count, refuse_auto
+from pamc.cli.fit_command import FitOptions, Source
+from pamc.cli.launch import resume_command
+from pamc.cli.next_steps import next_steps
+from pamc.cli.ranks import launched, restarted, will_restart
+from pamc.cli.report_command import add_report, link_to
+from pamc.cli.show import Interrupted, near, note, print_json, print_table, print_text
+from pamc.config import FitConfig, MethodConfig
+from pamc.data.store import Store, has_manifest, open_store
+from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
+from pamc.errors import ConfigError, DataError, OutputError, counted
+from pamc.estimator import estimator_class
+from pamc.progress import Progress, RichProgress, SilentProgress
+from pamc.report.writing import REPORT_FILE
+from pamc.results.metrics import evaluate
+from pamc.results.record import RunRecord
+from pamc.results.run_folder import new_run_folder, next_free_folder
+from pamc.selection.choose_k import ChosenK
+from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
+from pamc.training.fit_checkpoints import CheckpointPlan
+
+__all__ = ["run_fit"]
+
+
+def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> None:
+    """Fit what was read, write the run folder and show the result."""
+    if isinstance(source, Store) and "n_hops" not in options.changes:
+        # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
+        config = config.with_(n_hops=1)
+    chosen = _chosen(options, config, source, group) if options.chooses_k else None
+    if chosen is not None:
+        config = config.with_(n_clusters=chosen.n_clusters)
+    with _folder(options) as (target, partial, plan):
+        model = _fitted(options, config, source, plan, group)
+        record = _record(options, model, source, target, chosen)
+        ids = source.ids if isinstance(source, Store) else source.row_ids
+        model.write_run(partial, ids=ids, labels_format=options.labels_format, record=record)
+        page = (
+            target / REPORT_FILE if options.with_report and _reported(options, partial, model, source, record) else None
+        )
+    if options.as_json:
+        print_json({**_summary(record, target), "report": None if page is None else str(page)})
+    else:
+        _show(record, model, target, page)
+
+
+def _progress(options: FitOptions) -> Progress:
+    return SilentProgress() if options.quiet else RichProgress()
+
+
+def _chosen(options: FitOptions, config: Any, source: Source, group: TorchProcessGroup | None) -> ChosenK:
+    refuse_auto(large=isinstance(source, Store), group=group is not None)
+    rows: Any = source
+    shown: dict[str, Any] = {"progress": _progress(options), "as_json": options.as_json}
+    return chosen_count(rows, config, seed=options.seed, device=options.device, **shown)
+
+
+def _fitted(
+    options: FitOptions,
+    config: MethodConfig,
+    source: Source,
+    plan: CheckpointPlan | None,
+    group: TorchProcessGroup | None,
+) -> Any:
+    """Return the fitted model."""
+    model = estimator_class(options.method).from_config(config, random_state=options.seed, device=options.device)
+    watched: dict[str, Any] = {"progress": _progress(options), "checkpoints": plan, "group": group}
+    if not isinstance(source, Store):
+        return model.fit_graph(source, **watched)
+    memory = options.memory_bytes
+    note(f"plan: {model.plan_store(source, memory=memory, n_processes=1 if group is None else group.size)}")
+    return model.fit_store(source, memory=memory, verify=options.verify, **watched)
+
+
+@contextmanager
+def _folder(options: FitOptions) -> Iterator[tuple[Path, Path, CheckpointPlan | None]]:
+    """Yield the folder of the run, where to write it meanwhile, and when to keep checkpoints there.
+
+    A run that is stopped says how it goes on. Processes that torchrun started again go on by themselves.
+    """
+    every, minutes, overwrite = options.checkpoint_every, options.checkpoint_minutes, options.overwrite
+    keeps = options.resume or every is not None or minutes is not None
+    if keeps and options.out is None and (options.resume or launched()):
+        raise ConfigError("--resume, and checkpoints under torchrun, need --out DIR: that is where they are looked for")
+    resume = options.resume or (keeps and restarted())
+    target = options.out or next_free_folder(Path.cwd())
+    if not keeps:
+        with new_run_folder(target, overwrite=overwrite) as partial:
+            yield target, partial, None
+        return
+    every = DEFAULT_EVERY if every is None and minutes is None else every
+    kept = target.with_name(f"{target.name}.partial") / FOLDER
+    plan = CheckpointPlan(kept, every=every, minutes=minutes, resume=resume)
+    if resume and not has_checkpoints(kept):
+        note(f"note: {kept} holds no checkpoints: the fit begins")
+    try:
+        with new_run_folder(target, overwrite=overwrite, checkpoints=FOLDER, resume=resume) as partial:
+            yield target, partial, plan
+    except BaseException as error:
+        if not has_checkpoints(kept):
+            raise
+        how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(how) from None
+        if not isinstance(error, OutputError | ConfigError | DataError | ProcessGroupError) and not will_restart():
+            note(f"note: {how}")
+        raise
+
+
+def _record(options: FitOptions, model: Any, source: Source, target: Path, chosen: ChosenK | None) -> RunRecord:
+    data = {**_describe(options, source), "color": options.color_columns, "folder": _way_back(target)}
+    metrics = None if source.labels is None else evaluate(source.labels, model.labels_)
+    record: RunRecord = model.record(data=data, metrics=metrics, command=shlex.join(["pamc", *sys.argv[1:]]))
+    return record if chosen is None else replace(record, facts={**record.facts, "choose_k": chosen.facts()})
+
+
+def _describe(options: FitOptions, source: Source) -> dict[str, Any]:
+    return {
+        "name": options.dataset or source.name,
+        "features": None if options.features is None else str(options.features),
+        "edges": None if options.edges is None else str(options.edges),
+        "n_nodes": source.n_nodes,
+        "n_features": source.n_features,
+        "n_edges": source.n_edges,
+        "read": _how_read(options),
+    }
+
+
+def _how_read(options: FitOptions) -> dict[str, Any]:
+    """Return how the rows were read, so that `pamc predict` reads new rows alike."""
+    if options.features is None:
+        return {}
+    if not has_manifest(options.features):
+        return options.reading
+    told = open_store(options.features).manifest["options"]
+    columns = {name: told.get(name) for name in ("id_column", "truth_column")}
+    return {**options.reading, **columns, "columns": told.get("features")}
+
+
+def _way_back(target: Path) -> str:
+    """Return the current folder, from which files were named, as seen from the folder of the run."""
+    try:
+        return os.path.relpath(Path.cwd(), target.resolve())
+    except ValueError:
+        # On another drive.
+        return str(Path.cwd())
+
+
+def _reported(options: FitOptions, folder: Path, model: Any, source: Source, record: RunRecord) -> bool:
+    on_page: dict[str, Any] = {"truth": options.truth, "color": options.color_columns, "map_by": options.map_by}
+    return add_report(folder, model, source, record, features=options.features, **on_page)
+
+
+def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
+    return {
+        "run": str(target),
+        "n_nodes": record.data["n_nodes"],
+        "n_clusters": record.config["n_clusters"],
+        "cluster_sizes": record.cluster_sizes,
+        "scores": record.scores,
+        "metrics": record.metrics,
+        "selection": record.selection,
+        "seconds": record.seconds,
+        "warnings": record.warnings,
+    }
+
+
+def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
+    sizes = record.cluster_sizes
+    total = sum(sizes)
+    rows = []
+    for cluster, size in enumerate(sizes):
+        inside = model.confidence_[model.labels_ == cluster]
+        rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", f"{inside.mean():.2f}" if size else "–"])
+    print_table(
+        f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}",
+        ["cluster", "rows", "share", "confidence"],
+        rows,
+    )
+    print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
+    if record.metrics is not None:
+        shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
+        print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
+    if "planned_bytes" in record.facts and model.n_iter_:
+        epoch_s = record.seconds["training"] / model.n_iter_
+        whole = FitConfig().n_epochs
+        print_text(
+            f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
+        )
+    print_text(f"run folder: {near(target)}")
+    if page is not None:
+        print_text(f"report: {link_to(page)}")
+    for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
+        note(f"next: {step}")

@@ -1,0 +1,134 @@
+"""Columns of a table: which of them are features, and warnings about those that do not look like features."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import NOT_LABELS
+from pamc.data.readers.tables import Table
+from pamc.errors import ConfigError, DataError, DataWarning
+
+__all__ = [
+    "check_has_rows",
+    "feature_columns",
+    "id_texts",
+    "known_column",
+    "label_texts",
+    "listed",
+    "shown_names",
+    "warn_about_columns",
+    "warn_about_points",
+]
+
+_NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target": "--truth", "y": "--truth"}
+# In SQL: whole numbers below 1,000 and above, with points between the thousands; and the latter alone.
+_WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
+_WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
+# Cells, from the first rows, that say which columns may have points between thousands.
+_CELLS_LOOKED_AT = 200_000
+
+
+def listed(names: Sequence[str] | None) -> list[str] | None:
+    """Return names as a list; one name may stand alone."""
+    return [names] if isinstance(names, str) else None if names is None else list(names)
+
+
+def feature_columns(
+    table: Table,
+    id_column: str | None,
+    truth_column: str | None,
+    columns: Sequence[str] | None,
+    drop: Sequence[str] | None,
+) -> list[str]:
+    """Return the names of a table's feature columns, or say which option names a column that is not there."""
+    columns = listed(columns)
+    role: dict[str, str] = {}
+    options = [("--id", [id_column]), ("--truth", [truth_column]), ("--columns", columns), ("--drop", listed(drop))]
+    for option, names in options:
+        for name in names or []:
+            if name is None:
+                continue
+            if role.setdefault(known_column(table, name, option), option) != option:
+                raise ConfigError(f"column {name!r} is named by both {role[name]} and {option}")
+    features = columns if columns is not None else [name for name in table.names if name not in role]
+    if not features:
+        raise DataError(f"{table.path}: no feature column is left; its columns are {shown_names(table.names)}")
+    return list(dict.fromkeys(features))
+
+
+def known_column(table: Table, name: str, option: str) -> str:
+    """Return the name of a column, or say that the table has no such column."""
+    if name in table:
+        return name
+    near = difflib.get_close_matches(name, table.names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise DataError(f"{table.path}: {option} names {name!r}, but the columns are {shown_names(table.names)}{hint}")
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return names for a message, of which there are at most ten."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
+
+
+def id_texts(table: Table, column: str, what: str = "an id") -> NDArray[np.str_]:
+    """Return a column of text, or say in which row there is none."""
+    texts, empty = table.texts(column)
+    if empty is not None:
+        raise DataError(f"{table.path}: {empty.where}: the cell is empty; every row needs {what}")
+    return texts
+
+
+def label_texts(table: Table, column: str, what: str) -> NDArray[np.str_]:
+    """Return a column of classes, or say in which row there is none."""
+    texts = id_texts(table, column, what)
+    wrong = np.flatnonzero(np.isin(np.char.lower(texts), NOT_LABELS))
+    if len(wrong):
+        cell = table.cell(int(wrong[0]), column)
+        raise DataError(f"{table.path}: {cell.where}: {cell.text!r} is not a class; every row needs {what}")
+    return texts
+
+
+def check_has_rows(table: Table, n_rows: int) -> None:
+    """Raise DataError for a table without rows."""
+    if n_rows == 0:
+        raise DataError(f"{table.path}: has a header but no rows; add a line per row")
+
+
+def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
+    """Warn about columns that are about to become features and do not look like features."""
+    if not table.has_header:
+        shown = shown_names(table.names)
+        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {shown}")
+        return
+    unnamed = {table.names[position] for position in table.unnamed}
+    for name in () if explicit else names:
+        if option := _NOT_FEATURES.get(name.lower()):
+            _warn(f"{table.path}: column {name!r} is used as a feature; else say {option} {name} or --drop {name}")
+        elif name in unnamed:
+            _warn(f"{table.path}: a column without a name is used as feature {name!r}; else say --drop {name}")
+
+
+def warn_about_points(table: Table, names: Sequence[str]) -> None:
+    """Warn about columns of text whose points may separate thousands: every one stands before three digits.
+
+    Other tables write three decimals, so these cells are read with a decimal point; O(N) time for such columns alone.
+    """
+    first_rows = table.first_rows(max(20, _CELLS_LOOKED_AT // len(table.names)))
+    suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]
+    for name in suspects:
+        if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:
+            _warn(
+                f"{table.path}: column {name!r}: {example} is read as {float(example):.15g}. If its point separates "
+                f"thousands ({example.replace('.', '')}), remove the points: every cell of the column looks like that"
+            )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=4)

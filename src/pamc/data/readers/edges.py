@@ -1,0 +1,154 @@
+"""Edge lists and adjacency matrices from files, joined to the rows they name."""
+
+from __future__ import annotations
+
+import warnings
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.data.adapters import Edges, as_edges, is_adjacency, orient_edge_list
+from pamc.data.attributed_graph import check_edges
+from pamc.data.files import existing_file, naming
+from pamc.data.readers.cells import Cell, is_integer_text
+from pamc.data.readers.format import EdgeList, endings, format_of, open_table
+from pamc.data.readers.ids import find_rows
+from pamc.data.readers.tables import Table
+from pamc.errors import DataError, DataWarning
+
+__all__ = ["first_ends", "no_edges", "open_edge_table", "read_edges", "warn_about_header"]
+
+_END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
+
+
+def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int) -> Edges:
+    r"""Return (2, E) row indices and (E,) weights or None, as the file lists them.
+
+    Parameters
+    ----------
+    path
+        Two or three columns (source, target, weight) in .csv, .tsv, .parquet or, with blanks between, .txt, .edges and
+        .edgelist, with or without a header; an (E, 2) or (2, E) array in .npy; an .npz with `edges` (E, 2),
+        `edge_index` (2, E), one array, or a matrix of ``scipy.sparse.save_npz``; an adjacency matrix in .mtx.
+    ids
+        (N,) ids of the rows: then the ends of edges are ids. None: they are row numbers from 0. Rows and columns of an
+        adjacency matrix are always in the order of the rows.
+    n_nodes
+        N.
+
+    O(E log N) time.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "cites.txt")
+    ...     _ = path.write_text("b a 0.5\na c 2\n")
+    ...     edges, weight = read_edges(path, np.array(["a", "b", "c"]), 3)
+    >>> edges.tolist(), weight.tolist()
+    ([[1, 0], [0, 2]], [0.5, 2.0])
+    """
+    path = existing_file(path)
+    file_format = format_of(path)
+    if file_format is None or not file_format.gives("edges"):
+        raise DataError(f"{path}: cannot be read as edges; known endings are {', '.join(endings('edges'))}")
+    stored = _from_table(path, ids) if file_format.read_edges is None else file_format.read_edges(path)
+    with naming(path):
+        if not isinstance(stored, EdgeList):
+            if sp.issparse(stored) or is_adjacency(stored, n_nodes):
+                return as_edges(stored, n_nodes)
+            stored = EdgeList(orient_edge_list(stored, n_nodes))
+        rows = stored.ends if ids is None else _join(stored.ends, ids)
+        return check_edges(rows, stored.weight, n_nodes=n_nodes, ids=ids)
+
+
+def first_ends(path: Path) -> list[str] | None:
+    """Return the first two cells of a table of edges, or None where its format itself names the columns."""
+    file_format = format_of(path)
+    if file_format is None or file_format.first_cells is None:
+        return None
+    return [cell.strip() for cell in file_format.first_cells(path)[:2]]
+
+
+def open_edge_table(path: Path, *, header: bool) -> Table:
+    """Return a table of edges, or say that it has too few columns or too many."""
+    table = open_table(path, header=header)
+    if len(table.names) not in (2, 3):
+        raise DataError(f"{path}: edges need 2 or 3 columns (source, target, weight), found {len(table.names)}")
+    return table
+
+
+def warn_about_header(path: Path, ends: list[str], *, stacklevel: int) -> None:
+    """Warn about a first line that names no row and is read as a header, unless it looks like one."""
+    if not _END_NAMES.issuperset(end.lower() for end in ends):
+        message = f"{path}: the first line ({', '.join(ends)}) names no row and is read as a header"
+        warnings.warn(message, DataWarning, stacklevel=stacklevel + 1)
+
+
+def no_edges(path: Path) -> DataError:
+    """Return the error about a file of edges that has none."""
+    return DataError(f"{path}: has no edges; leave it out to have neighbors found from the features")
+
+
+def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
+    by_number = ids is None or ids.dtype.kind in "iu"
+    table = open_edge_table(path, header=_has_header(path, ids, by_number=by_number))
+    ends, wrong = _numbered_ends(table) if by_number else _named_ends(table)
+    if wrong is not None:
+        raise DataError(f"{path}: {wrong.where}: {_not_an_end(wrong, ids)}")
+    if ends.shape[1] == 0:
+        raise no_edges(path)
+    if len(table.names) == 2:
+        return EdgeList(ends)
+    weight, wrong = table.numbers(table.names[2:])
+    if wrong is not None:
+        shown = "the cell is empty" if wrong.text is None else f"{wrong.text!r} is not a finite number"
+        raise DataError(f"{path}: {wrong.where}: {shown}; the third column is the weight of the edge")
+    return EdgeList(ends, weight[:, 0])
+
+
+def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> bool:
+    """Return whether the first line names columns: neither of its ends could be a row."""
+    ends = first_ends(path)
+    if ends is None:
+        return True
+    if any(is_integer_text(end) if by_number else bool(np.any(ids == end)) for end in ends):
+        return False
+    if not by_number:
+        warn_about_header(path, ends, stacklevel=4)
+    return True
+
+
+def _numbered_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
+    numbers, wrong = table.numbers(table.names[:2], dtype="int64")
+    return numbers.T, wrong
+
+
+def _named_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
+    (sources, no_source), (targets, no_target) = (table.texts(name) for name in table.names[:2])
+    return np.stack([sources, targets]), no_source or no_target
+
+
+def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:
+    if cell.text is None:
+        return "the cell is empty; every edge needs two ends"
+    if ids is None:
+        return f"{cell.text!r} is not a row number; where edges name rows, --id says which column has the names"
+    return f"{cell.text!r} is not among the ids, which are whole numbers"
+
+
+def _join(ends: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the rows that (2, E) ids stand for."""
+    rows, is_unknown = find_rows(ends, ids)
+    if is_unknown.any():
+        first = list(dict.fromkeys(str(end) for end in ends.T[is_unknown.T][:100]))[:3]
+        raise DataError(
+            f"{int(is_unknown.any(axis=0).sum())} of {ends.shape[1]} edges name ids that no row has; "
+            f"the first: {', '.join(map(repr, first))}. Rows are named like {str(ids[0])!r}: add the missing rows, "
+            "leave those edges out, or name another column with --id"
+        )
+    return rows

@@ -1,0 +1,162 @@
+"""Files in, one checked AttributedGraph out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.files import existing_file, kind_of, naming
+from pamc.data.readers.cells import not_a_number
+from pamc.data.readers.columns import (
+    check_has_rows,
+    feature_columns,
+    id_texts,
+    label_texts,
+    warn_about_columns,
+    warn_about_points,
+)
+from pamc.data.readers.edges import read_edges
+from pamc.data.readers.format import Format, Matrix, endings, format_of, open_table
+from pamc.data.readers.ids import integers_if_all
+from pamc.data.readers.labels import codes_of
+from pamc.data.readers.tables import Table
+from pamc.errors import ConfigError, DataError
+
+__all__ = ["read_features", "read_graph"]
+
+
+def read_graph(
+    features_path: str | PathLike[str],
+    *,
+    edges: str | PathLike[str] | None = None,
+    id_column: str | None = None,
+    truth_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    dtype: str = "float32",
+) -> AttributedGraph:
+    r"""Return the features of one file and the edges of another.
+
+    Ends of edges are ids where the rows have ids, else row numbers from 0. A file of edges takes the place of edges
+    that an .npz file of features holds. The other options are those of `read_features`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     people, friends = Path(folder, "people.csv"), Path(folder, "friends.csv")
+    ...     _ = people.write_text("name,age,city\nann,31,7\nbob,25,8\n")
+    ...     _ = friends.write_text("source,target\nbob,ann\n")
+    ...     graph = read_graph(people, edges=friends, id_column="name")
+    >>> graph.ids.tolist(), graph.feature_names, graph.edges.tolist()
+    (['ann', 'bob'], ('age', 'city'), [[1], [0]])
+    """
+    graph = read_features(
+        features_path, id_column=id_column, truth_column=truth_column, columns=columns, drop=drop, dtype=dtype
+    )
+    if edges is None:
+        return graph
+    pairs, weight = read_edges(edges, graph.ids, graph.n_nodes)
+    return replace(graph, edges=pairs, edge_weight=weight)
+
+
+def read_features(
+    path: str | PathLike[str],
+    *,
+    id_column: str | None = None,
+    truth_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    dtype: str = "float32",
+) -> AttributedGraph:
+    r"""Return the rows of one file, or say which cell is wrong and what to do.
+
+    Parameters
+    ----------
+    path
+        A table or a matrix file. An .npz or svmlight file may have edges and labels beside its features.
+    id_column
+        Column that names the rows (tables only).
+    truth_column
+        Column of known classes, text or numbers, kept as labels 0, 1, … in sorted order and never a feature. For an
+        .npz file the name of an array, "y" by default; for svmlight "label": its targets are not labels by default.
+    columns
+        The feature columns (tables only), all that are left over by default.
+    drop
+        Columns to leave out (tables only).
+    dtype
+        "float32" or "float64".
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "flowers.csv")
+    ...     _ = path.write_text("width,height,species\n1,2.5,rose\n3,4,lily\n")
+    ...     graph = read_features(path, truth_column="species")
+    >>> graph.features.tolist(), graph.labels.tolist()
+    ([[1.0, 2.5], [3.0, 4.0]], [1, 0])
+    """
+    path = existing_file(path)
+    if dtype not in ("float32", "float64"):
+        raise ConfigError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
+    file_format = _format_with_features(path)
+    if file_format.read_features is not None:
+        _refuse_column_options(path, id_column, columns, drop)
+        return _graph_of_matrix(path, file_format.read_features(path, truth_column), dtype)
+    table = open_table(path)
+    names = feature_columns(table, id_column, truth_column, columns, drop)
+    graph = _graph_of_table(table, names, id_column, truth_column, dtype)
+    warn_about_columns(table, names, explicit=columns is not None)
+    warn_about_points(table, names)
+    return graph
+
+
+def _format_with_features(path: Path) -> Format:
+    file_format = format_of(path)
+    if file_format is None or not file_format.gives("features"):
+        kind = kind_of(path)
+        ending = f"the ending {kind!r} is not known" if kind else "the name has no ending"
+        known = ", ".join(endings("features"))
+        raise DataError(f"{path}: cannot tell what it holds: {ending}; known are {known}")
+    return file_format
+
+
+def _refuse_column_options(path: Path, id_column: str | None, columns: Any, drop: Any) -> None:
+    options = {"--id": id_column, "--columns": columns, "--drop": drop}
+    for option, value in options.items():
+        if value is not None:
+            raise DataError(f"{path}: {option} needs named columns, which a {kind_of(path)} file has not; use a table")
+
+
+def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:
+    features = matrix.features
+    if features.dtype.kind in "fiub":
+        # What float32 cannot hold becomes inf, which the container then refuses by row and column.
+        with np.errstate(over="ignore"):
+            features = features.astype(dtype, copy=False)
+    with naming(path):
+        return AttributedGraph(features, edges=matrix.edges, labels=matrix.labels, name=_name_of(path))
+
+
+def _graph_of_table(
+    table: Table, names: list[str], id_column: str | None, truth_column: str | None, dtype: str
+) -> AttributedGraph:
+    features, wrong = table.numbers(names, dtype=dtype)
+    if wrong is not None:
+        raise not_a_number(table.path, wrong, dtype)
+    check_has_rows(table, len(features))
+    ids = None if id_column is None else integers_if_all(id_texts(table, id_column))
+    labels = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))
+    with naming(table.path):
+        return AttributedGraph(features, ids=ids, labels=labels, feature_names=tuple(names), name=_name_of(table.path))
+
+
+def _name_of(path: Path) -> str:
+    return path.name.partition(".")[0]

@@ -1,0 +1,136 @@
+"""What makes a file format: its endings, what its files hold, and how that is read. One registry of all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from pamc.data.files import existing_file, kind_of
+from pamc.data.readers.tables import Table
+from pamc.errors import DataError
+from pamc.registry import Registry
+
+__all__ = ["FORMATS", "EdgeList", "Format", "Matrix", "endings", "format_of", "is_table", "open_table", "refuse_truth"]
+
+
+class Matrix(NamedTuple):
+    """Features of a file, not yet checked, with the (2, E) edges and (N,) labels that it has beside them."""
+
+    features: Any
+    edges: NDArray[Any] | None = None
+    labels: NDArray[Any] | None = None
+
+
+class EdgeList(NamedTuple):
+    """(2, E) ends of edges, as the file names them, and (E,) weights or None."""
+
+    ends: NDArray[Any]
+    weight: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A file format.
+
+    A format with named columns declares `open_table`, and features, edges and labels are read from the table. Any other
+    format declares the functions for what its files can hold.
+
+    Parameters
+    ----------
+    endings
+        Endings of file names, in lower case and with the dot. They belong to one format only.
+    open_table
+        Returns the table in a file. The second argument says whether the first line names the columns; where it is
+        None, the format decides.
+    first_cells
+        Returns the cells of the first line of a table; None where the format itself names the columns.
+    read_features
+        Returns the matrix in a file. The second argument names the true classes in it, or is None.
+    read_edges
+        Returns an `EdgeList`, or an array or scipy sparse matrix that is an edge list or an adjacency matrix.
+    read_labels
+        Returns the labels in a file. The second argument names them, or is None.
+    """
+
+    endings: tuple[str, ...]
+    open_table: Callable[[Path, bool | None], Table] | None = None
+    first_cells: Callable[[Path], list[str]] | None = None
+    read_features: Callable[[Path, str | None], Matrix] | None = None
+    read_edges: Callable[[Path], Any] | None = None
+    read_labels: Callable[[Path, str | None], NDArray[Any]] | None = None
+
+    def gives(self, what: str) -> bool:
+        """Return whether a file can be read as a "table", or as "features", "edges" or "labels"."""
+        if self.open_table is not None:
+            return True
+        return what != "table" and getattr(self, f"read_{what}") is not None
+
+
+FORMATS: Registry[Format] = Registry("format", package="pamc.data.readers.formats")
+
+
+def format_of(path: Path) -> Format | None:
+    """Return the format that the ending of a name stands for, or None for an unknown ending."""
+    kind = kind_of(path)
+    return next((FORMATS[name] for name in FORMATS if kind in FORMATS[name].endings), None)
+
+
+def endings(what: str) -> tuple[str, ...]:
+    """Return the endings of the formats that give a "table", "features", "edges" or "labels", tables first.
+
+    Examples
+    --------
+    >>> endings("table")
+    ('.csv', '.tsv', '.tab', '.parquet', '.pq', '.txt', '.edges', '.edgelist')
+    """
+    formats = [FORMATS[name] for name in FORMATS if FORMATS[name].gives(what)]
+    formats.sort(key=lambda known: known.open_table is None)
+    return tuple(ending for known in formats for ending in known.endings)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether the ending of a name is that of a table.
+
+    Examples
+    --------
+    >>> is_table(Path("people.csv.gz")), is_table(Path("people.npy"))
+    (True, False)
+    """
+    return kind_of(path) in endings("table")
+
+
+def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Table:
+    r"""Return the table in a .csv, .tsv, .txt (blanks between cells) or .parquet file; the text ones may end in .gz.
+
+    Cells of a .csv are divided by commas or, when the first line has none, by semicolons or tabs. Without ``header``, a
+    first line of numbers only is data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "x.csv")
+    ...     _ = path.write_text("a;b\n1;2\n3;oops\n")
+    ...     table = open_table(path)
+    ...     _, wrong = table.numbers(table.names)
+    >>> table.names, wrong
+    (('a', 'b'), Cell(row=1, line=3, column='b', text='oops'))
+    """
+    path = existing_file(path)
+    file_format = format_of(path)
+    if file_format is None or file_format.open_table is None:
+        raise DataError(f"{path}: not a table; tables end in {', '.join(endings('table'))}")
+    return file_format.open_table(path, header)
+
+
+def refuse_truth(path: Path, truth: str | None) -> None:
+    """Raise DataError where true classes are asked for in a file that holds the features alone."""
+    if truth is not None:
+        raise DataError(
+            f"{path}: a {kind_of(path)} file holds the features alone, so there is no truth column {truth!r}"
+        )

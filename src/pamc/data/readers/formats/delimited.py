@@ -1,0 +1,81 @@
+"""Text with a character between cells: commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pamc.data.files import check_gzip, kind_of
+from pamc.data.readers.format import FORMATS, Format
+from pamc.data.readers.text_tables import Records, TextTable, first_record, header_of, text_lines
+from pamc.errors import DataError
+
+__all__ = ["DelimitedTable", "first_delimited_cells", "open_delimited"]
+
+# Bytes of text that are read at a time where memory is short; a line may have a quarter of them.
+_BUFFER_BYTES = 1 << 23
+
+
+@dataclass(frozen=True)
+class DelimitedTable(TextTable):
+    """A table whose cells are divided by `delimiter`."""
+
+    _drops_ragged_lines: ClassVar[bool] = True
+
+    delimiter: str
+
+    @property
+    def tolerant_sql(self) -> str:
+        """SQL of the whole table; duckdb lists the lines that it leaves out in its table ``reject_errors``."""
+        options = f"store_rejects=true, buffer_size={_BUFFER_BYTES}"
+        return self._from(f"{self._relation_of_path.removesuffix(')')}, {options})")
+
+    def all_records(self) -> Records:
+        """Yield line number and cells of every record of the file."""
+        return _records(self.path, self.delimiter)
+
+    @property
+    def _has_blank_rows(self) -> bool:
+        # duckdb takes a blank line for an empty cell where there is one column, and for nothing elsewhere.
+        return len(self.names) == 1
+
+
+def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
+    """Return the table in a file of delimited text."""
+    check_gzip(path)
+    delimiter = _delimiter_of(path)
+    names, unnamed, has_header, n_skipped = header_of(path, _records(path, delimiter), header)
+    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
+    relation = (
+        f"read_csv(?, auto_detect=false, header=false, skip={n_skipped}, delim='{delimiter}', quote='\"', escape='\"', "
+        f"columns={{{columns}}}, hive_partitioning=false)"
+    )
+    return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter)
+
+
+def first_delimited_cells(path: Path) -> list[str]:
+    """Return the cells of the first line that is not blank."""
+    return first_record(path, _records(path, _delimiter_of(path)))[1]
+
+
+def _delimiter_of(path: Path) -> str:
+    if kind_of(path) != ".csv":
+        return "\t"
+    first = next((text for text in text_lines(path) if text.strip()), "")
+    return next((mark for mark in ",;\t" if mark in first), ",")
+
+
+def _records(path: Path, delimiter: str) -> Records:
+    reader = csv.reader(text_lines(path), delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: a cell is badly quoted ({error})") from error
+
+
+FORMATS.register("delimited")(
+    Format(endings=(".csv", ".tsv", ".tab"), open_table=open_delimited, first_cells=first_delimited_cells)
+)

@@ -1,0 +1,39 @@
+"""A dense or sparse matrix in the Matrix Market format."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.data.files import open_bytes, reading
+from pamc.data.readers.format import FORMATS, Format, Matrix, refuse_truth
+from pamc.errors import DataError
+
+__all__ = ["load_market"]
+
+
+def load_market(path: Path) -> NDArray[Any] | sp.csr_matrix:
+    """Return the matrix of an .mtx file, as CSR where it is stored sparse."""
+    import scipy.io
+
+    with reading(path):
+        with open_bytes(path) as stream:
+            text = stream.read()
+        # At a NUL, or when no line end closes the file, scipy's parser reads past its buffer and the process dies.
+        if b"\0" in text:
+            raise DataError(f"{path}: has NUL bytes, so it is not text in the Matrix Market format; damaged?")
+        matrix = scipy.io.mmread(io.BytesIO(text if text.endswith(b"\n") else text + b"\n"))
+    return sp.csr_matrix(matrix) if sp.issparse(matrix) else np.asarray(matrix)
+
+
+def _read_features(path: Path, truth: str | None) -> Matrix:
+    refuse_truth(path, truth)
+    return Matrix(load_market(path))
+
+
+FORMATS.register("mtx")(Format(endings=(".mtx",), read_features=_read_features, read_edges=load_market))

@@ -1,0 +1,59 @@
+"""One numpy array in an .npy file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.files import reading
+from pamc.data.readers.format import FORMATS, Format, Matrix, refuse_truth
+from pamc.errors import DataError
+
+__all__ = ["begins_with", "load_array", "without_objects"]
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """Return the array of an .npy file. Nothing is ever unpickled."""
+    with reading(path):
+        if not begins_with(path, b"\x93NUMPY"):
+            raise DataError(f"{path}: is not an .npy file")
+        with path.open("rb") as stream, without_objects(path, "the array"):
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def begins_with(path: Path, magic: bytes) -> bool:
+    """Return whether a file begins with some bytes."""
+    with path.open("rb") as stream:
+        return stream.read(len(magic)) == magic
+
+
+@contextmanager
+def without_objects(path: Path, what: str) -> Iterator[None]:
+    """Say what to do where numpy refuses to unpickle an array."""
+    try:
+        yield
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise DataError(
+            f"{path}: {what} holds Python objects, which only unsafe pickle could read; save it as numbers or text"
+        ) from error
+
+
+def _read_features(path: Path, truth: str | None) -> Matrix:
+    refuse_truth(path, truth)
+    return Matrix(load_array(path))
+
+
+def _read_labels(path: Path, name: str | None) -> NDArray[Any]:
+    return load_array(path)
+
+
+FORMATS.register("npy")(
+    Format(endings=(".npy",), read_features=_read_features, read_edges=load_array, read_labels=_read_labels)
+)

@@ -1,0 +1,147 @@
+"""Numpy arrays by name in an .npz file: features, or features with edges and labels, or what scipy.sparse saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import check_sparse
+from pamc.data.files import naming, reading
+from pamc.data.readers.format import FORMATS, EdgeList, Format, Matrix
+from pamc.data.readers.formats.npy import begins_with, without_objects
+from pamc.errors import DataError
+
+__all__ = ["NPZ_LAYOUT", "load_arrays"]
+
+NPZ_LAYOUT = (
+    "x (N, d), or x_data, x_indices, x_indptr and x_shape of a CSR matrix, for the features; "
+    "y (N,) for labels and edges (E, 2) for edges, both optional"
+)
+_CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+def load_arrays(path: Path, *names: str) -> Arrays:
+    """Return the arrays of an .npz file by name, or those asked for that are there. Nothing is ever unpickled."""
+    # numpy leaves a damaged file open when it is given a path.
+    with reading(path), path.open("rb") as stream:
+        if not begins_with(path, b"PK"):
+            raise DataError(f"{path}: is not an .npz file")
+        with np.load(stream, allow_pickle=False) as archive:
+            return {name: _load_member(path, archive, name) for name in names or archive.files if name in archive.files}
+
+
+def _load_member(path: Path, archive: Any, name: str) -> NDArray[Any]:
+    with without_objects(path, f"array {name!r}"):
+        return np.asarray(archive[name])
+
+
+def _read_features(path: Path, truth: str | None) -> Matrix:
+    """Return the arrays of `NPZ_LAYOUT`, or one 2-D array, or what ``scipy.sparse.save_npz`` writes."""
+    arrays = load_arrays(path)
+    return Matrix(_features_of(path, arrays), _edges_of(path, arrays), _labels_of(path, arrays, truth))
+
+
+def _features_of(path: Path, arrays: Arrays) -> NDArray[Any] | sp.csr_matrix:
+    if all(key in arrays for key in _CSR_KEYS):
+        with naming(path):
+            return _csr_of(arrays)
+    if "x" in arrays:
+        return arrays["x"]
+    if (matrix := _saved_sparse(path, arrays)) is not None:
+        return matrix
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    raise DataError(f"{path}: has no features; found the arrays {', '.join(arrays) or 'none'}, expected {NPZ_LAYOUT}")
+
+
+def _edges_of(path: Path, arrays: Arrays) -> NDArray[Any] | None:
+    if "edges" not in arrays or len(arrays) == 1:
+        return None
+    return _pairs(path, arrays, "edges", axis=1)
+
+
+def _labels_of(path: Path, arrays: Arrays, truth: str | None) -> NDArray[Any] | None:
+    if truth is not None and truth not in arrays:
+        raise DataError(f"{path}: has no array {truth!r} for the truth; found {', '.join(arrays)}")
+    return arrays[truth] if truth is not None else None if len(arrays) == 1 else arrays.get("y")
+
+
+def _csr_of(arrays: Arrays) -> sp.csr_matrix:
+    """Return the CSR matrix of four arrays, or say which of them is damaged."""
+    data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
+    n_rows, n_columns = (int(n) for n in _integers("x_shape", shape, 2))
+    index = np.int32 if max(len(data), n_rows, n_columns) < 2**31 else np.int64
+    indptr, indices = _integers("x_indptr", indptr, n_rows + 1), _integers("x_indices", indices, len(data))
+    if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
+        raise DataError(f"x_indices must lie between 0 and {n_columns - 1}; damaged?")
+    if not 0 <= indptr.min() <= indptr.max() <= len(data):
+        raise DataError(f"x_indptr must lie between 0 and {len(data)}, the length of x_data; damaged?")
+    if data.ndim != 1 or indptr[-1] != len(data):
+        raise DataError(f"x_indptr ends at {indptr[-1]}, but x_data has shape {data.shape}; damaged?")
+    matrix = sp.csr_matrix((data, indices.astype(index), indptr.astype(index)), shape=(n_rows, n_columns))
+    check_sparse(matrix, what="x")
+    return matrix
+
+
+def _integers(name: str, values: NDArray[Any], length: int) -> NDArray[Any]:
+    """Return an array of the CSR parts as it is, or say why it cannot hold indices."""
+    if values.dtype.kind not in "iu":
+        raise DataError(f"{name} must be integers, got dtype {values.dtype}")
+    if values.shape != (length,):
+        raise DataError(f"{name} must have {length} values, got shape {values.shape}; damaged?")
+    return values
+
+
+def _saved_sparse(path: Path, arrays: Arrays) -> sp.csr_matrix | None:
+    """Return the matrix of an .npz file that ``scipy.sparse.save_npz`` wrote, or None when it holds something else."""
+    if not {"format", "shape", "data"} <= arrays.keys():
+        return None
+    with reading(path), path.open("rb") as stream:
+        matrix = sp.load_npz(stream)
+        with naming(path):
+            check_sparse(matrix, what="the sparse matrix")
+        return sp.csr_matrix(matrix)
+
+
+def _read_edges(path: Path) -> Any:
+    """Return the list in `edges` or `edge_index`, or the one array or sparse matrix of the file."""
+    named = load_arrays(path, "edges", "edge_index", "edge_weight")
+    for name, axis in (("edges", 1), ("edge_index", 0)):
+        if name in named:
+            return EdgeList(_pairs(path, named, name, axis=axis), named.get("edge_weight"))
+    arrays = load_arrays(path)
+    matrix = _saved_sparse(path, arrays)
+    if matrix is None and len(arrays) != 1:
+        raise DataError(
+            f"{path}: found the arrays {', '.join(arrays) or 'none'}, expected edges (E, 2), edge_index (2, E) "
+            "or one array"
+        )
+    return next(iter(arrays.values())) if matrix is None else matrix
+
+
+def _pairs(path: Path, arrays: Arrays, name: str, *, axis: int) -> NDArray[Any]:
+    """Return a list of edges as (2, E); its ends are along ``axis``."""
+    pairs = arrays[name]
+    if pairs.ndim != 2 or pairs.shape[axis] != 2:
+        shape = ("(2, E)", "(E, 2)")[axis]
+        raise DataError(f"{path}: array {name!r} must have shape {shape}, got {pairs.shape}")
+    return np.moveaxis(pairs, axis, 0)
+
+
+def _read_labels(path: Path, name: str | None) -> NDArray[Any]:
+    arrays = load_arrays(path)
+    name = name or ("y" if len(arrays) != 1 else next(iter(arrays)))
+    if name not in arrays:
+        raise DataError(f"{path}: has no array {name!r} of labels; found {', '.join(arrays) or 'none'}")
+    return arrays[name]
+
+
+FORMATS.register("npz")(
+    Format(endings=(".npz",), read_features=_read_features, read_edges=_read_edges, read_labels=_read_labels)
+)

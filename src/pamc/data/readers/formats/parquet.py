@@ -1,0 +1,81 @@
+"""Parquet tables, whose columns have names and types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pamc.data.database import connected, literal_path, load_duckdb
+from pamc.data.readers.cells import Cell, shorten
+from pamc.data.readers.format import FORMATS, Format
+from pamc.data.readers.tables import Table, column_names, unreadable
+
+__all__ = ["ParquetTable", "open_parquet"]
+
+_NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
+
+
+@dataclass(frozen=True)
+class ParquetTable(Table):
+    """A table in a Parquet file; `numeric` says of each column whether it stores numbers."""
+
+    numeric: tuple[bool, ...]
+
+    def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
+        """Yield row, None and cells of some rows, each of which is looked up."""
+        for row in rows:
+            yield row, None, self._cells(row, range(len(self.names)))
+
+    def cell(self, row: int, name: str) -> Cell:
+        """Return one cell as text."""
+        return Cell(row, None, name, self._cells(row, [self._positions[name]])[0])
+
+    def first_rows(self, n_rows: int) -> dict[str, list[str]]:
+        """Return the first cells of the columns of text."""
+        texts = [name for name, numeric in zip(self.names, self.numeric, strict=True) if not numeric]
+        columns = self._fetch([self.text_sql(name) for name in texts], tail=f"LIMIT {n_rows}") if texts else []
+        cells = {name: np.ma.compressed(column).tolist() for name, column in zip(texts, columns, strict=True)}
+        return {name: cells.get(name, []) for name in self.names}
+
+    def _cells(self, row: int, positions: Iterable[int]) -> list[str | None]:
+        columns = self._fetch([f"CAST(c{i} AS VARCHAR)" for i in positions], tail=f"LIMIT 1 OFFSET {row}")
+        return [None if np.ma.getmaskarray(column)[0] else shorten(str(column[0])) for column in columns]
+
+    def _stores_numbers(self, position: int) -> bool:
+        return self.numeric[position]
+
+
+def open_parquet(path: Path, header: bool | None) -> ParquetTable:
+    """Return the table in a Parquet file, which always names its columns."""
+    duckdb = load_duckdb("tables are read")
+    relation = "read_parquet(?, hive_partitioning=false)"
+    try:
+        with connected() as connection:
+            name = literal_path(path)
+            described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", [name]).fetchall()
+            schema = connection.execute("SELECT name, num_children FROM parquet_schema(?)", [name]).fetchall()
+    except duckdb.Error as error:
+        raise unreadable(path, ParquetTable._damage, error) from error
+    names, unnamed = column_names(path, _top_names(schema))
+    numeric = tuple(bool(_NUMERIC_TYPES.match(row[1])) for row in described)
+    return ParquetTable(path, names, unnamed, True, relation, numeric)
+
+
+def _top_names(schema: list[tuple[str, int | None]]) -> list[str]:
+    """Return the names of the outermost columns of a Parquet schema, which is listed depth first under one root."""
+    names: list[str] = []
+    inside = 0
+    for name, n_children in schema[1:]:
+        if inside:
+            inside -= 1
+        else:
+            names.append(name)
+        inside += n_children or 0
+    return names
+
+
+FORMATS.register("parquet")(Format(endings=(".parquet", ".pq"), open_table=open_parquet))

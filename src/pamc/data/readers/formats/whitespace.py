@@ -1,0 +1,67 @@
+"""Text with blanks between cells, as lists of edges often are; lines that begin with # or % are comments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pamc.data.files import check_gzip
+from pamc.data.readers.cells import SPACES
+from pamc.data.readers.format import FORMATS, Format
+from pamc.data.readers.text_tables import Records, TextTable, first_record, header_of, text_lines
+
+__all__ = ["WhitespaceTable", "first_whitespace_cells", "open_whitespace"]
+
+# What a line with a wrong number of cells leads to.
+_REFUSED = " ELSE error('cells')"
+# One physical line per row: a unit separator never occurs in a text file.
+_LINES = (
+    r"read_csv(?, auto_detect=false, header=false, delim='\x1f', quote='', escape='', strict_mode=false,"
+    " columns={'line': 'VARCHAR'}, hive_partitioning=false)"
+)
+
+
+@dataclass(frozen=True)
+class WhitespaceTable(TextTable):
+    """A table whose cells are divided by runs of blanks."""
+
+    _drops_ragged_lines: ClassVar[bool] = False
+
+    @property
+    def tolerant_sql(self) -> str:
+        """SQL of the whole table; all cells of a line with a wrong number of them are NULL."""
+        return self._from(self._relation_of_path.replace(_REFUSED, ""))
+
+    def all_records(self) -> Records:
+        """Yield line number and cells of every line of the file."""
+        return _records(self.path)
+
+
+def open_whitespace(path: Path, header: bool | None) -> WhitespaceTable:
+    """Return the table in a file of text with blanks between cells."""
+    check_gzip(path)
+    names, unnamed, has_header, n_skipped = header_of(path, _records(path), header)
+    trimmed = f"(SELECT trim(line, '{SPACES}\r') AS line FROM {_LINES})"
+    lines = f"(SELECT line FROM {trimmed} WHERE NOT regexp_matches(line, '^([#%]|$)') OFFSET {int(has_header)})"
+    cells = f"(SELECT string_split_regex(line, '[{SPACES}]+') AS cells FROM {lines})"
+    checked = f"(SELECT CASE WHEN len(cells) = {len(names)} THEN cells{_REFUSED} END AS cells FROM {cells})"
+    relation = f"(SELECT {', '.join(f'cells[{i + 1}]' for i in range(len(names)))} FROM {checked})"
+    return WhitespaceTable(path, names, unnamed, has_header, relation, n_skipped)
+
+
+def first_whitespace_cells(path: Path) -> list[str]:
+    """Return the cells of the first line that is neither blank nor a comment."""
+    return first_record(path, _records(path))[1]
+
+
+def _records(path: Path) -> Records:
+    for line, text in enumerate(text_lines(path), start=1):
+        bare = text.strip(SPACES + "\r\n")
+        yield line, [] if not bare or bare[0] in "#%" else re.split(f"[{SPACES}]+", bare)
+
+
+FORMATS.register("whitespace")(
+    Format(endings=(".txt", ".edges", ".edgelist"), open_table=open_whitespace, first_cells=first_whitespace_cells)
+)

@@ -1,0 +1,203 @@
+"""Neighbors of any number of pairs, sorted on disk: each pair in both directions, once, row after row.
+
+Pairs are divided by row into buckets, files that are small enough to be sorted in memory one by one. Nothing of the
+size of the graph is ever held.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.blocks import in_order
+from pamc.data.store.store import index_dtype
+from pamc.data.store.writer import StoreWriter
+from pamc.errors import DataError
+from pamc.progress import Progress
+
+__all__ = ["NeighborSorter", "bucket_starts"]
+
+# One key holds a row and its neighbor.
+_MOST_NODES = 2**32
+# Files of buckets; each is opened when it is written to.
+_MOST_BUCKETS = 4096
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Some rows, and the file of their neighbors."""
+
+    start: int
+    stop: int
+    path: Path
+
+
+class NeighborSorter:
+    """Takes pairs in any order and writes them as ``indptr``, ``indices`` and ``weight`` of a store.
+
+    As :func:`pamc.graph.adjacency.build_adjacency` has it: a pair of a row with itself is left out; a line that is
+    repeated counts once, or with the sum of its weights; the two directions of a pair are joined by their maximum.
+
+    Parameters
+    ----------
+    folder
+        Where the buckets go.
+    n_nodes
+        N, at most 2³².
+    starts
+        First row of each bucket, from :func:`bucket_starts`.
+    weighted
+        Whether pairs have weights.
+    """
+
+    def __init__(self, folder: Path, n_nodes: int, starts: NDArray[np.int64], *, weighted: bool) -> None:
+        if n_nodes > _MOST_NODES:
+            raise DataError(f"{n_nodes} rows: neighbors can be sorted for at most {_MOST_NODES}")
+        self.n_nodes = n_nodes
+        self.weighted = weighted
+        self._starts = starts
+        self._shift = np.uint64(max(1, (n_nodes - 1).bit_length()))
+        self._lock = threading.Lock()
+        stops = [*starts[1:].tolist(), n_nodes]
+        self._buckets = [
+            _Bucket(start, stop, folder / f"bucket-{number}")
+            for number, (start, stop) in enumerate(zip(starts.tolist(), stops, strict=True))
+        ]
+
+    def start(self) -> None:
+        """Remove what an earlier attempt left in the buckets."""
+        for bucket in self._buckets:
+            bucket.path.unlink(missing_ok=True)
+            _weights_of(bucket).unlink(missing_ok=True)
+
+    def add(self, source: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None) -> None:
+        """Take (M,) pairs; several threads may call it. O(M log M) time, O(M) memory."""
+        source, target = source.astype(np.uint64), target.astype(np.uint64)
+        keys = np.concatenate([source << self._shift | target, target << self._shift | source])
+        proper = np.tile(source != target, 2)
+        signed = None
+        if weight is None:
+            keys = keys[proper]
+            keys.sort()
+            keys = keys[_first_of_equals(keys)]
+        else:
+            # The sign tells the direction in which a line names the pair.
+            order = np.argsort(keys)
+            order = order[proper[order]]
+            keys = keys[order]
+            signed = np.concatenate([weight, -weight]).astype(np.float32)[order]
+        ends = np.searchsorted(keys, self._starts[1:].astype(np.uint64) << self._shift)
+        bounds = [0, *ends.tolist(), len(keys)]
+        with self._lock:
+            for bucket, first, last in zip(self._buckets, bounds, bounds[1:], strict=False):
+                if first == last:
+                    continue
+                with bucket.path.open("ab") as file:
+                    file.write(keys[first:last].data)
+                if signed is not None:
+                    with _weights_of(bucket).open("ab") as file:
+                        file.write(signed[first:last].data)
+
+    def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2) -> int:
+        """Write the arrays of the store and return the number of stored neighbors. One bucket per thread in memory."""
+        indptr = writer.create("indptr", self.n_nodes + 1, np.int64)
+        n_stored = 0
+        indices = writer.grow("indices", index_dtype(self.n_nodes))
+        weights = writer.grow("weight", np.float32) if self.weighted else None
+        with (
+            ThreadPoolExecutor(n_threads) as pool,
+            progress.phase("neighbors", len(self._buckets)) as phase,
+        ):
+            sorted_buckets = in_order(pool, self._sorted, self._buckets, ahead=n_threads)
+            for bucket, (degrees, neighbors, weight) in zip(self._buckets, sorted_buckets, strict=True):
+                indptr[bucket.start + 1 : bucket.stop + 1] = n_stored + np.cumsum(degrees)
+                n_stored += len(neighbors)
+                indices.append(neighbors)
+                if weights is not None and weight is not None:
+                    weights.append(weight)
+                phase.advance()
+        indices.close()
+        if weights is not None:
+            weights.close()
+        return n_stored
+
+    def _sorted(self, bucket: _Bucket) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32] | None]:
+        """Return the degrees of a bucket's rows, their neighbors and the weights."""
+        keys = _from_file(bucket.path, np.uint64)
+        weight = None
+        if self.weighted:
+            signed = _from_file(_weights_of(bucket), np.float32)
+            order = np.argsort(keys, kind="stable")
+            keys, signed = keys[order], signed[order]
+            first = _first_of_equals(keys)
+            weight = _joined(signed, first)
+        else:
+            keys.sort()
+            first = _first_of_equals(keys)
+        keys = keys[first]
+        rows = (keys >> self._shift).astype(np.int64) - bucket.start
+        degrees = np.bincount(rows, minlength=bucket.stop - bucket.start)
+        neighbors = (keys & ((np.uint64(1) << self._shift) - np.uint64(1))).astype(index_dtype(self.n_nodes))
+        return degrees, neighbors, weight
+
+
+def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int, weighted: bool) -> NDArray[np.int64]:
+    """Return the first rows of buckets that can be sorted within some memory, two at a time.
+
+    Parameters
+    ----------
+    n_nodes
+        N.
+    counts
+        (R,) how many neighbors, repeated ones included, the rows of each of R equal ranges have. A range is the least
+        that a bucket can hold.
+    memory_bytes
+        What sorting may use.
+    weighted
+        Whether neighbors have weights.
+
+    Examples
+    --------
+    >>> bucket_starts(100, np.array([10, 1000, 1000, 10]), memory_bytes=65_000, weighted=False).tolist()
+    [0, 50]
+    """
+    # Keys, their sorted order or distinct values, rows and neighbors, of two buckets that are sorted at a time.
+    per_entry = 2 * (72 if weighted else 32)
+    most = max(1, memory_bytes // per_entry, int(counts.sum()) // _MOST_BUCKETS)
+    width = -(-n_nodes // len(counts))
+    starts, held = [0], 0
+    for number, count in enumerate(counts.tolist()):
+        if held and held + count > most and number * width < n_nodes:
+            starts.append(number * width)
+            held = 0
+        held += count
+    return np.array(starts, dtype=np.int64)
+
+
+def _first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    first = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return first
+
+
+def _joined(signed: NDArray[np.float32], first: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Return a weight per group of lines: the sum in one direction or in the other, whichever is larger."""
+    if len(signed) == 0:
+        return signed
+    begins = np.flatnonzero(first)
+    sums = [np.add.reduceat(np.maximum(part, 0).astype(np.float64), begins) for part in (signed, -signed)]
+    return np.maximum(*sums).astype(np.float32)
+
+
+def _weights_of(bucket: _Bucket) -> Path:
+    return bucket.path.with_name(bucket.path.name + "-weights")
+
+
+def _from_file(path: Path, dtype: type[Any]) -> NDArray[Any]:
+    return np.fromfile(path, dtype=dtype) if path.exists() else np.zeros(0, dtype=dtype)

@@ -1,0 +1,332 @@
+"""An opened store: its arrays, its checks and what its manifest says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.database import connected, literal_path, load_duckdb
+from pamc.data.files import reason_of, sha256_of
+from pamc.errors import DataError
+
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]
+
+FORMAT = "pamc-store"
+VERSION = 1
+MANIFEST = "manifest.json"
+_VERIFIED = "verified.json"
+
+ID_KINDS = ("rows", "integers", "strings")
+_FEATURE_DTYPES = ("float32", "float16")
+_AGAIN = "make the store again with `pamc ingest … --overwrite`"
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """An opened store. Arrays are mapped read-only when first asked for, so opening costs no memory.
+
+    Parameters
+    ----------
+    folder
+        Where it lies.
+    n_nodes, n_features, n_stored
+        N, d, and the number of stored neighbors: twice the number of pairs.
+    id_kind
+        "rows" (named 0 … N−1), "integers" or "strings".
+    has_edges
+        False for rows that came without a graph; their rows have no neighbors.
+    feature_names
+        d names, or None.
+    manifest
+        All that manifest.json says.
+    """
+
+    folder: Path
+    n_nodes: int
+    n_features: int
+    n_stored: int
+    id_kind: str
+    has_edges: bool
+    feature_names: tuple[str, ...] | None
+    manifest: Mapping[str, Any]
+
+    @cached_property
+    def features(self) -> NDArray[Any]:
+        """(N, d) float32 or float16."""
+        return self._mapped("features.npy")
+
+    @cached_property
+    def indptr(self) -> NDArray[np.int64]:
+        """(N + 1,) where the neighbors of each row begin."""
+        return self._mapped("indptr.npy")
+
+    @cached_property
+    def indices(self) -> NDArray[Any]:
+        """(n_stored,) neighbors, ascending within a row."""
+        return self._mapped("indices.npy")
+
+    @cached_property
+    def weight(self) -> NDArray[np.float32] | None:
+        """(n_stored,) weights, or None for all ones."""
+        return self._mapped("weight.npy") if "weight.npy" in self.manifest["files"] else None
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        """(N,) true classes for the metrics, or None."""
+        return self._mapped("labels.npy") if "labels.npy" in self.manifest["files"] else None
+
+    @property
+    def name(self) -> str:
+        """What the data are called in tables and records."""
+        return str(self.manifest.get("name") or self.folder.name)
+
+    @property
+    def n_edges(self) -> int:
+        """The number of pairs."""
+        return self.n_stored // 2
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all files but the manifest."""
+        return sum(int(file["bytes"]) for file in self.manifest["files"].values())
+
+    def ids(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Return the ids of rows start … stop−1 as integers or strings. O(stop − start) memory."""
+        stop = self.n_nodes if stop is None else min(stop, self.n_nodes)
+        if self.id_kind == "rows":
+            return np.arange(start, stop)
+        if self.id_kind == "integers":
+            return np.array(self._mapped("ids.npy")[start:stop])
+        return _parquet_ids(self.folder / "ids.parquet", start, stop)
+
+    def verify(self) -> None:
+        """Compare the size and checksum of every file with the manifest, or say which differ. Reads every byte."""
+        files = self.manifest["files"]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            found = dict(zip(files, pool.map(lambda name: sha256_of(self.folder / name), files), strict=True))
+        wrong = [name for name, file in files.items() if found[name] != file.get("sha256")]
+        if wrong:
+            raise DataError(
+                f"{self.folder}: {', '.join(wrong)} changed since the store was written (another sha256 than in "
+                f"{MANIFEST}): restore the folder, or {_AGAIN}"
+            )
+
+    def verify_once(self) -> bool:
+        """Call :meth:`verify` unless these very files passed it before; return whether it was called.
+
+        What passed is written to ``verified.json`` in the store: size, times and inode of every file. A folder
+        that cannot be written to is verified every time.
+        """
+        state = {name: _state_of(self.folder / name) for name in (MANIFEST, *self.manifest["files"])}
+        path = self.folder / _VERIFIED
+        try:
+            if json.loads(path.read_text(encoding="utf-8")) == state:
+                return False
+        except (OSError, ValueError):
+            pass
+        self.verify()
+        with contextlib.suppress(OSError):
+            partial = path.with_name(f"{_VERIFIED}.{os.getpid()}")
+            partial.write_text(json.dumps(state), encoding="utf-8")
+            partial.replace(path)
+        return True
+
+    def to_graph(self, *, verify: bool = True) -> AttributedGraph:
+        """Return everything in memory as one checked graph; each pair is listed once, from its lower row.
+
+        The checksums are compared first, once (:meth:`verify_once`), unless `verify` is False. O(N·d + n_stored)
+        memory: for stores that fit.
+        """
+        if verify:
+            self.verify_once()
+        edges, weight = None, None
+        if self.has_edges:
+            source = np.repeat(np.arange(self.n_nodes), np.diff(self.indptr))
+            target = np.asarray(self.indices)
+            upper = source < target
+            edges = np.stack([source[upper], target[upper].astype(np.int64)])
+            weight = None if self.weight is None else np.asarray(self.weight)[upper]
+        return AttributedGraph(
+            np.array(self.features, dtype=np.float32),
+            edges=edges,
+            edge_weight=weight,
+            ids=None if self.id_kind == "rows" else self.ids(),
+            labels=None if self.labels is None else np.array(self.labels),
+            feature_names=self.feature_names,
+            name=self.name,
+        )
+
+    def _mapped(self, name: str) -> NDArray[Any]:
+        return _map(self.folder / name)
+
+
+def index_dtype(n_nodes: int) -> np.dtype[Any]:
+    """Return the number type of stored neighbors: int32 where every row number fits.
+
+    Examples
+    --------
+    >>> index_dtype(10).name, index_dtype(2**31).name
+    ('int32', 'int64')
+    """
+    return np.dtype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64)
+
+
+def has_manifest(path: str | PathLike[str]) -> bool:
+    """Return whether a folder is meant to be a store, damaged or not."""
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_store(path: str | PathLike[str]) -> bool:
+    """Return whether a folder says that it is a store, of whatever version.
+
+    Examples
+    --------
+    >>> is_store("no-such-folder")
+    False
+    """
+    try:
+        manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def open_store(path: str | PathLike[str]) -> Store:
+    """Return the store in a folder, or say what is wrong with it.
+
+    The manifest, the size of every file and the shape and number type of every array are checked; their content is
+    checked by :meth:`Store.verify`. O(1) time and memory.
+
+    Examples
+    --------
+    >>> open_store("no-such-folder")
+    Traceback (most recent call last):
+    pamc.errors.DataError: no-such-folder: there is no such folder; `pamc ingest` makes a store
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise DataError(f"{folder}: {what}; `pamc ingest` makes a store")
+    manifest = _read_manifest(folder)
+    try:
+        store = Store(
+            folder=folder,
+            n_nodes=int(manifest["n_nodes"]),
+            n_features=int(manifest["n_features"]),
+            n_stored=int(manifest["n_stored"]),
+            id_kind=str(manifest["ids"]),
+            has_edges=bool(manifest["has_edges"]),
+            feature_names=None if manifest["feature_names"] is None else tuple(map(str, manifest["feature_names"])),
+            manifest=manifest,
+        )
+        _check_files(store)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{folder / MANIFEST} is damaged ({error!r}): restore it, or {_AGAIN}") from error
+    return store
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise DataError(f"{folder}: is not a store: it has no {MANIFEST}; `pamc ingest` makes a store")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged ({error}): restore it, or {_AGAIN}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(f"{folder}: is not a store: its {MANIFEST} does not say that its format is {FORMAT!r}")
+    if manifest.get("version") != VERSION:
+        raise DataError(
+            f"{folder}: is a store of version {manifest.get('version')}, this pamc reads version {VERSION}: {_AGAIN}"
+        )
+    return manifest
+
+
+def _check_files(store: Store) -> None:
+    files = store.manifest["files"]
+    for name, file in files.items():
+        path = store.folder / name
+        if not path.is_file():
+            raise DataError(f"{store.folder}: {name} is missing: restore it, or {_AGAIN}")
+        if path.stat().st_size != int(file["bytes"]):
+            raise DataError(
+                f"{path}: has {path.stat().st_size} bytes, the manifest says {file['bytes']}: restore it, or {_AGAIN}"
+            )
+    for name, shape, dtypes in _expected_arrays(store):
+        if name not in files:
+            raise DataError(f"{store.folder / MANIFEST} lists no {name}, which every such store has: {_AGAIN}")
+        array = _map(store.folder / name)
+        if array.shape != shape or array.dtype.name not in dtypes:
+            raise DataError(
+                f"{store.folder / name}: holds {array.dtype.name} of shape {array.shape}, expected "
+                f"{' or '.join(dtypes)} of shape {shape}: restore it, or {_AGAIN}"
+            )
+    if store.indptr[0] != 0 or store.indptr[-1] != store.n_stored:
+        raise DataError(f"{store.folder / 'indptr.npy'}: does not run from 0 to {store.n_stored}: {_AGAIN}")
+    if store.feature_names is not None and len(store.feature_names) != store.n_features:
+        raise ValueError(f"{len(store.feature_names)} feature names for {store.n_features} features")
+
+
+def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[str]]]:
+    n, n_stored, files = store.n_nodes, store.n_stored, store.manifest["files"]
+    if store.id_kind not in ID_KINDS:
+        raise ValueError(f"ids are {store.id_kind!r}")
+    expected: list[tuple[str, tuple[int, ...], Sequence[str]]] = [
+        ("features.npy", (n, store.n_features), _FEATURE_DTYPES),
+        ("indptr.npy", (n + 1,), ["int64"]),
+        ("indices.npy", (n_stored,), [index_dtype(n).name]),
+    ]
+    optional: list[tuple[str, tuple[int, ...], Sequence[str]]] = [
+        ("weight.npy", (n_stored,), ["float32"]),
+        ("labels.npy", (n,), ["int64"]),
+    ]
+    expected += [row for row in optional if row[0] in files]
+    if store.id_kind == "integers":
+        expected.append(("ids.npy", (n,), ["int64"]))
+    if store.id_kind == "strings" and "ids.parquet" not in files:
+        raise DataError(f"{store.folder / MANIFEST} lists no ids.parquet, though its ids are strings: {_AGAIN}")
+    return expected
+
+
+def _state_of(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
+def _map(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, SyntaxError, TypeError, EOFError) as error:
+        raise DataError(f"{path}: cannot be mapped as an array; damaged? ({error}): restore it, or {_AGAIN}") from error
+    return array
+
+
+def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
+    duckdb = load_duckdb("ids of a store are read")
+    query = (
+        "SELECT id FROM read_parquet(?, file_row_number=true, hive_partitioning=false) "
+        "WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"
+    )
+    try:
+        with connected() as connection:
+            column = connection.execute(query, [literal_path(path), start, stop]).fetchnumpy()["id"]
+    except duckdb.Error as error:
+        raise DataError(f"{path}: cannot be read; damaged? ({reason_of(error)}): restore it, or {_AGAIN}") from error
+    return np.ma.getdata(column).astype(np.str_)

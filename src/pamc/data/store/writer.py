@@ -1,0 +1,240 @@
+"""Writing a store: arrays of given shapes in a partial folder, then checksums, manifest and one rename."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
+from pamc.data.files import sha256_of
+from pamc.data.store.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
+from pamc.errors import ConfigError, OutputError
+
+__all__ = ["GrowingArray", "StoreWriter"]
+
+_FILES = ("features.npy", "indptr.npy", "indices.npy", "weight.npy", "labels.npy", "ids.npy", "ids.parquet")
+# Also kept in a finished store and covered by its checksums.
+_REPORTS = ("bad-rows.csv",)
+_SCRATCH = "work"
+# Of an array that grows: room for the shape of any store, and a multiple of 64, so that rows are aligned.
+_HEADER_BYTES = 128
+
+
+class GrowingArray:
+    r"""A .npy file whose number of rows is not known before the last of them: blocks are appended, then it is closed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        Number type.
+    row_shape
+        Shape of one row, () for a 1-D array.
+    n_rows
+        Rows that the file holds already and that are kept; whatever comes after them is cut off.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with GrowingArray(Path(folder, "x.npy"), "int32") as array:
+    ...         array.append(np.arange(3))
+    ...         array.append(np.arange(2))
+    ...     np.load(Path(folder, "x.npy")).tolist()
+    [0, 1, 2, 0, 1]
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> None:
+        self.dtype = np.dtype(dtype)
+        self.n_rows = n_rows
+        self._row_shape = row_shape
+        self._file = path.open("r+b" if n_rows else "w+b")
+        self._file.seek(_HEADER_BYTES + n_rows * self.dtype.itemsize * math.prod(row_shape))
+        self._file.truncate()
+
+    def append(self, block: NDArray[Any]) -> None:
+        """Write rows after those that are there."""
+        self._file.write(np.ascontiguousarray(block, dtype=self.dtype).data)
+        self.n_rows += len(block)
+
+    def close(self) -> None:
+        """Write the header, which says how many rows there are."""
+        shape = (self.n_rows, *self._row_shape)
+        about = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        text = repr(about).encode().ljust(_HEADER_BYTES - 11) + b"\n"
+        self._file.seek(0)
+        self._file.write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class StoreWriter:
+    """The making of one store, in ``OUT.partial``; `finish` renames it to OUT, which is whole or absent.
+
+    Used as a context. What is not finished at its end is removed, unless `keep_partial` was set: then a later writer
+    with ``resume`` goes on with what is there. A folder that holds a store is replaced only with ``overwrite``; a
+    folder that holds anything else never is.
+
+    Parameters
+    ----------
+    out
+        The store's folder.
+    overwrite
+        Whether a store that stands there may be replaced.
+    resume
+        Whether to go on in a partial folder that was left; without one there, nothing differs.
+
+    Attributes
+    ----------
+    folder
+        The partial folder, where the arrays are made.
+    scratch
+        A folder in it for what is needed on the way; it goes when the store is finished.
+    keep_partial
+        Whether an interrupted writer leaves the partial folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place, StoreWriter(Path(place, "tiny")) as writer:
+    ...     writer.create("features", (2, 3), "float32")[:] = 1
+    ...     store = writer.finish(name="tiny")
+    ...     store.n_nodes, store.n_features, store.n_stored
+    (2, 3, 0)
+    """
+
+    def __init__(self, out: str | PathLike[str], *, overwrite: bool = False, resume: bool = False) -> None:
+        self.target = Path(out)
+        self.folder = partial_of(self.target)
+        self.scratch = self.folder / _SCRATCH
+        self.keep_partial = False
+        self._overwrite, self._resume = overwrite, resume
+        self._above: list[Path] = []
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        try:
+            holds_store = is_store(self.target)
+            check_replaceable(self.target, what="store", holds_one=holds_store, overwrite=self._overwrite)
+            self._above = missing_folders(self.folder)
+            self.folder.mkdir(parents=True, exist_ok=self._resume)
+            self.scratch.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise OutputError(
+                f"{self.folder} exists: a store is being written there, or its writing was killed; go on with it by "
+                "--resume (ingest), or remove it first"
+            ) from None
+        except OSError as error:
+            raise cannot_write(self.target, error) from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if not self._finished and not self.keep_partial:
+            remove_folder(self.folder, self._above)
+        if isinstance(error, OSError) and not isinstance(error, OutputError):
+            raise cannot_write(self.target, error) from error
+
+    def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return a writable map of a new array of the store: features, indptr, indices, weight, labels or ids."""
+        file = f"{name}.npy"
+        if file not in _FILES:
+            raise ConfigError(f"a store has no array {name!r}; it has {', '.join(_FILES)}")
+        shape = (shape,) if isinstance(shape, int) else shape
+        array: NDArray[Any] = np.lib.format.open_memmap(
+            self.folder / file, mode="w+", dtype=np.dtype(dtype), shape=shape
+        )
+        return array
+
+    def grow(self, name: str, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> GrowingArray:
+        """Return an array of the store that blocks of rows are appended to; ``n_rows`` of an earlier one are kept."""
+        return GrowingArray(self.folder / f"{name}.npy", dtype, row_shape=row_shape, n_rows=n_rows)
+
+    def path(self, file: str) -> Path:
+        """Return the path of a file of the store in the making."""
+        return self.folder / file
+
+    def finish(
+        self,
+        *,
+        name: str | None = None,
+        feature_names: Sequence[str] | None = None,
+        sources: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Store:
+        """Return the finished store: checksums and manifest are written, and the folder is renamed to its place.
+
+        Without ``indptr`` and ``indices`` it is a store of rows alone.
+
+        Parameters
+        ----------
+        name
+            What the data are called; the folder's name without.
+        feature_names
+            d names, or None.
+        sources
+            Files that it was made from.
+        options
+            How it was made.
+        facts
+            Anything else worth keeping, such as counts of what was left out.
+        """
+        has_edges = self.path("indptr.npy").exists()
+        n_nodes, n_features = self._array("features.npy").shape
+        if not has_edges:
+            self.create("indptr", n_nodes + 1, np.int64)
+            self.create("indices", 0, index_dtype(n_nodes))
+        files = [file for file in (*_FILES, *_REPORTS) if self.path(file).exists()]
+        arrays = {file: self._array(file) for file in files if file.endswith(".npy")}
+        ids = "strings" if "ids.parquet" in files else "integers" if "ids.npy" in files else "rows"
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            sums = list(pool.map(sha256_of, [self.path(file) for file in files]))
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": name or self.target.name,
+            "n_nodes": n_nodes,
+            "n_features": n_features,
+            "n_stored": len(arrays["indices.npy"]),
+            "has_edges": has_edges,
+            "ids": ids,
+            "dtypes": {file.removesuffix(".npy"): array.dtype.name for file, array in arrays.items()},
+            "feature_names": None if feature_names is None else list(feature_names),
+            "sources": list(sources),
+            "options": dict(options or {}),
+            "facts": dict(facts or {}),
+            "files": {
+                file: {"bytes": self.path(file).stat().st_size, "sha256": checksum}
+                for file, checksum in zip(files, sums, strict=True)
+            },
+        }
+        self.path(MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return self.commit()
+
+    def commit(self) -> Store:
+        """Return the store whose manifest is written already, in its place; what was needed on the way goes."""
+        open_store(self.folder)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        commit(self.target, self.folder)
+        self._finished = True
+        return open_store(self.target)
+
+    def _array(self, file: str) -> NDArray[Any]:
+        array: NDArray[Any] = np.lib.format.open_memmap(self.path(file), mode="r")
+        return array

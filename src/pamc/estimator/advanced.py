@@ -1,0 +1,153 @@
+"""The expert settings of PamCGC in one object."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sklearn.base import BaseEstimator, clone
+
+from pamc.config import RENAMED_SETTINGS, FitConfig
+from pamc.errors import ConfigError, choices
+
+__all__ = [
+    "BASIC",
+    "EXPERT",
+    "Advanced",
+    "as_advanced",
+    "nested",
+    "refuses_misplaced",
+    "why_misplaced",
+    "with_settings",
+]
+
+BASIC = tuple(name for name, declared in FitConfig.settings().items() if not declared.expert)
+EXPERT = tuple(name for name, declared in FitConfig.settings().items() if declared.expert)
+
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {**{name: FitConfig.settings()[name].default for name in EXPERT}, "pretrained": None}
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Advanced(BaseEstimator):  # type: ignore[misc]
+    """Expert settings of :class:`pamc.PamCGC`, for its parameter `advanced`.
+
+    The defaults serve nearly all data. As scikit-learn's objects do, it stores what it is given, and `fit` checks it.
+
+    Parameters
+    ----------
+    SETTINGS
+    pretrained : str, default=None
+        File of pre-trained encoder weights in SDCN's layout, which take the place of the initialization.
+
+    Examples
+    --------
+    >>> from pamc import Advanced, PamCGC
+    >>> PamCGC(3, advanced=Advanced(tau=0.25)).config.tau
+    0.25
+    >>> PamCGC(3, advanced={"tau": 0.25}).set_params(advanced__eta=2.0).advanced
+    Advanced(eta=2.0, tau=0.25)
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        for name in settings:
+            if name not in _DEFAULTS:
+                raise TypeError(_why_unknown(name))
+        for name, default in _DEFAULTS.items():
+            setattr(self, name, settings.get(name, default))
+
+
+Advanced.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in _DEFAULTS.items()
+        ),
+    ]
+)
+
+
+def with_settings(cls: type[T]) -> type[T]:
+    """Write the declarations of the settings that a class takes where its docstring says SETTINGS."""
+    declared, parameters = FitConfig.settings(), inspect.signature(cls).parameters
+    entries = "\n".join(declared[name].documented(name) for name in parameters if name in declared)
+    indented = "\n".join(f"    {line}" for line in entries.splitlines())
+    cls.__doc__ = (cls.__doc__ or "").replace("    SETTINGS", indented)
+    return cls
+
+
+with_settings(Advanced)
+
+
+def as_advanced(given: Advanced | Mapping[str, Any] | None) -> Advanced:
+    """Return the expert settings that the parameter `advanced` stands for: an object, a dict of some, or None."""
+    if isinstance(given, Advanced):
+        return given
+    if not isinstance(given, Mapping | None):
+        raise ConfigError(f"advanced must be a pamc.Advanced, a dict of settings, or None, got {given!r}")
+    try:
+        return Advanced(**(given or {}))
+    except TypeError as error:
+        raise ConfigError(f"advanced: {error}") from None
+
+
+def nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of PamCGC with the expert settings among them moved into `advanced`.
+
+    Examples
+    --------
+    >>> nested({"n_hops": 1, "tau": 0.25})
+    {'n_hops': 1, 'advanced': Advanced(tau=0.25)}
+    """
+    expert = {name: value for name, value in parameters.items() if name in _DEFAULTS}
+    others = {name: value for name, value in parameters.items() if name not in _DEFAULTS}
+    if expert:
+        others["advanced"] = clone(as_advanced(others.get("advanced"))).set_params(**expert)
+    return others
+
+
+def why_misplaced(name: str, value: Any) -> str | None:
+    """Return what to write in the place of a keyword that PamCGC does not have; None for one that is unknown.
+
+    Examples
+    --------
+    >>> why_misplaced("tau", 0.25)
+    'tau is an expert setting: PamCGC(advanced={"tau": 0.25})'
+    >>> why_misplaced("start", "spectral")
+    "start is called init: PamCGC(init='spectral')"
+    """
+    present = RENAMED_SETTINGS.get(name, name)
+    if present not in _DEFAULTS and present == name:
+        return None
+    how = f'PamCGC(advanced={{"{present}": {value!r}}})' if present in _DEFAULTS else f"PamCGC({present}={value!r})"
+    return f"{name} is {'an expert setting' if present == name else f'called {present}'}: {how}"
+
+
+def refuses_misplaced(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
+    """Return an `__init__` that says of each keyword it does not have where the setting lives."""
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def initialize(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        for name, value in kwargs.items():
+            if name not in known:
+                allowed = [each for each in known if each != "self"]
+                raise TypeError(why_misplaced(name, value) or f"unknown parameter {name!r}: {choices(name, allowed)}")
+        init(self, *args, **kwargs)
+
+    return initialize
+
+
+def _why_unknown(name: str) -> str:
+    if name in BASIC:
+        return f"{name} is a parameter of PamCGC itself: PamCGC({name}=…)"
+    if name in RENAMED_SETTINGS:
+        return f"{name} is called {RENAMED_SETTINGS[name]}"
+    return f"unknown expert setting {name!r}: {choices(name, _DEFAULTS)}"

@@ -1,1 +1,0 @@
-"""Experiments: everything that compares methods and uses labels to do so."""

@@ -1,1 +1,0 @@
-"""The experiments of the paper, one module per family; each registers itself by name."""

@@ -1,0 +1,205 @@
+"""Nearest neighbors of rows: the graph of data that come without one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import Features
+from pamc.errors import ConfigError, DataWarning, UnknownNameError
+from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.distances import (
+    SPACES,
+    Space,
+    SparseSpace,
+    copies,
+    inverse_power_of_two,
+    is_crowded,
+    nearest_of,
+    spread_copies,
+    without_self,
+)
+from pamc.graph.neighbor_index import search_index
+from pamc.graph.smoothing import on_sphere
+from pamc.runtime import seed_for
+
+__all__ = ["ANGLE", "EXACT", "LEAST_RECALL", "MOST_EXACT_ROWS", "Neighbors", "knn_adjacency", "nearest"]
+
+Integers: TypeAlias = "NDArray[np.int64]"
+
+# The metric of rows in their leading directions, and how many of these count.
+ANGLE = "angle"
+_DIRECTIONS = 50
+
+# The method of a search that compares all rows.
+EXACT = "exact"
+
+# Up to this many rows an angle is compared with all others. The number for a GPU is estimated from that of products.
+MOST_EXACT_ROWS = {"cpu": 50_000, "cuda": 300_000}
+
+# Below this recall the user is warned.
+LEAST_RECALL = 0.9
+
+# Share of nonzero features from which a dense product is faster than a sparse one.
+_DENSE_SHARE = 0.1
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbors:
+    """Nearest neighbors, and how many of the true ones they are.
+
+    Parameters
+    ----------
+    edges
+        (2, N·k) directed edges from each row to its neighbors, the nearest first.
+    recall
+        Share of these edges that lead to one of the k nearest rows; 1 for an exact search, else measured on a sample.
+    method
+        "exact", or how many cells of an index were looked through.
+    """
+
+    edges: Integers
+    recall: float
+    method: str
+
+
+def nearest(
+    rows: Features,
+    n_neighbors: int,
+    *,
+    metric: str = "euclidean",
+    device: torch.device = _CPU,
+    seed: int = 0,
+    most_exact_rows: int | None = None,
+) -> Neighbors:
+    """Return directed edges from each row to its k nearest other rows, the nearest first.
+
+    An exact search compares all rows by a matrix product with a bound on its rounding error, and the candidates by
+    distances computed one by one in float64, so the answer is the same for any number of threads. Of equally near rows
+    the one with the lower index comes first. Copies of a row are its neighbors; the row itself never is. Under
+    ``"cosine"`` a row of zeros has similarity 0 to every row. O(N²·d) time, O(N·(d + k)) memory and a few blocks of
+    distances, never N × N.
+
+    The angles of many rows are compared by an index (:func:`~pamc.graph.neighbor_index.search_index`), which finds
+    nearly the nearest. A warning says so where less than 90 % of the edges lead to one of the k nearest rows.
+
+    Parameters
+    ----------
+    rows
+        (N, d) finite features, dense or CSR; for ``"angle"`` a dense array of coordinates in leading directions.
+    n_neighbors
+        k, at least 1. From N on, every other row is a neighbor, and a warning says so.
+    metric
+        ``"euclidean"``, the order in which SDCN's "heat" kernel puts the rows; ``"cosine"``; or ``"angle"`` between
+        rows in their 50 leading directions (:func:`~pamc.graph.smoothing.on_sphere`).
+    device
+        The device that compares dense rows.
+    seed
+        Random seed of the index.
+    most_exact_rows
+        Largest number of rows for which ``"angle"`` is exact; None for 50,000, on a GPU 300,000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nearest(np.array([[0.0], [1.0], [3.0], [9.0]]), 1).edges
+    array([[0, 1, 2, 3],
+           [1, 0, 1, 2]])
+    """
+    n_nodes = rows.shape[0]
+    n_neighbors = _check_n_neighbors(n_neighbors, n_nodes)
+    if metric not in (ANGLE, *SPACES):
+        raise UnknownNameError("metric", metric, (ANGLE, *SPACES))
+    most_exact_rows = MOST_EXACT_ROWS[device.type] if most_exact_rows is None else most_exact_rows
+    if metric == ANGLE:
+        rows, metric = on_sphere(np.asarray(rows[:, :_DIRECTIONS])), "euclidean"
+        if n_nodes > max(most_exact_rows, 1):
+            targets, recall, method = search_index(rows, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
+            _warn_of_low_recall(recall, targets.shape)
+            return Neighbors(_edges_to(targets), recall, method)
+    return Neighbors(_edges_to(_compare_all(rows, n_neighbors, metric, device)), 1.0, EXACT)
+
+
+def knn_adjacency(
+    rows: NDArray[np.float64], n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0
+) -> Adjacency:
+    """Return the symmetric kNN graph of rows by their angle."""
+    edges = nearest(rows, n_neighbors, metric=ANGLE, device=device, seed=seed).edges
+    return build_adjacency(edges, None, n_nodes=len(rows), expect_directed=True)
+
+
+def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
+    """Return k, or N − 1 where that is less, with a warning at the caller's caller."""
+    if n_neighbors < 1:
+        raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    if n_neighbors >= n_nodes:
+        warnings.warn(
+            f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: all are taken",
+            DataWarning,
+            stacklevel=3,
+        )
+    return min(n_neighbors, n_nodes - 1)
+
+
+def _warn_of_low_recall(recall: float, shape: tuple[int, ...]) -> None:
+    if recall < LEAST_RECALL:
+        warnings.warn(
+            f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
+            f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all, which takes long",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _edges_to(targets: Integers) -> Integers:
+    n_nodes, n_neighbors = targets.shape
+    return np.stack([np.repeat(np.arange(n_nodes), n_neighbors), targets.ravel()])
+
+
+def _compare_all(features: Features, n_neighbors: int, metric: str, device: torch.device) -> Integers:
+    """Return (N, k) the nearest other rows of each row, exactly."""
+    rows = _scaled(features)
+    copy_of, first = copies(rows)
+    # One more than k, because a row may be among its own nearest.
+    n_wanted = n_neighbors + 1
+    space = _space(rows[first], metric, n_wanted, device)
+    found = nearest_of(space, torch.arange(len(space), device=space.device), n_wanted)
+    return without_self(spread_copies(*found, copy_of, n_wanted))
+
+
+def _scaled(features: Features) -> Any:
+    """Return the rows in float64, with values of at most 1 so that no square overflows.
+
+    Multiplying by a power of two is exact and changes no order.
+    """
+    if isinstance(features, np.ndarray):
+        return np.ascontiguousarray(features, dtype=np.float64) * _inverse_of_largest(features)
+    rows = sp.csr_matrix(features, dtype=np.float64, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    rows.data *= _inverse_of_largest(rows.data)
+    return rows.toarray() if rows.nnz > _DENSE_SHARE * rows.shape[0] * rows.shape[1] else rows
+
+
+def _inverse_of_largest(values: NDArray[Any]) -> float:
+    return inverse_power_of_two(max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
+
+
+def _space(rows: Any, metric: str, n_wanted: int, device: torch.device) -> Space:
+    """Return the rows with quick distances in float32, or in float64 where float32 does not tell them apart."""
+    if not isinstance(rows, np.ndarray):
+        return SparseSpace(rows, cosine=metric == "cosine")
+    on_device = torch.from_numpy(rows).to(device)
+    if not torch.backends.cuda.matmul.allow_tf32:
+        space = SPACES[metric](on_device, dtype=torch.float32)
+        if not is_crowded(space, n_wanted):
+            return space
+    return SPACES[metric](on_device, dtype=torch.float64)

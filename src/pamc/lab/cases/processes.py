@@ -1,0 +1,366 @@
+"""Several processes: two of one thread against one of two, and runs that are killed again and again and go on.
+
+Processes are killed by SIGKILL at random moments after the start is kept, in the middle of writing a checkpoint, one of
+two under torchrun, or all at once. Whenever a run comes to its end, its labels are compared with those of one that was
+left alone, and the next run begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from pamc.config import FitConfig
+from pamc.data.synthetic import block_model
+from pamc.distributed.group import SINGLE_PROCESS, SingleProcess, join_group, launched, row_range
+from pamc.distributed.step import SharedModel, bytes_per_epoch
+from pamc.graph.positives import PairShard, PositivePairs
+from pamc.lab.cell import Cell, Scope, register_case
+from pamc.models.layers import MLP
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.runtime import generator
+from pamc.training import checkpoint
+from pamc.training.trainer import train
+
+__all__ = [
+    "SETTINGS",
+    "begin",
+    "crash",
+    "crashes",
+    "fit_arguments",
+    "kill_all",
+    "kill_moment",
+    "processes",
+    "wait_for",
+    "worker_of",
+    "write_data",
+]
+
+_MODULE = "pamc.lab.cases.processes"
+_TORCHRUN = ("-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
+
+N_CLUSTERS, N_DIMS, HIDDEN = 10, 10, (500, 500, 2000)
+CPU = torch.device("cpu")
+
+# Sizes of the trained problem; chunks count the rows of all processes together.
+_SIZES = {"n_nodes": 60_000, "n_features": 128, "n_neighbors": 28, "n_epochs": 3, "chunk_size": 60_000}
+_QUICK_SIZES = {"n_nodes": 200, "n_features": 8, "n_neighbors": 4, "n_epochs": 2, "chunk_size": 100}
+_N_REPEATS = 3
+
+# Enough epochs that a run lasts for some seconds, and a model so small that they are quick.
+SETTINGS = (
+    "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--device", "cpu", "--quiet", "--json",
+)  # fmt: skip
+_N_KILLED_EPOCHS = 120
+_N_KILLS, _QUICK_KILLS = 20, 1
+
+# Seconds that a slow writer waits in the middle of a checkpoint.
+_PAUSE_S = 0.15
+
+# (processes, the rank that is killed or None for all, while a checkpoint is being written)
+KINDS = {
+    "alone": (1, None, False),
+    "alone, while writing": (1, None, True),
+    "both of two": (2, None, False),
+    "both of two, while writing": (2, None, True),
+    "the first of two": (2, 0, False),
+    "the second of two": (2, 1, False),
+}
+
+
+def problem(n_nodes: int, n_features: int, n_neighbors: int) -> tuple[torch.Tensor, PositivePairs]:
+    """Return rows and pairs: what is measured does not depend on what they mean."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(n_nodes, n_features, generator=draw)
+    target = torch.randint(n_nodes, (n_nodes * (n_neighbors // 2),), generator=draw)
+    source = torch.arange(n_nodes).repeat_interleave(n_neighbors // 2)
+    return rows, PositivePairs.from_edges(torch.stack([source, target])[:, source != target], n_nodes=n_nodes)
+
+
+def _train(options: dict[str, Any]) -> None:
+    """Train as one of the processes, and write the seconds of the epochs."""
+    group = join_group("cpu") if launched() else SINGLE_PROCESS
+    features, pairs = problem(options["n_nodes"], options["n_features"], options["n_neighbors"])
+    config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS)
+    encoder = MLP((options["n_features"], *HIDDEN, N_DIMS), generator=generator(0, "weights"))
+    first = FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
+    centers = encode_rows(encoder, first)
+    own = row_range(options["n_nodes"], group.rank, group.size)
+    rows = FeatureLoader(features.numpy()[own], device=CPU, dtype=torch.float32)
+    model: Any = PamCGCModel(encoder, centers, pairs, config)
+    if group.size > 1:
+        model = SharedModel(encoder, centers, PairShard.of(pairs, own), config, group=group)
+    chunk_size = -(-options["chunk_size"] // group.size)
+    records = list(train(model, rows, n_epochs=options["n_epochs"] + 1, lr=1e-4, chunk_size=chunk_size))
+    if group.rank == 0:
+        # The first epoch touches all memory for the first time.
+        found = {"seconds": [record.seconds for record in records[1:]], "loss": records[-1].values["loss"]}
+        Path(options["result"]).write_text(json.dumps(found))
+    if not isinstance(group, SingleProcess):
+        group.leave()
+        os._exit(0)
+
+
+def _trained(sizes: dict[str, Any], n_processes: int, n_threads: int) -> dict[str, Any]:
+    """Return what one run of some processes found."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "result.json")
+        line = [_MODULE, "train", json.dumps({**sizes, "result": str(result)})]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(n_threads)}
+        subprocess.run(_command(line, n_processes=n_processes), env=environment, check=True)
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+
+
+def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0) -> list[str]:
+    """Return the command line of a module with its arguments, under torchrun for several processes."""
+    launcher = [*_TORCHRUN, f"--nproc-per-node={n_processes}", f"--max-restarts={max_restarts}"]
+    return [sys.executable, *(launcher if n_processes > 1 else []), "-m", *map(str, line)]
+
+
+def processes_cells(scope: Scope) -> list[Cell]:
+    """Return the one cell."""
+    sizes = _QUICK_SIZES if scope.quick else _SIZES
+    return [Cell("processes", "processes", "gloo", parameters=sizes, quick=scope.quick)]
+
+
+@register_case(
+    "processes", "two processes of one thread against one process of two", cells=processes_cells, in_all=False
+)
+def processes(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the seconds of an epoch by one process and by two, taken in turn, and what they send.
+
+    The same rows, pairs, encoder and steps; runs of both kinds alternate, so that a machine that slows down slows both.
+    """
+    sizes = dict(cell.parameters)
+    # Others at work on the machine slow the threads of one process, which wait for each other, more than two processes.
+    load = os.getloadavg()[0]
+    seconds: dict[str, list[float]] = {"one": [], "two": []}
+    losses = {}
+    begun = time.perf_counter()
+    for _ in range(1 if cell.quick else _N_REPEATS):
+        for name, n_processes, n_threads in (("one", 1, 2), ("two", 2, 1)):
+            found = _trained(sizes, n_processes, n_threads)
+            seconds[name].append(statistics.median(found["seconds"]))
+            losses[name] = found["loss"]
+    n_weights = sum(n_in * n_out + n_out for n_in, n_out in pairwise((sizes["n_features"], *HIDDEN, N_DIMS)))
+    one, two = (statistics.median(values) for values in seconds.values())
+    return {
+        "one_process_s": one,
+        "two_processes_s": two,
+        "throughput": one / two,
+        "all_s": seconds,
+        "losses": losses,
+        "bytes_per_epoch": bytes_per_epoch(sizes["n_nodes"], N_DIMS, N_CLUSTERS, n_weights, n_processes=2),
+        "load_before": load,
+        "wall_s": time.perf_counter() - begun,
+    }
+
+
+def crashes_cells(scope: Scope) -> list[Cell]:
+    """Return the one cell."""
+    parameters = {"n_kills": _QUICK_KILLS if scope.quick else _N_KILLS, "n_epochs": _N_KILLED_EPOCHS}
+    return [Cell("crashes", "crashes", "SIGKILL", parameters=parameters, quick=scope.quick)]
+
+
+@register_case("crashes", "runs that are killed and go on: what is lost", cells=crashes_cells, in_all=False)
+def crashes(cell: Cell, device: str) -> dict[str, Any]:
+    """Return what became of runs that were killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        return crash(Path(folder), n_kills=cell.parameters["n_kills"], seed=cell.seed)
+
+
+def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
+    """Return what became of runs that were killed `n_kills` times: how many came to their end, and to which labels."""
+    rng = random.Random(seed)
+    write_data(folder)
+    _finish(begin(_arguments(folder, "whole")))
+    expected = _labels(folder / "whole")
+    killed: Counter[str] = Counter()
+    outcome = {"resumes_failed": 0, "runs_finished": 0, "runs_with_other_labels": 0}
+    kinds: list[str] = []
+    begun = time.perf_counter()
+    while killed.total() < n_kills:
+        if not kinds:
+            kinds = rng.sample(list(KINDS), len(KINDS))
+        kind = kinds.pop()
+        n_processes, rank, while_writing = KINDS[kind]
+        arguments = [*_arguments(folder, "killed"), "--resume"]
+        process = begin(arguments, n_processes=n_processes, max_restarts=1, slow_writer=True)
+        if not kill_moment(folder / "killed.partial", process, rng, while_writing=while_writing):
+            _finish(process, outcome)
+            _compare(folder, expected, outcome)
+            kinds.append(kind)
+            continue
+        killed[kind] += 1
+        if rank is None:
+            kill_all(process)
+            continue
+        # Torchrun starts both again, and they go on by themselves.
+        if (victim := worker_of(process.pid, rank)) is not None:
+            os.kill(victim, signal.SIGKILL)
+        _finish(process, outcome)
+        _compare(folder, expected, outcome)
+    _finish(begin([*_arguments(folder, "killed"), "--resume"]), outcome)
+    _compare(folder, expected, outcome)
+    return {"n_kills": killed.total(), "by_kind": dict(killed), **outcome, "seconds": time.perf_counter() - begun}
+
+
+def _arguments(folder: Path, name: str) -> list[Any]:
+    # In float64 the labels of one process and of two are the same beyond doubt.
+    return [*fit_arguments(folder, epochs=_N_KILLED_EPOCHS, name=name), "--set", "precision=float64"]
+
+
+def _finish(process: Popen[str], outcome: dict[str, int] | None = None) -> None:
+    try:
+        _, err = process.communicate(timeout=180)
+    except TimeoutExpired:
+        kill_all(process)
+        err = "it did not end"
+    if process.returncode == 0:
+        return
+    if outcome is None:
+        raise RuntimeError(err)
+    outcome["resumes_failed"] += 1
+    warnings.warn(err, RuntimeWarning, stacklevel=2)
+
+
+def _compare(folder: Path, expected: list[str], outcome: dict[str, int]) -> None:
+    run = folder / "killed"
+    if not run.is_dir():
+        return
+    outcome["runs_finished"] += 1
+    outcome["runs_with_other_labels"] += _labels(run) != expected
+    shutil.rmtree(run)
+
+
+def _labels(run: Path) -> list[str]:
+    lines = (run / "labels.csv").read_text(encoding="utf-8").splitlines()
+    return [",".join(line.split(",")[:2]) for line in lines]
+
+
+def fit_arguments(folder: Path, *, epochs: int, name: str, every: int = 5) -> list[Any]:
+    """Return the arguments of a fit of the data of :func:`write_data` that keeps checkpoints."""
+    where = [folder / "rows.npy", "--edges", folder / "edges.csv", "--out", folder / name]
+    return ["fit", *where, "-k", 4, "--epochs", epochs, "--checkpoint-every", every, *SETTINGS]
+
+
+def write_data(folder: Path, *, n_nodes: int = 600) -> None:
+    """Write the rows and edges of a small block model."""
+    graph = block_model(n_nodes, 4, n_features=10, feature_noise=0.6, random_state=1)
+    np.save(folder / "rows.npy", graph.features)
+    edges: Any = graph.edges
+    np.savetxt(folder / "edges.csv", edges.T, fmt="%d", delimiter=",", header="source,target", comments="")
+
+
+def begin(
+    arguments: Sequence[object], *, n_processes: int = 1, max_restarts: int = 0, slow_writer: bool = False
+) -> Popen[str]:
+    """Start a run in a process group of its own; a slow writer takes its time over every checkpoint."""
+    module = [_MODULE, "slow-writer"] if slow_writer else ["pamc"]
+    return Popen(
+        _command([*module, *arguments], n_processes=n_processes, max_restarts=max_restarts),
+        env={**_outside_torchrun(), "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _outside_torchrun() -> dict[str, str]:
+    """Return the environment without what a torchrun around this process, or a user of pamc, has set."""
+    ranks = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    kept = os.environ.items()
+    return {name: value for name, value in kept if not name.startswith(("TORCHELASTIC", "PAMC_", *ranks))}
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that these have."""
+    own = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return own + [grandchild for child in own for grandchild in _children(child)]
+
+
+def worker_of(pid: int, rank: int) -> int | None:
+    """Return the process of a rank under a torchrun, None where there is none."""
+    for child in _children(pid):
+        try:
+            named = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in named:
+            return child
+    return None
+
+
+def wait_for(condition: Callable[[], bool], process: Popen[str], seconds: float = 60.0) -> bool:
+    """Wait until something holds; return whether it did before the process ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        if process.poll() is not None:
+            return condition()
+        time.sleep(0.005)
+    raise TimeoutError(f"nothing happened for {seconds} s")
+
+
+def kill_all(process: Popen[str]) -> None:
+    """End a run and all its processes, at once."""
+    for pid in [*_children(process.pid), process.pid]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.communicate()
+
+
+def kill_moment(partial: Path, process: Popen[str], rng: random.Random, *, while_writing: bool) -> bool:
+    """Wait for a moment to kill at: while a checkpoint is being written, or a random time after the start is kept."""
+    kept = partial / "checkpoints"
+    if while_writing:
+        return wait_for(lambda: any(kept.glob("*.writing")), process)
+    alive = wait_for(lambda: (kept / "start.safetensors").is_file(), process)
+    time.sleep(rng.uniform(0.0, 1.0))
+    return alive and process.poll() is None
+
+
+def _save_slowly(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write half of a checkpoint, wait, and write the other half."""
+    content = save(tensors, metadata=metadata)
+    with Path(path).open("wb") as file:
+        file.write(content[: len(content) // 2])
+        file.flush()
+        time.sleep(_PAUSE_S)
+        file.write(content[len(content) // 2 :])
+
+
+if __name__ == "__main__":
+    _, what, *_rest = sys.argv
+    if what == "train":
+        _train(json.loads(_rest[0]))
+    else:
+        setattr(checkpoint, "save_file", _save_slowly)  # noqa: B010
+        sys.argv = ["pamc", *_rest]
+        runpy.run_module("pamc", run_name="__main__")

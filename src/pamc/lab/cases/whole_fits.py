@@ -1,0 +1,141 @@
+"""Whole fits from raw rows, by the defaults and by the paper's recipe, and the rows per second of `predict`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pamc.config import PAPER_TABLE_1, FitConfig, preset
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.lab.cases.quality import DATA_SETS
+from pamc.lab.cell import Cell, Scope, register_case
+from pamc.lab.measure import call_values, peak_memory, release, timed_s
+from pamc.lab.settings import kind_of_device, load_unlinked, n_classes
+from pamc.models.layers import MLP
+from pamc.models.loader import FeatureLoader
+from pamc.runtime import generator
+from pamc.training.pipeline import assign_rows, fit_method
+
+__all__ = ["RowsOnDevice", "fit_time", "fit_values", "inference_values"]
+
+# Epochs of the fit before the measured one: enough that an epoch is captured.
+_WARM_UP_EPOCHS = 6
+
+# Settings on sets that Table 1 does not have.
+_NOT_IN_TABLE_1 = {"alpha": 1.0, "beta": 1.0, "tau": 1.0, "n_hops": FitConfig().n_hops}
+
+_SIZES = (256, 500, 500, 2000, 10)
+_N_CLUSTERS = 10
+_N_ROWS = {"cuda": 2_000_000, "cpu": 50_000}
+_QUICK_ROWS = 5_000
+
+# As `predict` takes them.
+_CHUNK = 16384
+
+
+def fit_cells(scope: Scope) -> list[Cell]:
+    """Return a cell per data set."""
+    names = scope.data_sets or (("digits",) if scope.quick else ("usps",))
+    return [Cell("fit", "whole-fit", "pamc", name, quick=scope.quick) for name in names]
+
+
+def _phases(graph: AttributedGraph, config: FitConfig, device: torch.device) -> dict[str, float]:
+    return fit_method("pamcgc", graph, config, seed=0, device=device).seconds
+
+
+@register_case("fit", "whole fits from raw rows with the defaults, by phases", cells=fit_cells, task="whole-fit")
+def fit_values(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the seconds of a fit and of its phases, and its peak memory, after a short fit of the same shapes."""
+    graph, place = load_unlinked(cell.data_set, cell.quick), torch.device(device)
+    config = FitConfig(n_clusters=n_classes(graph))
+    config = config.with_(n_epochs=10, hidden=(64, 64)) if cell.quick else config
+    graph = graph.without_labels()
+    _phases(graph, config.with_(n_epochs=min(_WARM_UP_EPOCHS, config.n_epochs), pretrain_epochs=1), place)
+    release(place)
+    found: dict[str, Any] = {}
+    with peak_memory(place) as peak:
+        seconds = timed_s(lambda: found.update(phases=_phases(graph, config, place)), place)
+    return {"seconds": seconds, **found, "peak_bytes": peak.n_bytes, "n_epochs": config.n_epochs}
+
+
+def fit_time_cells(scope: Scope) -> list[Cell]:
+    """Return a cell per data set, for pamc's defaults and for the paper's recipe."""
+    names = scope.data_sets or (("digits",) if scope.quick else DATA_SETS)
+    return [
+        Cell("fit-time", "fit-time", provider, name, quick=scope.quick)
+        for name in names
+        for provider in ("pamc", "paper")
+    ]
+
+
+@register_case("fit-time", "whole fits: the defaults and the paper's recipe", cells=fit_time_cells)
+def fit_time(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the seconds of a fit and of its phases, after one that does once what is compiled, loaded or allocated."""
+    graph, place = load_unlinked(cell.data_set), torch.device(device)
+    sizes: dict[str, Any] = {"n_clusters": n_classes(graph), **({"n_epochs": 5} if cell.quick else {})}
+    if cell.provider == "pamc":
+        config = FitConfig(**sizes)
+    else:
+        more = {} if cell.data_set in PAPER_TABLE_1 else _NOT_IN_TABLE_1
+        config = preset("paper", data_set=cell.data_set, **sizes, **more)
+    _phases(graph, config.with_(n_epochs=1, pretrain_epochs=1), place)
+    found: dict[str, Any] = {}
+    seconds = timed_s(lambda: found.update(phases=_phases(graph, config, place)), place)
+    return {"seconds": seconds, **found}
+
+
+class RowsOnDevice(FeatureLoader):
+    """Rows that are on the device already: blocks are views."""
+
+    def block(self, start: int, stop: int) -> Tensor:
+        """Return rows start … stop−1."""
+        rows: Any = self._features
+        block: Tensor = rows[start:stop]
+        return block
+
+
+def inference_cells(scope: Scope) -> list[Cell]:
+    """Return a cell per place of the rows and precision."""
+    kind = kind_of_device(scope.device)
+    places, precisions = (("device", "host"), ("tf32", "float32")) if kind == "cuda" else (("host",), ("float32",))
+    shape = {"n_rows": _QUICK_ROWS if scope.quick else _N_ROWS[kind], "sizes": list(_SIZES)}
+    return [
+        Cell(
+            "inference",
+            "inference",
+            "pamc",
+            parameters={"rows_in": place, **shape, "precision": precision},
+            quick=scope.quick,
+        )
+        for place in places
+        for precision in precisions
+    ]
+
+
+@register_case(
+    "inference", "rows per second of predict, from the device's memory and from the host's", cells=inference_cells
+)
+def inference_values(cell: Cell, device: str) -> dict[str, Any]:
+    """Return time, rows per second and the memory that the labels of all rows take beside the rows themselves."""
+    parameters, place = cell.parameters, torch.device(device)
+    n_rows, n_features = parameters["n_rows"], parameters["sizes"][0]
+    some = np.random.default_rng(0).standard_normal((min(n_rows, 1 << 15), n_features), dtype=np.float32)
+    host = np.resize(some, (n_rows, n_features))
+    tensor_cores = parameters["precision"] == "tf32"
+    encoder = MLP(parameters["sizes"], generator=generator(0, "weights"), tensor_cores=tensor_cores).to(place)
+    centers = torch.randn(_N_CLUSTERS, parameters["sizes"][-1], generator=generator(0, "centers")).to(place)
+    rows: FeatureLoader
+    if parameters["rows_in"] == "device":
+        on_device: Any = torch.from_numpy(host).to(place)
+        rows = RowsOnDevice(on_device, device=place, dtype=torch.float32, sparse=False)
+    else:
+        rows = FeatureLoader(host, device=place, dtype=torch.float32)
+
+    def labels() -> object:
+        return assign_rows(encoder, centers, rows, eta=1.0, chunk_size=_CHUNK)[1].argmax(dim=1).cpu()
+
+    values = call_values(labels, place, budget_s=1.0)
+    return {**values, "rows_per_s": n_rows / values["seconds"]}

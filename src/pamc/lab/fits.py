@@ -1,0 +1,259 @@
+"""Fits that are compared or measured: the task "fit", time without a warm-up's share, memory, inference, the demo."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.catalog import load_dataset
+from pamc.estimator import PamCGC, clusterer
+from pamc.lab.cell import TASKS, Cell
+from pamc.lab.measure import peak_bytes, release, reset_peak, timed_s, wait
+from pamc.lab.settings import BLOCKS, load, load_unlinked, n_classes, quick_settings
+from pamc.losses.clustering import log_soft_assignment
+from pamc.models.base import GraphModel
+from pamc.models.loader import FeatureLoader
+from pamc.models.method import METHODS
+from pamc.progress import Progress
+from pamc.results.metrics import evaluate
+from pamc.runtime import resolve_device, resolve_dtype
+from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
+
+__all__ = [
+    "RARELY",
+    "DemoRun",
+    "EpochWatch",
+    "TrainingProbe",
+    "assigns_every_epoch",
+    "fit",
+    "fit_cell",
+    "inference_s",
+    "run_demo",
+    "warm_up",
+]
+
+# Methods that assign once, by K-means at the end, are evaluated this often: each time is a K-means of its own.
+RARELY = 20
+
+
+class EpochWatch:
+    """Evaluates labels against the true classes while a method trains; the training cannot see it.
+
+    Parameters
+    ----------
+    truth
+        (N,) true classes.
+    every
+        Epochs from one evaluation to the next.
+    """
+
+    def __init__(self, truth: NDArray[np.int64], *, every: int) -> None:
+        self.truth = truth
+        self.every = every
+        self.epochs: list[int] = []
+        self.metrics: list[dict[str, float]] = []
+        self.seconds = 0.0
+
+    def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
+        """Evaluate the labels of an epoch, where it is one of those to look at."""
+        if epoch % self.every == 0:
+            self.add(epoch, labels())
+
+    def add(self, epoch: int, labels: NDArray[np.int64]) -> dict[str, float]:
+        """Evaluate labels, keep the metrics and return them."""
+        started = time.perf_counter()
+        metrics = evaluate(self.truth, labels)
+        self.epochs.append(epoch)
+        self.metrics.append(metrics)
+        self.seconds += time.perf_counter() - started
+        return metrics
+
+    def oracle(self) -> tuple[dict[str, float], dict[str, int]]:
+        """Return the best value of each metric on its own, and the first epoch that has it."""
+        best = {name: int(np.argmax([m[name] for m in self.metrics])) for name in self.metrics[0]}
+        values = {name: self.metrics[position][name] for name, position in best.items()}
+        return values, {name: self.epochs[position] for name, position in best.items()}
+
+
+@TASKS.register("fit")
+def fit(cell: Cell, device: str) -> dict[str, Any]:
+    """Fit a method and compare its labels with the true classes at the last epoch and at the best ones.
+
+    The best epoch of each metric (`oracle`) is chosen with the true labels, as the released program does; they never
+    reach the fit. `seconds["evaluation"]` is part of `seconds["training"]`. `peak_bytes` is the most that this process
+    had allocated on the GPU during the fit; None on the CPU. With the parameter `own_graph` a list of nearest neighbors
+    that comes with the data is left out, so that the method builds its own graph.
+    """
+    read = load_unlinked if cell.parameters.get("own_graph") else load
+    graph, resolved = read(cell.data_set, cell.quick), resolve_device(device)
+    every = cell.parameters.get("evaluated_every") or (1 if assigns_every_epoch(cell.provider) else RARELY)
+    watch = EpochWatch(np.asarray(graph.labels), every=every)
+    model = clusterer(
+        cell.provider, n_clusters=n_classes(graph), random_state=cell.seed, device=device, **cell.settings
+    )
+    reset_peak(resolved)
+    model.fit_graph(graph.without_labels(), on_epoch=watch)
+    peak = peak_bytes(resolved)
+    record = model.record()
+    last = watch.add(record.n_epochs_run, model.labels_)
+    oracle, oracle_epochs = watch.oracle()
+    return {
+        "selection": "last",
+        "last": last,
+        "oracle": oracle,
+        "oracle_epochs": oracle_epochs,
+        "evaluated_every": watch.every,
+        "n_epochs_run": record.n_epochs_run,
+        "seconds": {**record.seconds, "evaluation": watch.seconds},
+        "peak_bytes": peak,
+        "config": record.config,
+        "scores": record.scores,
+        "facts": record.facts,
+        "cluster_sizes": record.cluster_sizes,
+        "warnings": record.warnings,
+    }
+
+
+@cache
+def assigns_every_epoch(method: str) -> bool:
+    """Return whether a method assigns rows in every epoch, as one epoch on a small graph shows."""
+    settings = {name: 1 if name.endswith("epochs") else value for name, value in quick_settings(method).items()}
+    model = clusterer(method, n_clusters=4, random_state=0, device="cpu", **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit_graph(load(BLOCKS, True).without_labels())
+    return bool(model.assigns_every_epoch_)
+
+
+# What a fit before the measured one is cut down to: it loads kernels and fills caches.
+_WARM_UP = {"n_epochs": 2, "pretrain_epochs": 1, "n_init": 1}
+
+
+class TrainingProbe:
+    """Reads the peak memory of training, its first epoch apart, in which the optimizer makes its buffers.
+
+    To be handed to a fit as `on_epoch`. After the last epoch it waits for the device, so that the time of training
+    holds all of its work.
+
+    Parameters
+    ----------
+    device
+        Of the fit.
+    n_epochs
+        Number of the last epoch.
+    """
+
+    def __init__(self, device: torch.device, n_epochs: int) -> None:
+        self.device = device
+        self.n_epochs = n_epochs
+        self.peak: int | None = None
+
+    def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
+        """Start to measure after the first epoch, and read after the last."""
+        if epoch == self.n_epochs:
+            wait(self.device)
+            self.peak = peak_bytes(self.device) if epoch > 1 else None
+        elif epoch == 1:
+            reset_peak(self.device)
+
+
+def fit_cell(
+    cell: Cell,
+    graph: AttributedGraph,
+    device: torch.device,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    known_labels: NDArray[np.int64] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Fit:
+    """Return a cell's method fitted to a graph, whose labels it does not see; warnings are in the fit.
+
+    Parameters
+    ----------
+    changes
+        Settings in the place of the cell's; those that the method has not are left out.
+    """
+    entry = METHODS[cell.provider]
+    changed = {name: value for name, value in (changes or {}).items() if name in entry.config.names()}
+    config = entry.config(**{"n_clusters": n_classes(graph), **cell.settings, **changed})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = fit_method(
+            cell.provider,
+            graph.without_labels() if entry.uses_graph else graph.without_labels().without_edges(),
+            config,
+            seed=cell.seed,
+            device=device,
+            known_labels=known_labels,
+            on_epoch=on_epoch,
+        )
+    return replace(fit, warnings=tuple(dict.fromkeys(str(warning.message) for warning in caught)))
+
+
+def warm_up(cell: Cell, graph: AttributedGraph, device: torch.device) -> None:
+    """Fit a cell for two epochs and forget the fit: what only the first fit of a process does is done then."""
+    fit_cell(cell, graph, device, changes=_WARM_UP)
+    release(device)
+
+
+@torch.no_grad()
+def inference_s(fit: Fit, graph: AttributedGraph, device: torch.device, n_runs: int) -> float:
+    """Return the seconds that `n_runs` assignments of all rows take, the rows being on the device."""
+    eta = getattr(fit.config, "eta", 1.0)
+    rows = FeatureLoader(
+        fit.preprocessing.apply(graph.features),
+        device=device,
+        dtype=resolve_dtype(fit.config.precision),
+        sparse=fit.sparse_input,
+    )
+    network: Any = fit.network
+
+    def labels() -> Tensor:
+        if not isinstance(network, GraphModel):
+            return assign_rows(network.encoder, fit.centers, rows, eta=eta, chunk_size=len(rows))[1].argmax(dim=1)
+        reading = network.read(rows.whole())
+        q = log_soft_assignment(reading.z, fit.centers, eta=eta) if reading.q is None else reading.q
+        return q.argmax(dim=1)
+
+    def repeated(n_times: int) -> None:
+        for _ in range(n_times):
+            labels()
+
+    repeated(2)
+    return timed_s(lambda: repeated(n_runs), device)
+
+
+N_CLUSTERS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class DemoRun:
+    """One seed of one method: its label metrics and, for PamCGC, the model."""
+
+    method: str
+    seed: int
+    metrics: dict[str, float]
+    graph: AttributedGraph
+    model: PamCGC | None = None
+
+
+def run_demo(*, seeds: range, progress: Progress, n_epochs: int = 200) -> Iterator[DemoRun]:
+    """Yield K-means on the raw pixels and PamCGC with its defaults, for each seed."""
+    graph = load_dataset("digits")
+    truth = np.asarray(graph.labels)
+    for seed in seeds:
+        kmeans = KMeans(N_CLUSTERS, n_init=20, random_state=seed).fit(graph.features)
+        yield DemoRun("K-means", seed, evaluate(truth, kmeans.labels_), graph)
+        model = PamCGC(N_CLUSTERS, random_state=seed, n_epochs=n_epochs).fit_graph(graph, progress=progress)
+        yield DemoRun("PamCGC", seed, evaluate(truth, model.labels_), graph, model)

@@ -1,0 +1,231 @@
+"""Time and memory of a function, on a CPU and on a GPU, measured the same way for all who are compared."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pamc.ops.cuda_graph import Captured, capturing
+
+__all__ = [
+    "Peak",
+    "call_values",
+    "fitted_exponent",
+    "interleaved_seconds",
+    "is_out_of_memory",
+    "median",
+    "peak_memory",
+    "release",
+]
+
+# Blocks of at least so many bytes go back to the system when they are freed: while a CPU is measured, and as glibc sets
+# it by itself in a process that has freed large blocks.
+_RETURNED_BYTES = {"measured": 1 << 16, "usual": 1 << 25}
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+# Calls of which the time is taken: at least and at most so many, and no new one after so many seconds. One is enough of
+# a call that takes longer than these seconds.
+_LEAST_CALLS, _MOST_CALLS = 3, 30
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass
+class Peak:
+    """The most memory that was in use inside a block beyond what was in use before it; None where it is not known."""
+
+    n_bytes: int | None = None
+
+
+@contextmanager
+def peak_memory(device: torch.device) -> Iterator[Peak]:
+    """Measure the peak memory of a block: what torch allocates on a GPU, what the process holds on Linux."""
+    peak = Peak()
+    if device.type == "cuda":
+        wait(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        yield peak
+        wait(device)
+        peak.n_bytes = int(torch.cuda.max_memory_allocated(device) - before)
+        return
+    with _returning_memory():
+        gc.collect()
+        resident = _reset_resident()
+        yield peak
+        peak.n_bytes = None if resident is None else max(0, _status("VmHWM") - resident)
+
+
+def call_values(
+    step: Callable[[], object], device: torch.device, *, budget_s: float = 1.0, captured: bool = False
+) -> dict[str, Any]:
+    """Return median and fastest time of a call and the peak memory of one, after one call that is not measured.
+
+    On a GPU a call is timed by the events around it. With `captured` it is captured first, where it can be, and
+    replayed: launching its kernels one by one is then not in the time, as it is not in training; the values say whether
+    it was. On a CPU all large blocks are fresh memory, so that no figure depends on what earlier calls left behind.
+    """
+    started = time.perf_counter()
+    step()
+    wait(device)
+    least = 1 if time.perf_counter() - started > budget_s > 0 else _LEAST_CALLS
+    with peak_memory(device) as peak:
+        step()
+    replay = _replayed(step, device) if captured and device.type == "cuda" else None
+    seconds: list[float] = []
+    with _returning_memory() if device.type == "cpu" else nullcontext():
+        ends_at = time.perf_counter() + budget_s
+        while len(seconds) < least or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
+            seconds.append(_seconds_of(replay or step, device))
+    if replay is not None:
+        replay.release()
+    values = {"seconds": median(seconds), "fastest_s": min(seconds), "n_calls": len(seconds)}
+    return {**values, "captured": replay is not None, "peak_bytes": peak.n_bytes}
+
+
+def _replayed(step: Callable[[], object], device: torch.device) -> Captured | None:
+    """Return a call that is captured already; None for what cannot be captured."""
+    nothing = torch.zeros(1, device=device)
+
+    def call() -> Tensor:
+        step()
+        return nothing
+
+    with capturing(True):
+        replay = Captured(call, device=device)
+    try:
+        for _ in range(2):
+            replay()
+        wait(device)
+    except RuntimeError:
+        replay.release()
+        return None
+    return replay
+
+
+def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, list[float]]:
+    """Return the times of each function, called in turn, so that what slows the machine slows all of them."""
+    for function in functions.values():
+        function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            started = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return b of the least-squares fit values = a · sizes^b.
+
+    Examples
+    --------
+    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on any device."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _NO_MEMORY)
+    )
+
+
+def wait(device: torch.device) -> None:
+    """Return once the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def release(device: torch.device) -> None:
+    """Give back the memory of what is no longer used, the work space of matrix products on a GPU included."""
+    gc.collect()
+    if device.type == "cuda":
+        wait(device)
+        with suppress(AttributeError):
+            torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+
+def reset_peak(device: torch.device) -> None:
+    """Start to measure this process's peak memory on a GPU; nothing on the CPU."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """Return the peak since :func:`reset_peak`, None on the CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
+
+
+def timed_s(function: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of one call, until the device has done all of it."""
+    wait(device)
+    started = time.perf_counter()
+    function()
+    wait(device)
+    return time.perf_counter() - started
+
+
+def _seconds_of(step: Callable[[], object], device: torch.device) -> float:
+    if device.type != "cuda":
+        started = time.perf_counter()
+        step()
+        return time.perf_counter() - started
+    events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+    events[0].record()
+    step()
+    events[1].record()
+    wait(device)
+    return float(events[0].elapsed_time(events[1])) / 1000
+
+
+@contextmanager
+def _returning_memory() -> Iterator[None]:
+    """Let the C library give freed blocks back at once, where it is glibc: the resident memory is then what is used."""
+    _return_blocks(_RETURNED_BYTES["measured"])
+    try:
+        yield
+    finally:
+        _return_blocks(_RETURNED_BYTES["usual"])
+
+
+def _return_blocks(n_bytes: int) -> None:
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, n_bytes)
+        library.mallopt(_M_TRIM_THRESHOLD, 2 * n_bytes)
+        library.malloc_trim(0)
+
+
+def _reset_resident() -> int | None:
+    """Return the resident memory and start to measure its peak; None where the system cannot do that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        return _status("VmRSS")
+    except OSError:
+        return None
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))

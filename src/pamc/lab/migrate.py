@@ -1,0 +1,110 @@
+"""Rows of the schemas before this one, rewritten to it: `python -m pamc.lab.migrate [FOLDER …]`.
+
+Two schemas came before. Rows of experiments had `key`, `experiment`, `method` and `options`; those of `pamc bench` had
+`provider` and `parameters`, with the data set and the seed among the parameters, and no `error` where none occurred.
+Both knew some settings by other names. Every row stays, in its place and with its values; files that are in the schema
+already are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pamc.lab.cell import Row
+from pamc.lab.rows import FIELDS, RESULTS
+
+__all__ = ["migrate_file", "migrated"]
+
+# Names of settings, phases and facts, wherever they are keys inside these fields of a row.
+_RENAMED = {
+    "settings": {"preparation": "preprocessing", "start": "init"},
+    "config": {"preparation": "preprocessing", "start": "init"},
+    "seconds": {"preparation": "preprocessing"},
+    "phases": {"preparation": "preprocessing"},
+    "facts": {
+        "preparation": "preprocessing",
+        "evidence": "inputs",
+        "remedy": "fallback",
+        "start_kept": "init_kept",
+    },
+}
+
+# What some cases had among their parameters though it was measured: equal cells now have equal parameters.
+_MEASURED = {
+    "choose_k": ("n_nodes", "n_candidates"),
+    "confidence": ("n_nodes",),
+    "ingest": ("edge_file_bytes",),
+    "report": ("n_nodes",),
+}
+
+
+def migrated(old: Row) -> Row:
+    """Return a row of any earlier schema in the present one; one that is in it already as it is."""
+    if old.keys() >= set(FIELDS):
+        return old
+    row = _of_experiment(old) if "experiment" in old else _of_bench(old)
+    row["settings"] = _renamed("settings", row["settings"])
+    row["values"] = {name: _renamed(name, value) for name, value in row["values"].items()}
+    if row["case"] == "choose_k":
+        row["values"] = {"inputs" if name == "evidence" else name: value for name, value in row["values"].items()}
+    return {name: row[name] for name in FIELDS}
+
+
+def _of_experiment(old: Row) -> Row:
+    row = {name: value for name, value in old.items() if name != "key"}
+    row["case"], row["provider"], row["parameters"] = (row.pop(name) for name in ("experiment", "method", "options"))
+    return row
+
+
+def _of_bench(old: Row) -> Row:
+    parameters = dict(old["parameters"])
+    row = {
+        "task": "whole-fit" if old["case"] == "fit" else old["case"],
+        "data_set": parameters.pop("data_set", parameters.pop("data", "")),
+        "seed": parameters.pop("seed", 0),
+        "settings": {},
+        "error": None,
+        **old,
+        "parameters": parameters,
+    }
+    # Cases that were not told a device ran on the CPU, or named it among their parameters.
+    row["device"] = old.get("device") or parameters.pop("device", "cpu")
+    parameters.pop("device", None)
+    moved = {name: parameters.pop(name) for name in _MEASURED.get(old["case"], ()) if name in parameters}
+    row["values"] = {**old["values"], **moved}
+    if parameters.get("page") == "usps":
+        row["data_set"] = "usps"
+    return row
+
+
+def _renamed(field: str, value: Any) -> Any:
+    names = _RENAMED.get(field)
+    if names is None or not isinstance(value, dict):
+        return value
+    return {names.get(name, name): inner for name, inner in value.items()}
+
+
+def migrate_file(path: Path) -> tuple[int, int]:
+    """Rewrite a file of rows in place; return how many rows it has, and how many of them were of an earlier schema."""
+    old = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    new = [migrated(row) for row in old]
+    n_changed = sum(a is not b for a, b in zip(old, new, strict=True))
+    if n_changed:
+        text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in new)
+        path.write_text(text, encoding="utf-8")
+    return len(new), n_changed
+
+
+def main() -> None:
+    """Rewrite all files of rows below some folders, those of the repository without any, and say what was done."""
+    for folder in [Path(name) for name in sys.argv[1:]] or [RESULTS]:
+        for path in sorted(folder.rglob("*.jsonl")):
+            n_rows, n_changed = migrate_file(path)
+            sys.stdout.write(f"{path}: {n_rows} rows, {n_changed} of an earlier schema\n")
+
+
+if __name__ == "__main__":
+    main()

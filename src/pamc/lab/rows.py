@@ -1,0 +1,239 @@
+"""Rows of results: one JSON object per measured cell, appended the moment it is known and never edited."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pamc.errors import DataError
+from pamc.lab.cell import CASES, Cell, Row, Scope
+from pamc.runtime import environment
+
+__all__ = [
+    "CHECKOUT",
+    "FIELDS",
+    "QUICK_NOTE",
+    "RESULTS",
+    "RowFile",
+    "current",
+    "derived_row",
+    "is_quick",
+    "key_of",
+    "kind_of",
+    "latest",
+    "machine_of",
+    "make_row",
+    "provenance",
+    "published",
+    "read_rows",
+    "rows_of",
+    "stamp",
+    "stored",
+    "usable",
+]
+
+QUICK_NOTE = "quick settings: not a result"
+
+# The rows that are published, in a checkout of the repository: those of experiments lie in the folder "reproduce".
+CHECKOUT = Path(__file__).parents[3]
+RESULTS = CHECKOUT / "benchmarks" / "results"
+
+# What a row says, in this order: what was run, when and where, and what came of it.
+_CELL = ("case", "task", "provider", "data_set", "seed", "settings", "parameters", "quick")
+FIELDS = (*_CELL, "date", "device", "values", "error", "environment")
+
+
+def stamp(device: str) -> dict[str, Any]:
+    """Return what a row says of its origin: date, device, versions, commit. Take it before measuring."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "device": device,
+        "environment": _environment(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _environment() -> dict[str, Any]:
+    """Return the environment of this process, read once: its code does not change while it runs."""
+    return environment()
+
+
+def make_row(
+    cell: Cell, origin: dict[str, Any], *, values: dict[str, Any] | None = None, error: str | None = None
+) -> Row:
+    """Return the row of a cell: what was run, its origin (:func:`stamp`), and what came of it."""
+    ran = {name: getattr(cell, name) for name in _CELL}
+    ran |= {"settings": dict(cell.settings), "parameters": dict(cell.parameters)}
+    row = {**ran, **origin, "values": values or {}, "error": error}
+    return {name: row[name] for name in FIELDS}
+
+
+def derived_row(row: Row, *, parameters: dict[str, Any], values: dict[str, Any]) -> Row:
+    """Return a row that sums up others, of the same case, provider and origin as the given one."""
+    return {**row, "parameters": parameters, "values": values}
+
+
+def key_of(row: Row) -> str:
+    """Return the key of the cell that a row was measured for."""
+    return Cell(**{name: row[name] for name in _CELL}).key
+
+
+def kind_of(row: Row) -> str:
+    """Return "cuda" or "cpu": the kind of device that a row was measured on."""
+    return str(row["device"]).split(":")[0]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return all rows of a file, oldest first; none where there is no file. A last line that was cut is left out."""
+    if not path.is_file():
+        return []
+    *lines, last = path.read_bytes().split(b"\n")
+    if _is_row(last):
+        lines.append(last)
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not _is_row(line):
+            raise DataError(f"{path}, line {number}, is no row of results: remove that line, and its cell runs again")
+        rows.append(json.loads(line))
+    return rows
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and row.keys() >= set(FIELDS)
+
+
+class RowFile:
+    """A file of rows that is open for appending: each row is on the disk when :meth:`append` returns.
+
+    A last line that a kill cut short is removed when the file is opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        if self._file.tell():
+            _mend(path)
+
+    def append(self, row: Row) -> None:
+        """Write a row as one line."""
+        self._file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _mend(path: Path) -> None:
+    """Make a file end with a line's end: what stands after the last one is a whole row, or is cut off."""
+    content = path.read_bytes()
+    last = content[content.rfind(b"\n") + 1 :]
+    if _is_row(last):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    elif last:
+        os.truncate(path, len(content) - len(last))
+
+
+def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
+    """Return the newest row of each cell, of one kind: no errors, and either quick rows alone or none of them."""
+    newest = {key_of(row): row for row in rows if row["error"] is None and row["quick"] is quick}
+    return list(newest.values())
+
+
+def published(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that may stand in a published table: no quick ones, no errors, the newest of each cell."""
+    return usable(rows, quick=False)
+
+
+def latest(rows: Sequence[Row]) -> list[Row]:
+    """Return the newest row of each cell and kind of device, errors included, in the order they were first measured."""
+    return list({(key_of(row), kind_of(row)): row for row in rows}.values())
+
+
+def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
+    """Return the rows of cells that an experiment still has, in its order: none with settings that it has left.
+
+    Parameters
+    ----------
+    rows
+        Rows of one experiment, all quick or none.
+    cells
+        Returns the cells of a scope.
+    """
+    if not rows:
+        return []
+    n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
+    present = dict.fromkeys(row["data_set"] for row in rows)
+    usual = dict.fromkeys(cell.data_set for cell in cells(Scope(quick=quick)))
+    names = (*(name for name in usual if name in present), *(name for name in present if name not in usual))
+    found = {key_of(row): row for row in rows}
+    keys: dict[str, None] = {}
+    for device in sorted({kind_of(row) for row in rows}):
+        scope = Scope(seeds=n_seeds, data_sets=names, device=device, quick=quick)
+        keys |= dict.fromkeys(cell.key for cell in cells(scope))
+    return [found[key] for key in keys if key in found]
+
+
+def stored(case: str, *, device: str | None = None, every: bool = False) -> list[Row]:
+    """Return the published rows of a case of `pamc bench`, on one kind of device or on all: the newest of each cell.
+
+    Parameters
+    ----------
+    every
+        Return all rows that were ever measured, oldest first.
+    """
+    rows = [row for row in read_rows(RESULTS / f"{case}.jsonl") if not row["quick"]]
+    return [row for row in (rows if every else latest(rows)) if device is None or kind_of(row) == device]
+
+
+def rows_of(name: str) -> list[Row]:
+    """Return the published rows of an experiment: no quick ones, no errors, none with settings that it has left."""
+    return current(published(read_rows(RESULTS / "reproduce" / f"{name}.jsonl")), CASES[name].cells)
+
+
+def is_quick(rows: Sequence[Row]) -> bool:
+    """Return whether rows were made with quick settings; a mixture of both kinds is refused."""
+    kinds = {bool(row["quick"]) for row in rows}
+    if len(kinds) > 1:
+        raise DataError("quick rows and full rows are mixed: an artefact is made of rows of one kind")
+    return True in kinds
+
+
+def machine_of(row: Row) -> str:
+    """Return the name of the device that a row was measured on."""
+    return str(row["environment"]["gpu" if kind_of(row) == "cuda" else "cpu"])
+
+
+def provenance(rows: Sequence[Row]) -> str:
+    """Return one line that says where figures come from: number of runs, devices, dates, commits, versions."""
+    if not rows:
+        return "no runs"
+    dates = sorted(row["date"][:10] for row in rows)
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    stamps = [row["environment"] for row in rows]
+    return (
+        f"{len(rows)} runs on {_listed(machine_of(row) for row in rows)}; {when}; "
+        f"commit {_listed(stamp['commit'] or 'unknown' for stamp in stamps)}; "
+        f"pamc {_listed(stamp['pamc'] for stamp in stamps)}, "
+        f"torch {_listed(stamp['packages'].get('torch', 'unknown') for stamp in stamps)}"
+    )
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values))

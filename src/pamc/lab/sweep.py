@@ -1,0 +1,297 @@
+"""Runs cells, here or in worker processes, and keeps each row the moment it is known: a sweep can stop at any time."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from pamc.data.catalog import CATALOG
+from pamc.errors import ConfigError
+from pamc.initialize.cache import kept_starts
+from pamc.lab.cell import TASKS, Case, Cell, Row, Scope, Task
+from pamc.lab.measure import is_out_of_memory, release
+from pamc.lab.providers import PROVIDERS, available, why_refused
+from pamc.lab.rows import RowFile, key_of, make_row, read_rows, stamp
+from pamc.lab.settings import why_missing
+from pamc.models.products import products_in_tf32
+from pamc.progress import Progress, SilentProgress
+from pamc.runtime import resolve_device
+
+__all__ = ["OUT_OF_MEMORY", "finished_keys", "run_case", "run_cells"]
+
+OUT_OF_MEMORY = "out of memory"
+
+_DIED = "the worker process died (killed by the system for want of memory, perhaps), twice"
+
+
+class _Work(NamedTuple):
+    """How cells run.
+
+    Parameters
+    ----------
+    device
+        Name of the device.
+    starts
+        Folder of kept starts, None for none.
+    measured
+        Whether a cell that runs out of memory is a measurement, which is not repeated, or an error.
+    """
+
+    device: str
+    starts: Path | None = None
+    measured: bool = False
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    rows_file: Path,
+    *,
+    device: str = "auto",
+    jobs: int = 1,
+    progress: Progress | None = None,
+    starts: Path | None = None,
+) -> list[Row]:
+    """Return one row per cell, in the order of the cells: those in the file as they are, the others once they ran.
+
+    Each new row is appended to the file as soon as its cell is done. A cell that fails becomes a row with its error and
+    runs again the next time. Cells with the parameter `alone`, whose times count, come last and one at a time. A worker
+    that dies takes the cells that were running with it; each of them runs once more,
+    alone.
+
+    Parameters
+    ----------
+    cells
+        What to run; equal cells run once.
+    rows_file
+        JSON lines; made where it is missing.
+    device
+        "auto", "cpu", "cuda", …; jobs on one GPU share it.
+    jobs
+        Worker processes; 1 runs the cells in this process.
+    progress
+        Shows one phase over all cells, with the numbers `reused` and `failed`.
+    starts
+        Folder in which pre-trained autoencoders are kept for the cells that begin alike; None pre-trains in each.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs must be at least 1, got {jobs}")
+    wanted = {cell.key: cell for cell in cells}
+    if not wanted:
+        return []
+    done = {key: row for row in read_rows(rows_file) if row["error"] is None and (key := key_of(row)) in wanted}
+    waiting = [cell for key, cell in wanted.items() if key not in done]
+    work = _Work(str(resolve_device(device)), starts)
+    alone = [cell for cell in waiting if cell.parameters.get("alone")]
+    others = [cell for cell in waiting if not cell.parameters.get("alone")]
+    running = _in_workers(others, alone, work, jobs) if jobs > 1 and waiting else _here([*others, *alone], work)
+    shown = (progress or SilentProgress()).phase(cells[0].case, len(wanted))
+    done |= {key_of(row): row for row in _kept(running, rows_file, shown, n_reused=len(done))}
+    return [done[key] for key in wanted]
+
+
+def run_case(
+    case: Case,
+    scope: Scope,
+    folder: Path,
+    *,
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> list[Row]:
+    """Return the rows of a case, all measured anew; each is appended to its file in `folder` as soon as it is known.
+
+    A provider that cannot work on the device is left out, and one that does not compute what the reference does is
+    refused: both are said by `note`. A cell that runs out of memory, or fails, is a row with an `error`.
+    """
+    device = resolve_device(scope.device)
+    said = note or (lambda text: None)
+    release(device)
+    cells = _measurable(case.cells(scope), device, said)
+    n_rounds = 1 if scope.quick or device.type == "cuda" else case.n_rounds
+    running = _in_rounds(cells, _Work(str(device), measured=True), n_rounds)
+    shown = (progress or SilentProgress()).phase(case.name, n_rounds * len(cells))
+    rows_file = folder / f"{case.name}.jsonl"
+    rows = []
+    for row in _kept(running, rows_file, shown):
+        if row["error"] not in (None, OUT_OF_MEMORY):
+            where = json.dumps({**({"data_set": row["data_set"]} if row["data_set"] else {}), **row["parameters"]})
+            said(f"failed: {case.name}, {row['provider']}, {where}: {row['error']}")
+        rows.append(row)
+    more = [] if case.sum_up is None else case.sum_up([row for row in rows if row["error"] is None])
+    with RowFile(rows_file) as file:
+        for row in more:
+            file.append(row)
+    return [*rows, *more]
+
+
+def finished_keys(rows_file: Path) -> set[str]:
+    """Return the keys of the cells that need not run again."""
+    return {key_of(row) for row in read_rows(rows_file) if row["error"] is None}
+
+
+def _kept(
+    running: Generator[Row | None, None, None], rows_file: Path, shown: Any, *, n_reused: int | None = None
+) -> Iterator[Row]:
+    """Append rows to a file as they come, count them in a phase of progress, and yield them."""
+    reused = {} if n_reused is None else {"reused": n_reused}
+    failed = 0
+    with RowFile(rows_file) as file, shown as phase, closing(running) as new_rows:
+        for number in range(1, (n_reused or 0) + 1):
+            phase.advance(reused=number, failed=0)
+        for row in new_rows:
+            if row is not None:
+                file.append(row)
+                failed += row["error"] is not None
+            phase.advance(**reused, failed=failed)
+            if row is not None:
+                yield row
+
+
+def _measurable(cells: Sequence[Cell], device: torch.device, said: Callable[[str], None]) -> list[Cell]:
+    """Return the cells whose provider computes the right thing on the device and whose data are here."""
+    usable = {name: _usable(name, device, said) for name in dict.fromkeys(cell.provider for cell in cells)}
+    cells = [cell for cell in cells if usable[cell.provider]]
+    names = dict.fromkeys(cell.data_set for cell in cells)
+    missing = {name: why_missing(name) if name in CATALOG else None for name in names}
+    for reason in filter(None, missing.values()):
+        said(f"skipped: {reason}")
+    return [cell for cell in cells if missing[cell.data_set] is None]
+
+
+def _usable(name: str, device: torch.device, said: Callable[[str], None]) -> bool:
+    if name not in PROVIDERS:
+        return True
+    reason = available(name, device)
+    if reason is not None:
+        said(f"{name} is left out: {reason}")
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrong = why_refused(PROVIDERS[name], device)
+    if wrong is not None:
+        said(f"{name} is refused and not timed: {wrong}")
+    return wrong is None
+
+
+def _here(cells: Sequence[Cell], work: _Work) -> Generator[Row, None, None]:
+    for cell in cells:
+        yield _run(TASKS[cell.task], cell, work)
+
+
+def _in_rounds(cells: Sequence[Cell], work: _Work, n_rounds: int) -> Generator[Row | None, None, None]:
+    """Yield the row of each cell's fastest round, in the last round; None for each cell of the rounds before."""
+    rounds: list[list[Row]] = [[] for _ in cells]
+    for number in range(1, n_rounds + 1):
+        for cell, own in zip(cells, rounds, strict=True):
+            own.append(_run(TASKS[cell.task], cell, work))
+            yield _fastest(own) if number == n_rounds else None
+
+
+def _fastest(rounds: list[Row]) -> Row:
+    """Return the row of the fastest round; that of the last one where all failed."""
+    return min(rounds[::-1], key=lambda row: row["values"].get("seconds", math.inf))
+
+
+def _run(task: Task, cell: Cell, work: _Work) -> Row:
+    """Return the row of a cell; whatever goes wrong is in it."""
+    origin = stamp(work.device)
+    try:
+        # What a method warns of is in its record.
+        with warnings.catch_warnings(), kept_starts(work.starts), products_in_tf32(False):
+            warnings.simplefilter("ignore")
+            # Through JSON and back: the row is now what the file will hold, and a value that JSON lacks is an error.
+            values = json.loads(json.dumps(task(cell, work.device), allow_nan=False))
+        return make_row(cell, origin, values=values)
+    except Exception as error:
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:1000]
+        return make_row(cell, origin, error=OUT_OF_MEMORY if work.measured and is_out_of_memory(error) else text)
+    finally:
+        # Other workers may share the card: what this cell no longer needs goes back to it.
+        release(torch.device(work.device))
+
+
+def _in_workers(cells: Sequence[Cell], alone: Sequence[Cell], work: _Work, jobs: int) -> Generator[Row, None, None]:
+    for waiting, n_workers in ((deque(cells), jobs), (deque(alone), 1)):
+        while waiting:
+            for cell in (yield from _until_broken(waiting, work, n_workers)):
+                if (yield from _until_broken(deque([cell]), work, 1)):
+                    yield make_row(cell, stamp(work.device), error=f"BrokenProcessPool: {_DIED}")
+
+
+def _until_broken(waiting: deque[Cell], work: _Work, jobs: int) -> Generator[Row, None, list[Cell]]:
+    """Yield rows of cells taken from `waiting` until none is left, or a worker dies: return what was running then.
+
+    No more cells are handed out than there are workers, so that a death loses no cell that had not begun.
+    """
+    running: dict[Future[Row], Cell] = {}
+    with _pool(jobs) as pool:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                try:
+                    future = pool.submit(_run, TASKS[waiting[0].task], waiting[0], work)
+                except BrokenProcessPool:
+                    return [*running.values(), waiting.popleft()]
+                running[future] = waiting.popleft()
+            lost = []
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell = running.pop(future)
+                if isinstance(future.exception(), BrokenProcessPool):
+                    lost.append(cell)
+                else:
+                    yield future.result()
+            if lost:
+                return lost + list(running.values())
+    return []
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of spawned workers; when its block is left early, they are ended and not waited for."""
+    others = set(multiprocessing.active_children())
+    threads = max(1, _n_cores() // jobs)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(threads,))
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _n_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start_worker(threads: int) -> None:
+    """Make this process a worker: its share of the cores, deaf to Ctrl-C (the parent ends it), gone with the parent."""
+    import sklearn.cluster  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
+    parent: Any = multiprocessing.parent_process()
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

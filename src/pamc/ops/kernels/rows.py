@@ -1,0 +1,130 @@
+"""Rows of length 1 as the kernels keep them: `unit` (N, STRIDE), of which a program reads WIDTH numbers each.
+
+Memory comes in sectors of 32 bytes, and rows are gathered at random. Ten float32 numbers are two sectors; where rows
+are PACKED, they are one. No number of a unit row is above 1, so fixed point loses nothing that float32 has: 24 bits
+behind the point and a sign. A word of 32 bits holds one number in its upper 25 bits; the 7 bits that are left, of four
+words in turn, hold a fifth. So WIDTH is twice the number of words, which is STRIDE: the even slots are the words' own
+numbers, the first odd one of each four words is the fifth number, and the others are nothing.
+
+Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two. DIMS, STRIDE, WIDTH, PACKED and
+ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
+"""
+
+import triton
+import triton.language as tl
+
+_ONE = tl.constexpr(16777215.0)
+
+# From here on every float32 is a whole number.
+_WHOLE = tl.constexpr(8388608.0)
+
+
+@triton.jit
+def dims_of_slots(SHAPE: tl.constexpr):
+    """Return the dimension of each of the WIDTH slots of a row, and whether there is such a dimension."""
+    slot = tl.arange(0, SHAPE.width)
+    if SHAPE.packed:
+        own = slot % 2 == 0
+        dim = tl.where(own, slot // 2, SHAPE.stride + slot // 8)
+        there = (own | (slot % 8 == 1)) & (dim < SHAPE.dims)
+    else:
+        dim = slot
+        there = slot < SHAPE.dims
+    return dim, there
+
+
+@triton.jit
+def _fixed(number):
+    """Return numbers of a unit row in 25 bits."""
+    scaled = tl.minimum(tl.maximum(number.to(tl.float32) * _ONE, -_ONE), _ONE)
+    return tl.where(tl.abs(scaled) < _WHOLE, tl.floor(scaled + 0.5), scaled).to(tl.int32)
+
+
+@triton.jit
+def packed_word(number, fifth, word):
+    """Return words that hold a number of their own, and their share of the fifth number of their four."""
+    return (_fixed(number) << 7) | (((_fixed(fifth) << 3) >> (7 * (word % 4))) & 127)
+
+
+@triton.jit
+def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
+    """Return the numbers (ROWS, COLUMNS, 2·STRIDE) of words (ROWS, COLUMNS, STRIDE)."""
+    number = tl.arange(0, STRIDE) % 4
+    part = (word & 127) << (7 * number)[None, None, :]
+    fifth = tl.sum(tl.reshape(part, [ROWS, COLUMNS, STRIDE // 4, 4]), axis=3)
+    # The sign is the uppermost of 28 bits.
+    fifth = tl.broadcast_to(((fifth << 4) >> 7)[:, :, :, None], [ROWS, COLUMNS, STRIDE // 4, 4])
+    fifth = tl.where((number == 0)[None, None, :], tl.reshape(fifth, [ROWS, COLUMNS, STRIDE]), 0)
+    both = tl.join((word >> 7).to(tl.float32), fifth.to(tl.float32))
+    return tl.reshape(both, [ROWS, COLUMNS, 2 * STRIDE]) * (1.0 / _ONE)
+
+
+@triton.jit
+def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
+    """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 where there is none.
+
+    They are read again and again, and what is read once makes room for them.
+    """
+    place = unit + row[:, :, None] * SHAPE.stride
+    if SHAPE.packed:
+        place += tl.arange(0, SHAPE.stride)
+        word = tl.load(place, mask=there[:, :, None], other=0, eviction_policy="evict_last")
+        slots = _unpacked(word, ROWS, COLUMNS, SHAPE.stride)
+    else:
+        slot = tl.arange(0, SHAPE.width)
+        inside = there[:, :, None] & (slot < SHAPE.dims)
+        slots = tl.load(place + slot, mask=inside, other=0.0, eviction_policy="evict_last").to(SHAPE.accumulator)
+    return slots
+
+
+@triton.jit
+def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr):
+    """Return the slots (ROWS, WIDTH) of a program's own rows (ROWS,).
+
+    Fixed point has no NaN: a row that had one has it in what it was multiplied with, `inverse`.
+    """
+    slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, SHAPE)
+    WIDTH: tl.constexpr = SHAPE.width
+    own = tl.reshape(slots, [ROWS, WIDTH])
+    if SHAPE.packed:
+        own += (tl.load(inverse + row, mask=there, other=0.0) * 0.0)[:, None]
+    return own
+
+
+@triton.jit
+def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr):
+    """One program per ROWS rows: z (N, DIMS) scaled to length 1; zero rows stay zero."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    there = row < n_rows
+    dim = tl.arange(0, SHAPE.width)
+    place = z + row[:, None] * SHAPE.dims
+    own = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
+    squared = tl.sum(own * own, axis=1)
+    nothing = squared == 0
+    scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
+    # What is no number becomes one nowhere.
+    tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=there)
+    if SHAPE.packed:
+        word = tl.arange(0, SHAPE.stride)
+        number = tl.load(place + word, mask=there[:, None] & (word < SHAPE.dims), other=0.0)
+        dim = SHAPE.stride + word // 4
+        fifth = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0)
+        words = packed_word(number * scale[:, None], fifth * scale[:, None], word)
+        tl.store(unit + row[:, None] * SHAPE.stride + word, words, mask=there[:, None])
+    else:
+        tl.store(
+            unit + row[:, None] * SHAPE.stride + dim, own * scale[:, None], mask=there[:, None] & (dim < SHAPE.stride)
+        )
+
+
+@triton.jit
+def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One program per COLUMNS columns of parts (P, k): their sums, in the order of the parts."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n_columns
+    tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)
+    for first in range(0, n_parts, PARTS):
+        part = (first + tl.arange(0, PARTS)).to(tl.int64)
+        there = (part < n_parts)[:, None] & inside[None, :]
+        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+    tl.store(total + column, tl.sum(tile, axis=0), mask=inside)

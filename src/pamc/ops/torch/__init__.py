@@ -1,0 +1,1 @@
+"""The ops in plain torch, on CPU and GPU: what the kernels are compared with."""

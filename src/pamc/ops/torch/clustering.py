@@ -1,0 +1,287 @@
+"""Self-training (Eqs 9 to 11) in one operation whose gradient is written out, meta-node sums, and label changes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pamc.ops.torch.rows import ROWS_PER_BLOCK, column_sums, gram, ordered_sum, row_product
+
+__all__ = [
+    "Assignment",
+    "assign",
+    "cluster_sums",
+    "divergence",
+    "divergence_gradient",
+    "self_training",
+    "self_training_in_blocks",
+    "soft_self_training",
+    "squared_distances",
+    "with_changes",
+]
+
+# Rows times clusters whose assignments a CPU holds at a time.
+_NUMBERS_PER_BLOCK = 1 << 22
+
+
+def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over rows of KL(P ‖ Q), Eq 11, with its gradient, and the labels (N,), the argmax of q.
+
+    As :func:`soft_self_training`, or, where a CPU would hold very many assignments, :func:`self_training_in_blocks`.
+
+    Examples
+    --------
+    >>> self_training(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [2.0]]), eta=1.0)[1]
+    tensor([0, 1])
+    """
+    if z.device.type == "cpu" and len(z) * len(centers) > _NUMBERS_PER_BLOCK:
+        return self_training_in_blocks(z, centers, eta=eta)
+    kl, log_q = soft_self_training(z, centers, eta=eta)
+    return kl, log_q.argmax(dim=1)
+
+
+def soft_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and log q, Eq 9.
+
+    The target p of Eq 10 is a constant. Then, with b_iu = (p_iu − q_iu)·(η + 1)/(η + ‖z_i − μ_u‖²),
+
+    .. math:: \frac{\partial KL}{\partial z_i} = \sum_u b_{iu}(z_i - \mu_u), \qquad
+              \frac{\partial KL}{\partial \mu_u} = -\sum_i b_{iu}(z_i - \mu_u)
+
+    b is all that is kept for the backward pass. O(N·C·d) time, O(N·(C + d)) memory.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding.
+    centers
+        (C, d) centers μ.
+    eta
+        Degrees of freedom η.
+
+    Returns
+    -------
+    kl
+        () with a gradient.
+    log_q
+        (N, C) without.
+
+    Examples
+    --------
+    >>> kl, log_q = soft_self_training(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [2.0]]), eta=1.0)
+    >>> log_q.exp().round(decimals=3)
+    tensor([[0.8330, 0.1670],
+            [0.1670, 0.8330]])
+    """
+    result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]
+    return result
+
+
+def self_training_in_blocks(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q, (N,).
+
+    Value and gradient are those of :func:`soft_self_training`, but assignments are held for a block of rows at a time:
+    once for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
+    """
+    result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Assignment(NamedTuple):
+    """Some rows and the centers, both moved so that the centers' mean is 0, and Eq 9 of them.
+
+    Parameters
+    ----------
+    z, centers
+        (n, d), (C, d).
+    squared
+        (n, C) squared distances.
+    log_q, q
+        (n, C) Eq 9.
+    """
+
+    z: Tensor
+    centers: Tensor
+    squared: Tensor
+    log_q: Tensor
+    q: Tensor
+
+
+def assign(z: Tensor, centers: Tensor, *, eta: float) -> Assignment:
+    """Return the soft assignment of rows z (n, d), Eq 9. O(n·C·d) time."""
+    z, centers, squared = _moved_distances(z, centers)
+    log_q = torch.log_softmax((squared / eta).log1p_().mul_(-(eta + 1) / 2), dim=1)
+    return Assignment(z, centers, squared, log_q, log_q.exp())
+
+
+def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over some rows of KL(P ‖ Q), Eqs 10 and 11, and b (n, C) of :func:`soft_self_training`.
+
+    `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a part. The memory of `assignment.squared` is used
+    up.
+    """
+    _, _, squared, log_q, q = assignment
+    # q of Student's t falls off as a power: a frequency of 0 would take centers at a distance of 10¹⁹.
+    log_p = torch.log_softmax(2 * log_q - frequency.log(), dim=1)
+    p = log_p.exp()
+    kl = ordered_sum(log_p.sub_(log_q).mul_(p))
+    return kl, p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
+
+
+def divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of :func:`divergence` in z (n, d), and these rows' share of that in the centers (C, d).
+
+    `z` and `centers` are those of the :class:`Assignment`, and `weight` (n, C) is b of :func:`soft_self_training`.
+    """
+    grad_z = (z * weight.sum(dim=1, keepdim=True)).sub_(row_product(weight, centers))
+    return grad_z, (centers * column_sums(weight)[:, None]).sub_(gram(weight, z))
+
+
+class _SelfTraining(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
+        assignment = assign(z, centers, eta=eta)
+        kl, weight = divergence(assignment, column_sums(assignment.q), eta=eta)
+        ctx.save_for_backward(assignment.z, assignment.centers, weight)
+        ctx.mark_non_differentiable(assignment.log_q)
+        return kl, assignment.log_q
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_z, grad_centers = divergence_gradient(*ctx.saved_tensors)
+        return grad_z.mul_(grad), grad_centers.mul_(grad), None
+
+
+class _InBlocks(torch.autograd.Function):
+    """The gradient is a constant of the forward pass, up to a factor: it is made there, and nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
+        size = max(1, _NUMBERS_PER_BLOCK // len(centers))
+        blocks = torch.split(z, size)
+        frequencies, labels = [], []
+        for block in blocks:
+            assignment = assign(block, centers, eta=eta)
+            frequencies.append(column_sums(assignment.q))
+            labels.append(assignment.log_q.argmax(dim=1))
+        frequency = torch.stack(frequencies).sum(dim=0)
+        grad_z = torch.empty_like(z)
+        values, grads = [], []
+        for number, block in enumerate(blocks):
+            assignment = assign(block, centers, eta=eta)
+            value, weight = divergence(assignment, frequency, eta=eta)
+            rows = slice(number * size, number * size + len(block))
+            grad_z[rows], grad_centers = divergence_gradient(assignment.z, assignment.centers, weight)
+            values.append(value)
+            grads.append(grad_centers)
+        ctx.save_for_backward(grad_z, torch.stack(grads).sum(dim=0))
+        all_labels = torch.cat(labels)
+        ctx.mark_non_differentiable(all_labels)
+        return torch.stack(values).sum(), all_labels
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_z, grad_centers = ctx.saved_tensors
+        return grad_z * grad, grad_centers * grad, None
+
+
+def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
+    """Return the sum of the rows assigned to each cluster, and how much is assigned to it: N times Eq 8.
+
+    Differentiable in z and in a soft assignment. O(N·d) for labels, O(N·C·d) time and O(N·(C + d)) memory for a soft
+    assignment. On a GPU the labels' sums repeat bit by bit under ``torch.use_deterministic_algorithms``.
+
+    Parameters
+    ----------
+    z
+        (N, d) rows.
+    assignment
+        (N,) labels 0 … C−1, or (N, C) soft assignment.
+    n_clusters
+        C.
+
+    Returns
+    -------
+    sums
+        (C, d).
+    mass
+        (C,) number of rows, or sum of the assignment. No gradient.
+
+    Examples
+    --------
+    >>> cluster_sums(torch.eye(2), torch.tensor([1, 1]), 2)
+    (tensor([[0., 0.],
+            [1., 1.]]), tensor([0., 2.]))
+    """
+    if assignment.ndim == 2:
+        return gram(assignment, z), column_sums(assignment.detach())
+    # Sums of sums: rounding grows with the rows of a block and with the blocks, not with N.
+    n_blocks = -(-len(z) // ROWS_PER_BLOCK)
+    block = torch.arange(len(z), device=z.device) // ROWS_PER_BLOCK
+    sums = z.new_zeros(n_blocks * n_clusters, z.shape[1]).index_add(0, block * n_clusters + assignment, z)
+    counts = torch.zeros(n_clusters, dtype=torch.int64, device=z.device)
+    counts = counts.index_add(0, assignment, torch.ones_like(assignment))
+    return sums.view(n_blocks, n_clusters, -1).sum(dim=0), counts.to(z.dtype)
+
+
+def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
+    """Return numbers (k,) and then how many labels (N,) differ from `previous` (N,), which holds the labels afterwards.
+
+    (k + 1,) in float64, where counts of any size are whole. Nothing travels to the host. O(N).
+
+    Examples
+    --------
+    >>> previous = torch.tensor([0, 1, 1])
+    >>> with_changes(torch.tensor([0.5]), torch.tensor([0, 2, 1]), previous)
+    tensor([0.5000, 1.0000], dtype=torch.float64)
+    >>> previous
+    tensor([0, 2, 1])
+    """
+    changed = (labels != previous).sum()
+    previous.copy_(labels)
+    return torch.cat([numbers.double(), changed.double()[None]])
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return (N, C) ‖x_i − y_u‖² for x (N, d) and y (C, d), of Eq 9. O(N·C·d) time, O(N·(C + d)) memory.
+
+    Computed as ‖x‖² + ‖y‖² − 2·x·y after both are moved by the mean of y, so that a common offset costs no precision.
+
+    Examples
+    --------
+    >>> squared_distances(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[25.,  0.]])
+    """
+    result: Tensor = _SquaredDistances.apply(x, y)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _SquaredDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        x, y, squared = _moved_distances(x, y)
+        ctx.save_for_backward(x, y)
+        return squared
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        grad_x = x * grad.sum(dim=1, keepdim=True) - row_product(grad, y)
+        grad_y = y * column_sums(grad)[:, None] - gram(grad, x)
+        return 2 * grad_x, 2 * grad_y
+
+
+def _moved_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x and y, moved by the mean of y, so that a common offset costs no precision, and (N, C) ‖x_i − y_u‖²."""
+    origin = y.mean(dim=0)
+    x, y = x - origin, y - origin
+    squared = row_product(x, y.T).mul_(-2)
+    squared += x.square().sum(dim=1, keepdim=True)
+    squared += y.square().sum(dim=1)
+    return x, y, squared.clamp_(min=0)

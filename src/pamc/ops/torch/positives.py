@@ -1,0 +1,231 @@
+"""The positive term of the PamC loss from edge lists, in O(E·d) on CPU and GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pamc.graph.positives import PairShard, PositivePairs
+from pamc.ops.torch.rows import csr_view, ordered_sum
+
+__all__ = ["RowMass", "log_mass_gradient", "log_mass_of_rows", "positive_log_mass"]
+
+# On a CPU the temporaries of a block of pairs stay in the cache; a GPU wants all pairs at once.
+_PAIRS_PER_BLOCK = {"cpu": 1 << 20}
+_PAIRS_PER_BLOCK_ELSEWHERE = 1 << 28
+
+# A share of e^-80 of a sum is lost in its rounding; exp of -∞ or of what underflows takes many times as long.
+_LEAST_LOG_SHARE = -80.0
+
+
+def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
+    r"""Return the inner sum of Eq 3 for each node, and how far positives are apart.
+
+    .. math:: L_i = \log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,u_i \cdot u_j)
+
+    As in the paper; with ``self_edges="keep"`` the sum has the term γ_ii·e⁰ too, as in the released program. The
+    gradient reaches `unit` through L; γ is a constant. O(E·d) time; O(E) memory, one number per pair of which is kept
+    for the backward pass.
+
+    Parameters
+    ----------
+    unit
+        (N, d) rows of length 1 or 0.
+    pairs
+        γ, on the device and with the floating-point type of `unit`.
+
+    Returns
+    -------
+    log_mass
+        (N,) L, −∞ (with gradient 0) for a node that has no positive of weight above 0.
+    alignment
+        () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. No gradient.
+
+    Examples
+    --------
+    >>> pairs = PositivePairs.from_edges(torch.tensor([[0], [1]]), n_nodes=2)
+    >>> positive_log_mass(torch.eye(2), pairs, tau=1.0, self_edges="drop")
+    (tensor([0., -inf]), tensor(2.))
+    """
+    result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(unit, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
+    return result
+
+
+class RowMass(NamedTuple):
+    """The inner sums of Eq 3 of some rows, and what their gradient needs.
+
+    Parameters
+    ----------
+    cosine
+        (E,) u_i · u_j of each pair of these rows.
+    log_mass
+        (n,) L of these rows, −∞ without positives; for even pairs without the weight that a whole row has.
+    total, agreement
+        () Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j.
+    """
+
+    cosine: Tensor
+    log_mass: Tensor
+    total: Tensor
+    agreement: Tensor
+
+
+def log_mass_of_rows(
+    own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, keep_self: bool
+) -> RowMass:
+    """Return L of :func:`positive_log_mass` for the rows that the pairs belong to: all, or those of one process.
+
+    O(E·d) time, O(E) memory.
+
+    Parameters
+    ----------
+    own
+        (n, d) these rows, of length 1 or 0, contiguous.
+    unit
+        (N, d) all rows.
+    """
+    cosine = _pair_cosines(own, unit, pairs)
+    log_mass = own.new_empty(len(own))
+    total, agreement = own.new_zeros(2)
+    of_row = pairs.log_row_weight if isinstance(pairs, PositivePairs) else None
+    log_self = pairs.log_self_weight if of_row is None else pairs.log_self_weight - of_row
+    for block in _row_blocks(pairs):
+        of_block = cosine[block.entries]
+        log_weight = pairs.log_weight[block.entries]
+        score = (of_block * tau).add_(log_weight)
+        top = block.reduce(score, "max")
+        if keep_self:
+            top = torch.maximum(top, log_self[block.rows])
+        nothing = top == -math.inf
+        top = torch.where(nothing, 0.0, top)
+        mass = block.reduce(_exp_(score.sub_(top.index_select(0, block.row_of_entry()))), "sum")
+        if keep_self:
+            mass += (log_self[block.rows] - top).exp()
+        log_mass[block.rows] = torch.where(nothing, -math.inf, top + mass.log())
+        if of_row is None:
+            weight = torch.exp(log_weight, out=score)
+        else:
+            weight = torch.index_select(of_row[block.rows].exp(), 0, block.row_of_entry(), out=score)
+        total += ordered_sum(weight)
+        agreement += ordered_sum(weight.mul_(of_block))
+    return RowMass(cosine, log_mass, total, agreement)
+
+
+def log_mass_gradient(
+    unit: Tensor,
+    pairs: PositivePairs | PairShard,
+    cosine: Tensor,
+    log_mass: Tensor,
+    grad: Tensor,
+    *,
+    tau: float,
+) -> Tensor:
+    """Return (n, d) the gradient in u of the rows that the pairs belong to. O(E·d) time, O(E) memory.
+
+    Parameters
+    ----------
+    unit
+        (N, d) all rows, of length 1 or 0.
+    cosine
+        (E,) of the pairs of these rows.
+    log_mass, grad
+        (N,) L of all rows, and the gradient of each: what row i means to its neighbor j has L_j in it.
+    """
+    first = pairs.first_row if isinstance(pairs, PairShard) else 0
+    # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
+    log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
+    gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
+    for block in _row_blocks(pairs):
+        rows, columns = block.row_of_entry(), pairs.indices[block.entries].long()
+        own = slice(first + block.rows.start, first + block.rows.stop)
+        score = cosine[block.entries] * tau
+        there = score + pairs.log_weight[block.entries]
+        _exp_(there.sub_(log_mass[own].index_select(0, rows))).mul_(grad[own].index_select(0, rows))
+        back = score.add_(pairs.log_weight_t[block.entries])
+        _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
+        gradient[block.rows] = _block_matrix(pairs, block, there.add_(back).mul_(tau)) @ unit
+    return gradient
+
+
+class _PositiveLogMass(torch.autograd.Function):
+    """Cosines of the pairs, then a logsumexp per row; the backward pass takes γ_ij and γ_ji side by side.
+
+    With L_i of :func:`positive_log_mass`, ∂L_i/∂u_i = τ·Σ_j w_ij·u_j and ∂L_i/∂u_j = τ·w_ij·u_i, where
+    w_ij = exp(τ·u_i·u_j + log γ_ij − L_i). The pattern is symmetric, so the gradient of row i needs its own entries
+    only: Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j, one sparse product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, unit: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
+        unit = unit.contiguous()
+        found = log_mass_of_rows(unit, unit, pairs, tau=tau, keep_self=keep_self)
+        ctx.save_for_backward(unit, found.cosine, found.log_mass)
+        if pairs.log_row_weight is not None:
+            # A factor of a whole row moves its L, and no gradient.
+            found = found._replace(log_mass=found.log_mass + pairs.log_row_weight)
+        ctx.pairs, ctx.tau = pairs, tau
+        alignment = torch.where(found.total > 0, 2 - 2 * found.agreement / found.total, 0.0)
+        ctx.mark_non_differentiable(alignment)
+        return found.log_mass, alignment
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        unit, cosine, log_mass = ctx.saved_tensors
+        return log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None
+
+
+class _RowBlock(NamedTuple):
+    """Some consecutive rows of the pairs: which rows, which entries, where each row begins among these entries."""
+
+    rows: slice
+    entries: slice
+    indptr: Tensor
+
+    def row_of_entry(self) -> Tensor:
+        """Return, for each entry of the block, its row, counted from the first of the block."""
+        n_entries = self.entries.stop - self.entries.start
+        return torch.repeat_interleave(self.indptr.diff(), output_size=n_entries)
+
+    def reduce(self, values: Tensor, how: str) -> Tensor:
+        """Return the sum or the max of the entries of each row: 0 or −∞ for a row without entries."""
+        return torch.segment_reduce(values, how, offsets=self.indptr, axis=0, unsafe=True)
+
+
+def _row_blocks(pairs: PositivePairs | PairShard) -> Iterator[_RowBlock]:
+    """Yield the rows of the pairs in order, in blocks of about the same number of pairs."""
+    size = _PAIRS_PER_BLOCK.get(pairs.indptr.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
+    cuts = {0: 0, len(pairs.indptr) - 1: pairs.n_pairs}
+    if pairs.n_pairs > size:
+        wanted = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
+        rows = torch.searchsorted(pairs.indptr, wanted)
+        cuts.update(zip(rows.tolist(), pairs.indptr[rows].tolist(), strict=True))
+    for (row, entry), (next_row, next_entry) in pairwise(sorted(cuts.items())):
+        yield _RowBlock(slice(row, next_row), slice(entry, next_entry), pairs.indptr[row : next_row + 1] - entry)
+
+
+def _block_matrix(pairs: PositivePairs | PairShard, block: _RowBlock, values: Tensor) -> Tensor:
+    """Return (n, N) a CSR tensor with values at the pairs of a block of n rows."""
+    indices = pairs.indices[block.entries].long()
+    return csr_view(block.indptr, indices, values, (len(block.indptr) - 1, pairs.n_nodes))
+
+
+def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard) -> Tensor:
+    """Return (E,) u_i · u_j of each pair."""
+    cosine = unit.new_zeros(pairs.n_pairs)
+    for block in _row_blocks(pairs):
+        matrix = _block_matrix(pairs, block, cosine[block.entries])
+        # In place: the product would otherwise copy the indices.
+        torch.sparse.sampled_addmm(matrix, own[block.rows], unit.T, beta=0.0, out=matrix)
+    return cosine
+
+
+def _exp_(log_share: Tensor) -> Tensor:
+    """Return exp in place, of logarithms of shares, which are at most 0 up to rounding."""
+    return log_share.clamp_(min=_LEAST_LOG_SHARE).exp_()

@@ -1,0 +1,130 @@
+"""Rows scaled to length 1, and sums and products of rows in a fixed order.
+
+On a CPU every result is the same bits for any number of threads. Torch and the BLAS behind it split long reductions and
+tall matrix products by the number of threads; here both are cut into blocks of fixed size first. On a GPU they are left
+to torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+__all__ = ["ROWS_PER_BLOCK", "column_sums", "csr_tensor", "csr_view", "gram", "ordered_sum", "row_product", "unit_rows"]
+
+# Elements, or rows, that are added up by one thread.
+ROWS_PER_BLOCK = 1024
+
+# A batch of fewer matrix products than there are threads would be split inside a product.
+_MIN_BLOCKS = 64
+
+
+def unit_rows(z: Tensor) -> Tensor:
+    """Return z (N, d) with rows scaled to length 1. Zero rows stay zero, with gradient zero. O(N·d).
+
+    Examples
+    --------
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    squared = z.square().sum(dim=1, keepdim=True)
+    # The inner `where` keeps the infinite derivative of √0 out of the gradient.
+    inverse = 1 / torch.where(squared == 0, 1.0, squared).sqrt()
+    return z * torch.where(squared == 0, 0.0, inverse)
+
+
+def row_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight, (N, m), for tall x (N, k) and weight (k, m), the same bits for any number of threads.
+
+    Examples
+    --------
+    >>> row_product(torch.ones(2, 3), torch.eye(3))
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    """
+    if x.device.type != "cpu":
+        return x @ weight
+    blocks = _in_blocks(x)
+    return torch.bmm(blocks, weight.expand(len(blocks), -1, -1)).flatten(0, 1)[: len(x)]
+
+
+def gram(x: Tensor, y: Tensor) -> Tensor:
+    """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), the same bits for any number of threads."""
+    if x.device.type != "cpu":
+        return x.T @ y
+    return torch.bmm(_in_blocks(x).transpose(1, 2), _in_blocks(y)).sum(dim=0)
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Return (k,) the sums of the columns of x (N, k), added in an order that does not depend on the number of threads.
+
+    Examples
+    --------
+    >>> column_sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([4., 6.])
+    """
+    while x.device.type == "cpu" and len(x) > ROWS_PER_BLOCK:
+        whole = len(x) - len(x) % ROWS_PER_BLOCK
+        blocks = x[:whole].view(-1, ROWS_PER_BLOCK, x.shape[1]).sum(dim=1)
+        x = torch.cat([blocks, x[whole:].sum(dim=0, keepdim=True)])
+    return x.sum(dim=0)
+
+
+def ordered_sum(x: Tensor) -> Tensor:
+    """Return the sum of all elements, added in an order that does not depend on the number of threads.
+
+    Examples
+    --------
+    >>> ordered_sum(torch.ones(3, 5))
+    tensor(15.)
+    """
+    result: Tensor = _OrderedSum.apply(x)  # type: ignore[no-untyped-call]
+    return result
+
+
+def csr_tensor(matrix: Any, *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return a scipy CSR matrix as a torch CSR tensor of its own memory.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> csr_tensor(sp.eye(2, format="csr"), device=torch.device("cpu"), dtype=torch.float32).to_dense()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    indptr, indices = (torch.tensor(index, device=device) for index in (matrix.indptr, matrix.indices))
+    return csr_view(indptr, indices, torch.tensor(matrix.data, device=device, dtype=dtype), matrix.shape)
+
+
+def csr_view(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return a CSR tensor that shares the given memory, without torch's word that such tensors are in beta.
+
+    Some versions of torch also warn that they do not check the indices, though that is what is asked for.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+        return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=False)
+
+
+class _OrderedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return column_sums(x.reshape(-1, 1))[0] if x.device.type == "cpu" else x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.expand(ctx.shape)
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """Return x (N, k) as (blocks, rows of a block, k), with zero rows at the end; the cut depends on N alone."""
+    n_rows = min(ROWS_PER_BLOCK, max(1, -(-len(x) // _MIN_BLOCKS)))
+    n_blocks = max(_MIN_BLOCKS, -(-len(x) // n_rows))
+    return pad(x, (0, 0, 0, n_blocks * n_rows - len(x))).view(n_blocks, n_rows, x.shape[1])

@@ -1,0 +1,153 @@
+"""The product of a narrow layer, the gradient of a rectified one in one pass, and a transposed copy, on a GPU."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from pamc.ops.kernels import linear as kernels
+from pamc.ops.triton.rows import accumulator_of, share_out, sum_parts
+
+__all__ = ["narrow_product", "relu_backward", "relu_linear_backward", "transposed"]
+
+# Rows and columns of a tile: few rows make many programs, which keep memory busy.
+_ROWS, _COLUMNS = 32, 128
+_STAGES = 4
+
+# Rows and columns of a tile that is transposed.
+_SIZE = 32
+
+# Parts into which the rows are cut at most, each of which leaves its own sums: narrow layers are cut into more, until
+# there are so many programs.
+_MOST_PARTS = 64
+_PROGRAMS = 2048
+
+# Of a product on tensor cores.
+_LEAST_WIDTH = 16
+
+
+def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.torch.linear.relu_backward` does. O(N·k) time, O(k) memory beside the result.
+
+    Sums are taken in float32, or float64 where the gradient is, in an order that depends on the shape alone.
+    """
+    grad, output = grad.contiguous(), output.contiguous()
+    n_rows, n_columns = output.shape
+    through = torch.empty_like(output)
+    n_blocks = triton.cdiv(n_columns, _COLUMNS)
+    n_parts, n_tiles = share_out(n_rows, _ROWS, max(_MOST_PARTS, _PROGRAMS // n_blocks))
+    parts = torch.empty(n_parts, n_columns, dtype=accumulator_of(output), device=output.device)
+    with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
+        kernels.relu_backward_parts[(n_parts, n_blocks)](
+            grad,
+            output,
+            through,
+            parts,
+            n_rows,
+            _ROWS * n_tiles,
+            N_COLUMNS=n_columns,
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+    return through, sum_parts(parts)
+
+
+def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return all that a narrow layer hands down, in one pass over the output (N, n) that it was given.
+
+    The products are taken on tensor cores; what goes on is written once. O(N·k·n) time, O(k·m) memory beside the result
+    for each part of the rows.
+
+    Parameters
+    ----------
+    grad
+        (N, k) gradient of the layer, narrow.
+    weight
+        (k, m) its weights.
+    output
+        (N, n) what it was given, a rectified layer's output, whose last n − m columns are zeros.
+
+    Returns
+    -------
+    through, sums
+        :func:`relu_backward` of grad @ weight.
+    weight_grad
+        (k, m) gradᵀ @ output.
+    bias_grad
+        (k,) the sums of the columns of grad.
+
+    Sums, and the last two, are float32 where the rest is bfloat16.
+    """
+    grad = grad if grad.stride(1) == 1 else grad.contiguous()
+    weight, output = weight.contiguous(), output.contiguous()
+    (n_rows, n_columns), (depth, n_in) = output.shape, weight.shape
+    through = torch.empty_like(output)
+    n_parts, n_tiles = share_out(n_rows, _ROWS, _MOST_PARTS)
+    ends = (n_columns, n_columns + depth * n_in, n_columns + depth * n_in + depth)
+    parts = torch.empty(n_parts, ends[-1], dtype=accumulator_of(output), device=output.device)
+    with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
+        kernels.relu_linear_backward_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
+            grad,
+            weight,
+            output,
+            through,
+            parts,
+            n_rows,
+            _ROWS * n_tiles,
+            grad.stride(0),
+            parts.stride(0),
+            N_COLUMNS=n_columns,
+            N_IN=n_in,
+            DEPTH=depth,
+            WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+    total = sum_parts(parts)
+    return through, total[: ends[0]], total[ends[0] : ends[1]].view(depth, n_in), total[ends[1] : ends[2]]
+
+
+def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x Wᵀ + b, (N, k), of float32 rows x (N, n), for few outputs: W (k, m) and b (k,).
+
+    The last n − m columns of x are padding. A library's product wants sizes that are filled up, and its result cut out
+    again; this one takes them as they are, and reads x once, for tensor cores. O(N·k·m) time.
+    """
+    x, weight = x.contiguous(), weight.contiguous()
+    (n_rows, n_columns), (depth, n_in) = x.shape, weight.shape
+    y = x.new_empty(n_rows, depth)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.narrow_product[(triton.cdiv(n_rows, _ROWS),)](
+            x,
+            weight,
+            bias.contiguous(),
+            y,
+            n_rows,
+            N_COLUMNS=n_columns,
+            N_IN=n_in,
+            DEPTH=depth,
+            WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=4,
+            num_stages=_STAGES,
+            enable_fp_fusion=True,
+        )
+    return y
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Return what :func:`pamc.ops.torch.linear.transposed` does."""
+    x = x.contiguous()
+    n_rows, n_columns = x.shape
+    y = x.new_empty(n_columns, n_rows)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.transpose_tiles[(triton.cdiv(n_rows, _SIZE), triton.cdiv(n_columns, _SIZE))](
+            x, y, n_rows, n_columns, SIZE=_SIZE, num_warps=4
+        )
+    return y

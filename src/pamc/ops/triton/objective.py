@@ -1,0 +1,189 @@
+"""Eq 12 from z to its gradient in eight kernels, where its parts, one by one, take dozens.
+
+Rows are passed over four times: to assign them, to add up their positives, to sharpen their assignment, and, in the
+backward pass, once more over their positives, where all parts of a row's gradient come together and are written once.
+Between them a kernel adds up what programs left, and one program makes all scalars. No atomics, and the same bits in
+every run; how the rows are shared out depends on the shapes alone. Nothing is kept per pair, nor per row and cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pamc.graph.positives import PositivePairs
+from pamc.ops.kernels import objective as kernels
+from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
+from pamc.ops.triton.positives import MOST_TAU, gradient_of_pieces, layout_of, longest_row, masses, pieces_of, row_tiles
+from pamc.ops.triton.proxy import potential
+from pamc.ops.triton.rows import Shape, share_out, sum_parts
+
+__all__ = ["Weights", "objective"]
+
+# One program holds a tile of clusters by clusters, and another of clusters by dimensions.
+_MOST_CLUSTERS = 64
+_MOST_DIMS = 128
+
+# Numbers of a tile of clusters by rows for one warp, and rows of it.
+_TILE = 512
+_LEAST_ROWS, _MOST_ROWS = 16, 128
+
+# Programs that each keep sums of their own over rows: enough to keep a GPU busy, few enough to be added up.
+_MOST_PARTS = 4096
+
+
+def objective(
+    z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings, *, known_labels: Tensor | None = None
+) -> ObjectiveValues | None:
+    """Return Eq 12 with hard labels, or None where its parts have to be taken one by one.
+
+    That is for more than 64 clusters or 128 dimensions, a τ above 40, rows in half precision, and what has to be
+    converted. The target p and the labels are constants. O(E·d + N·C·d) time, O(N·d) memory beside the pairs.
+
+    Parameters
+    ----------
+    z
+        (N, d) embedding.
+    centers
+        (C, d) centers μ.
+    pairs
+        Positive pairs γ over the N rows.
+    known_labels
+        (N,) int64, the cluster of each row whose cluster is known, −1 elsewhere: they take the place of the labels in
+        the meta-nodes.
+    """
+    if not _fits(z, centers, pairs, settings):
+        return None
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        total, numbers, labels = _Objective.apply(z, centers, pairs, settings, known_labels)  # type: ignore[no-untyped-call]
+    return ObjectiveValues(total, numbers, labels)
+
+
+def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings) -> bool:
+    small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and settings.tau <= MOST_TAU
+    plain = z.dtype in (torch.float32, torch.float64) and z.dtype == centers.dtype == pairs.log_weight.dtype
+    whole = 0 not in z.shape and pairs.n_nodes == len(z) and pairs.indices.device == z.device == centers.device
+    return small and plain and whole
+
+
+class Weights(NamedTuple):
+    """α and β of Eq 12, and whether KL is a mean over rows: a constant of the kernels."""
+
+    alpha: float
+    beta: float
+    mean: bool
+
+
+class _Objective(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        centers: Tensor,
+        pairs: PositivePairs,
+        settings: ObjectiveSettings,
+        known_labels: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        z, centers = z if z.stride(1) == 1 else z.contiguous(), centers.contiguous()
+        (n_rows, n_dims), n_clusters = z.shape, len(centers)
+        keep_self = settings.self_edges == "keep"
+        layout, shape = layout_of(pairs, keep_self), Shape.of(z)
+        clusters = triton.next_power_of_2(n_clusters)
+        rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
+        # Sums of each program for each cluster take no more memory than z.
+        n_programs, n_tiles = share_out(n_rows, rows, max(1, min(_MOST_PARTS, n_rows // n_clusters)))
+        constants = shape.constants(ETA=settings.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
+        sizes = (n_rows, n_clusters, n_tiles, z.stride(0))
+
+        labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
+        members = labels if known_labels is None else torch.empty_like(labels)
+        known = labels if known_labels is None else known_labels.contiguous()
+        unit, inverse = shape.empty(z), z.new_empty(n_rows)
+        parts = z.new_empty(n_programs, n_clusters * (n_dims + 2))
+        kernels.assign_rows[(n_programs,)](
+            z,
+            centers,
+            known,
+            labels,
+            members,
+            unit,
+            inverse,
+            parts,
+            *sizes,
+            KNOWN=known_labels is not None,
+            **constants,
+        )
+        assigned = sum_parts(parts)
+        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
+        kl_grad = z.new_empty(n_rows, n_dims)
+        parts = z.new_empty(n_programs, n_clusters * n_dims + 3)
+        kernels.sharpen_rows[(n_programs,)](
+            z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **constants
+        )
+        sharpened = sum_parts(parts)
+        watched = potential(z, step=settings.step, n_rows=settings.n_rows)
+
+        total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
+        node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
+        ctx.weights = Weights(settings.alpha, settings.beta, settings.kl_reduction == "mean")
+        kernels.finish[(1,)](
+            centers,
+            assigned,
+            sharpened,
+            watched,
+            layout.offset,
+            layout.scale,
+            total,
+            numbers,
+            node_gradient,
+            center_gradient,
+            n_rows,
+            n_clusters,
+            watched.numel(),
+            settings.n_rows,
+            WEIGHTS=ctx.weights,
+            TAU=settings.tau,
+            EQ6=settings.proxy == "eq6",
+            DIMS=n_dims,
+            WIDTH=triton.next_power_of_2(n_dims),
+            CLUSTERS=clusters,
+            POTENTIAL=triton.next_power_of_2(watched.numel()),
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+        ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient)
+        ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
+        ctx.mark_non_differentiable(numbers, labels)
+        # Of those nothing comes back, not even zeros.
+        ctx.set_materialize_grads(False)
+        return total, numbers, labels
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient = ctx.saved_tensors
+        shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
+        grad_z = torch.empty_like(kl_grad)
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, longest_row(shape, ctx.pairs))
+        tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
+        weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, over_mass)
+        together = (inverse, kl_grad, members, node_gradient, grad, grad_z, n_rows)
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, *together, WEIGHTS=ctx.weights, **tiles)
+        if len(pieces):
+            parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
+            kernels.join_backward[(len(pieces.long_row),)](
+                unit,
+                pieces.long_row,
+                pieces.first_piece,
+                parts,
+                *together,
+                WEIGHTS=ctx.weights,
+                num_warps=1,
+                **shape.constants(),
+            )
+        return grad_z, center_gradient * grad, None, None, None

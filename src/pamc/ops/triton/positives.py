@@ -1,0 +1,341 @@
+"""The positive term of the PamC loss in fused kernels: nothing per pair is stored, in neither direction.
+
+One warp takes one row of the pairs, or several side by side where there are very many, and reads, tile by tile, the
+columns, their weights and their unit rows. Weights are given relative to the largest of their row, and e^(τ·cosine)
+relative to e^τ: no number is above 1, and none that counts is lost. The gradient of row i needs its own entries only,
+because γ_ij and γ_ji stand side by side: no atomics, and the same bits in every run.
+
+A row of very many pairs would keep one warp busy long after all others are done, so it is cut
+into pieces, each a program of its own, whose results are put together in their order by a second kernel.
+
+Rows of z are gathered at random: each is scaled to length 1 once and kept in as few sectors of memory as can be, in
+fixed point where those are fewer, and then read once per pair and pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pamc.graph.positives import PositivePairs
+from pamc.ops.kernels import positives as kernels
+from pamc.ops.torch import positives as plain
+from pamc.ops.torch import rows as plain_rows
+from pamc.ops.triton.rows import Shape, unit_rows
+
+__all__ = [
+    "MOST_TAU",
+    "Layout",
+    "Pieces",
+    "Tiles",
+    "gradient_of_pieces",
+    "layout_of",
+    "longest_row",
+    "masses",
+    "pieces_of",
+    "positive_log_mass",
+    "row_tiles",
+]
+
+# Rows of more pairs than this are cut, into pieces of so many.
+PIECE = 1024
+
+# Numbers of a tile of unit rows for one warp: packed ones, and of long rows the backward pass, which keeps a sum for
+# each, take half.
+_TILE = 1024
+_LONG_ROW = 64
+_LEAST_COLUMNS = 4
+
+# A GPU holds few programs at a time, and rows of few pairs leave it waiting: where programs are many, one takes several
+# narrow rows side by side, and of each a few entries at a time. They end together, so that longer rows are cut off.
+_MANY_PROGRAMS = 1 << 13
+_FEW_PAIRS = 32
+_NARROW = 32
+_SIDE_BY_SIDE, _COLUMNS_SIDE_BY_SIDE = 4, 8
+_LONGEST_SIDE_BY_SIDE = 64
+
+_MOST_NODES_IN_32_BITS = 2**31 - 1
+
+# Beyond, e^(−2τ), the least share of a neighbor, is nothing in float32.
+MOST_TAU = 40.0
+
+
+def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
+    """Return what :func:`pamc.ops.torch.positives.positive_log_mass` does of the unit rows of z.
+
+    Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
+    float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
+    the pairs.
+    """
+    if tau > MOST_TAU:
+        return plain.positive_log_mass(plain_rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(z, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The pairs as the kernels want them.
+
+    Parameters
+    ----------
+    indices
+        (E,) columns, in 32 bits where they fit.
+    top
+        (N,) log of the largest γ of a row, 0 where it has none.
+    even
+        Whether all entries of a row weigh the same: their weights are then not read.
+    weight, weight_t
+        (E,) γ_ij over the largest γ of row i, γ_ji over that of row j; (1,) where they are not read.
+    weight_self
+        (N,) γ_ii likewise, 0 where it does not count.
+    offset, scale
+        () 2 and 2/Σγ_ij, which make the alignment of Σγ_ij·cosine; 0 where all γ are 0.
+    """
+
+    even: bool
+    indices: Tensor
+    top: Tensor
+    weight: Tensor
+    weight_t: Tensor
+    weight_self: Tensor
+    offset: Tensor
+    scale: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Rows that are cut.
+
+    Parameters
+    ----------
+    piece_row, piece_begin
+        (P,) the row of each piece, and its first entry.
+    long_row, first_piece
+        (R,), (R + 1,) the rows, and where the pieces of each begin.
+    """
+
+    piece_row: Tensor
+    piece_begin: Tensor
+    long_row: Tensor
+    first_piece: Tensor
+
+    def __len__(self) -> int:
+        return len(self.piece_row)
+
+
+_LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, Layout]] = WeakKeyDictionary()
+_PIECES: WeakKeyDictionary[PositivePairs, dict[int, Pieces]] = WeakKeyDictionary()
+
+
+def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
+    """Return the layout of the pairs, made once for each."""
+    known = _LAYOUTS.setdefault(pairs, {})
+    if keep_self not in known:
+        known[keep_self] = _make_layout(pairs, keep_self)
+    return known[keep_self]
+
+
+def pieces_of(pairs: PositivePairs, longest: int) -> Pieces:
+    """Return the pieces of rows of more than `longest` pairs, made once for each."""
+    known = _PIECES.setdefault(pairs, {})
+    if longest not in known:
+        known[longest] = _make_pieces(pairs, longest)
+    return known[longest]
+
+
+def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
+    even = pairs.log_row_weight is not None
+    top, weight, weight_t, weight_sum = _even_weights(pairs) if even else _weights(pairs, keep_self)
+    weight_self = (pairs.log_self_weight - top).exp() if keep_self else torch.zeros_like(top)
+    return Layout(
+        even=even,
+        indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
+        top=top,
+        weight=weight,
+        weight_t=weight_t,
+        weight_self=weight_self,
+        offset=torch.where(weight_sum > 0, 2.0, 0.0).to(weight_sum),
+        scale=torch.where(weight_sum > 0, 2 / weight_sum, 0.0),
+    )
+
+
+def _make_pieces(pairs: PositivePairs, longest: int) -> Pieces:
+    n_entries = pairs.indptr.diff()
+    (long_row,) = torch.nonzero(n_entries > longest, as_tuple=True)
+    n_pieces = -(-n_entries[long_row] // PIECE)
+    first_piece = torch.cat([n_pieces.new_zeros(1), n_pieces.cumsum(0)])
+    piece_row = torch.repeat_interleave(long_row, n_pieces)
+    number = torch.arange(len(piece_row), device=piece_row.device)
+    number -= torch.repeat_interleave(first_piece[:-1], n_pieces)
+    return Pieces(piece_row, pairs.indptr[piece_row] + PIECE * number, long_row, first_piece)
+
+
+def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return `top`, `weight` and `weight_t` of the layout, and Σγ_ij."""
+    row_of_entry = torch.repeat_interleave(pairs.indptr.diff())
+    top = torch.full_like(pairs.log_self_weight, -math.inf)
+    top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
+    top = torch.maximum(top, pairs.log_self_weight) if keep_self else top
+    top = torch.where(top == -math.inf, 0.0, top)
+    weight = (pairs.log_weight - top[row_of_entry]).exp_()
+    return top, weight, (pairs.log_weight_t - top[pairs.indices]).exp_(), pairs.log_weight.exp().sum()
+
+
+def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the same of even pairs: the one weight of a row is its largest, and nothing is stored per pair."""
+    top: Tensor = pairs.log_row_weight  # type: ignore[assignment]
+    one = top.new_ones(1)
+    return top, one, one, (top.exp() * pairs.indptr.diff()).sum()
+
+
+class Tiles(NamedTuple):
+    """What a program reads of the pairs, a constant of the kernels that read them.
+
+    Parameters
+    ----------
+    tau
+        τ of Eq 3.
+    even
+        As of :class:`Layout`.
+    rows, columns
+        Rows that a program takes side by side, and entries of each that it reads at a time.
+    longest
+        The number of pairs beyond which a row is cut, or into pieces of which it is cut.
+    """
+
+    tau: float
+    even: bool
+    rows: int
+    columns: int
+    longest: int
+
+
+def side_by_side(shape: Shape, pairs: PositivePairs) -> int:
+    """Return how many rows a program takes side by side."""
+    if shape.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
+        return 1
+    rows = max(1, min(_SIDE_BY_SIDE, pairs.n_nodes // _MANY_PROGRAMS))
+    return 1 << (rows.bit_length() - 1)
+
+
+def longest_row(shape: Shape, pairs: PositivePairs) -> int:
+    """Return the number of pairs beyond which a row is cut."""
+    return PIECE if side_by_side(shape, pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
+
+
+def row_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+    """Return the constants of a kernel that takes whole rows."""
+    constants = piece_tiles(shape, pairs, tau=tau, backward=backward)
+    rows, tiles = side_by_side(shape, pairs), constants["TILES"]._replace(longest=longest_row(shape, pairs))
+    if rows > 1:
+        tiles = tiles._replace(rows=rows, columns=_COLUMNS_SIDE_BY_SIDE)
+        constants |= {"num_warps": 1}
+    return {**constants, "TILES": tiles}
+
+
+def piece_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
+    """Return the constants of a kernel that takes pieces of long rows.
+
+    It reads as many entries of a row at a time as it has on average.
+    """
+    tile = _TILE // 2 if shape.packed or (backward and shape.width >= _LONG_ROW) else _TILE
+    columns = max(_LEAST_COLUMNS, min(_mean_entries(pairs), tile // shape.width))
+    n_warps = min(8, max(1, columns * shape.width // _TILE))
+    even = pairs.log_row_weight is not None
+    return shape.constants(TILES=Tiles(tau, even, 1, columns, PIECE), num_warps=n_warps)
+
+
+def _mean_entries(pairs: PositivePairs) -> int:
+    """Return the mean number of pairs of a row, up to the next power of two."""
+    mean: int = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
+    return mean
+
+
+def masses(
+    unit: Tensor, inverse: Tensor, pairs: PositivePairs, shape: Shape, *, tau: float, keep_self: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, of every row, the log mass, one over the mass relative to its largest γ, and Σ_j γ_ij·cosine, (N,) each.
+
+    `unit` is (N, stride), the unit rows, and `inverse` (N,) what z was multiplied with to get them.
+    """
+    n_rows, layout, pieces = len(unit), layout_of(pairs, keep_self), pieces_of(pairs, longest_row(shape, pairs))
+    log_mass, agreements, over_mass = (torch.empty_like(inverse) for _ in range(3))
+    # The term γ_ii·e⁰ of the released program, relative to e^τ too.
+    weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
+    results = (weight_self, layout.top, log_mass, over_mass, agreements)
+    tiles = row_tiles(shape, pairs, tau=tau)
+    weights = (pairs.indptr, layout.indices, layout.weight)
+    n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+    kernels.forward_rows[(n_programs,)](unit, *weights, *results, inverse, n_rows, **tiles)
+    if len(pieces):
+        parts = log_mass.new_empty(len(pieces), 2)
+        kernels.forward_pieces[(len(pieces),)](
+            unit, *weights, pieces.piece_row, pieces.piece_begin, parts, inverse, **piece_tiles(shape, pairs, tau=tau)
+        )
+        kernels.join_forward[(len(pieces.long_row),)](
+            pieces.long_row, pieces.first_piece, parts, *results, TAU=tau, num_warps=1, enable_fp_fusion=True
+        )
+    return log_mass, over_mass, agreements
+
+
+def gradient_of_pieces(
+    unit: Tensor, inverse: Tensor, weights: tuple[Tensor, ...], pairs: PositivePairs, shape: Shape, *, tau: float
+) -> Tensor:
+    """Return the part (P, width) that each piece of a long row has in that row of the gradient.
+
+    `weights` are `indptr`, columns, both weights, and the gradient of each log mass over its mass.
+    """
+    pieces = pieces_of(pairs, longest_row(shape, pairs))
+    parts = inverse.new_empty(len(pieces), shape.width)
+    kernels.backward_pieces[(len(pieces),)](
+        unit,
+        *weights,
+        pieces.piece_row,
+        pieces.piece_begin,
+        parts,
+        inverse,
+        **piece_tiles(shape, pairs, tau=tau, backward=True),
+    )
+    return parts
+
+
+class _PositiveLogMass(torch.autograd.Function):
+    """As in :mod:`pamc.ops.torch.positives`; both passes read the unit rows and keep nothing per pair."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
+        layout, shape = layout_of(pairs, keep_self), Shape.of(z)
+        unit, inverse = unit_rows(z, shape)
+        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=tau, keep_self=keep_self)
+        ctx.save_for_backward(unit, inverse, over_mass)
+        ctx.pairs, ctx.layout, ctx.tau, ctx.shape, ctx.dtype = pairs, layout, tau, shape, z.dtype
+        alignment = torch.addcmul(layout.offset.to(log_mass), agreements.sum(), layout.scale.to(log_mass), value=-1)
+        ctx.mark_non_differentiable(alignment)
+        return log_mass, alignment
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        unit, inverse, over_mass = ctx.saved_tensors
+        shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
+        pairs, pieces = ctx.pairs, pieces_of(ctx.pairs, longest_row(shape, ctx.pairs))
+        grad_z = inverse.new_empty(n_rows, shape.dims, dtype=ctx.dtype)
+        tiles = row_tiles(shape, pairs, tau=ctx.tau, backward=True)
+        weights = (pairs.indptr, layout.indices, layout.weight, layout.weight_t, grad * over_mass)
+        n_programs = triton.cdiv(n_rows, tiles["TILES"].rows)
+        kernels.backward_rows[(n_programs,)](unit, *weights, inverse, grad_z, n_rows, **tiles)
+        if len(pieces):
+            parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
+            kernels.join_backward[(len(pieces.long_row),)](
+                unit, pieces.long_row, pieces.first_piece, parts, inverse, grad_z, num_warps=1, **shape.constants()
+            )
+        return grad_z, None, None, None

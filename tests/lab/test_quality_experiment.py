@@ -1,0 +1,65 @@
+"""The experiment `quality`: its cells spell everything out, and its artefacts are made of rows."""
+
+from pamc.config import FitConfig
+from pamc.lab.cases.quality import ABLATIONS, DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of, render
+from pamc.lab.cell import CASES, Scope
+from pamc.lab.rows import make_row
+
+ORIGIN = {
+    "date": "2024-05-01T10:00:00Z",
+    "device": "cpu",
+    "environment": {"commit": "abc", "pamc": "0", "packages": {}, "cpu": "a cpu", "gpu": None},
+}
+
+
+def fake_rows():
+    rows = []
+    for number, cell in enumerate(CASES["quality"].cells(Scope(device="cpu"))):
+        acc = 0.5 + (number % 40) / 100
+        facts = {"preprocessing": "scale", "graph": "knn", "inputs": "features and graph", "clusters_by": "k-means"}
+        values = {
+            "last": {"acc": acc, "nmi": acc / 2},
+            "scores": {"modularity": acc, "silhouette": 0.1, "objective": -acc},
+            "facts": {**facts, "agreement": 0.9, "fallback": None},
+            "seconds": {"training": 2.0, "evaluation": 1.0},
+            "cluster_sizes": [3, 0] if number % 7 == 0 else [3, 3],
+        }
+        rows.append(make_row(cell, ORIGIN, values=values))
+    return rows
+
+
+def test_every_start_runs_on_every_set_with_ten_seeds_or_more_and_all_settings_spelled_out():
+    cells = CASES["quality"].cells(Scope(device="cpu"))
+    names = set(FitConfig.names()) - {"n_clusters"}
+    for start in INITIALIZERS:
+        own = [cell for cell in cells if cell.parameters["variant"] == start]
+        assert {cell.data_set for cell in own} == set(DATA_SETS)
+        assert all(cell.settings.keys() == names and cell.settings["init"] == start for cell in own)
+        assert len(own) == (20 if start == DEFAULT else 10) * len(DATA_SETS)
+    default = next(cell for cell in cells if cell.parameters["variant"] == DEFAULT)
+    assert FitConfig(**default.settings) == FitConfig()
+    for name, changes in ABLATIONS.items():
+        one = next(cell for cell in cells if cell.parameters["variant"] == name)
+        assert FitConfig(**one.settings) == FitConfig(**changes) != FitConfig()
+
+
+def test_the_artefacts_have_what_the_rows_say(tmp_path):
+    rows = fake_rows()
+    paths = render(rows, tmp_path)
+    assert {
+        "quality.md",
+        "quality-starts.md",
+        "quality-decisions.md",
+        "quality-ablations.md",
+        "quality-scores.png",
+    } <= {path.name for path in paths}
+    summary = (tmp_path / "quality.md").read_text()
+    mean = 100 * sum(figures_of(rows, DEFAULT, "acm")) / 20
+    assert f"**{mean:.1f} ±" in summary
+    assert "93.6 (MS2CAG)" in summary
+    assert "92.5" in summary
+    means = [sum(figures_of(rows, DEFAULT, name)) / 20 for name in SEVEN]
+    assert f"Mean over the first seven: ACC {100 * sum(means) / 7:.1f}" in summary
+    assert "features and graph" in (tmp_path / "quality-decisions.md").read_text()
+    assert "(1)" in (tmp_path / "quality-starts.md").read_text()
+    assert "+1.00" in (tmp_path / "quality-scores.md").read_text()
