@@ -11,7 +11,7 @@ BREAKS = {"expected": DataError("row 7 of process 1 cannot be read"), "unexpecte
 
 if __name__ == "__main__":
     error = BREAKS[sys.argv.pop(1)]
-    accumulate, n_calls = trainer.accumulate_shared_gradient, 0
+    accumulate, n_calls = trainer.accumulate_gradient, 0
 
     def breaks(*arguments, **options):
         global n_calls
@@ -20,5 +20,5 @@ if __name__ == "__main__":
             raise error
         return accumulate(*arguments, **options)
 
-    trainer.accumulate_shared_gradient = breaks
+    trainer.accumulate_gradient = breaks
     main()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pamc.distributed.step import bytes_per_epoch
+from pamc.distributed.scatter import bytes_per_epoch
 from pamc.training.trainer import train
 from tests.distributed.torchrun import torchrun
 from tests.distributed.train_worker import N_EPOCHS

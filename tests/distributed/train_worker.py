@@ -46,11 +46,13 @@ def main(folder):
     for name, chunk_size in (("whole", None), ("chunked", 50)):
         whole, rows = parts(config_of())
         share, own = shared(group, config_of(), whole, rows._features)
+        training = train(share, own, n_epochs=N_EPOCHS, lr=1e-3, chunk_size=chunk_size)
+        first = next(training)
         before = counted.sent
-        records = list(train(share, own, n_epochs=N_EPOCHS, lr=1e-3, chunk_size=chunk_size))
+        records = [first, *training]
         weights = torch.cat([tensor.ravel() for tensor in share.state_dict().values()])
         results[name] = {
-            "bytes_per_epoch": (counted.sent - before) / N_EPOCHS,
+            "bytes_per_epoch": (counted.sent - before) / (N_EPOCHS - 1),
             "loss": [record.values["loss"] for record in records],
             "changed": [record.values["changed"] for record in records],
             "labels": records[-1].labels.tolist(),

@@ -1,4 +1,4 @@
-from pamc.distributed.group import row_range
+from pamc.ops.group import row_range
 
 
 class OwnRows:

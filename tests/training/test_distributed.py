@@ -3,13 +3,13 @@ import pytest
 import torch
 
 from pamc.config import FitConfig
-from pamc.distributed.group import SINGLE_PROCESS, row_range, rows_per_rank
-from pamc.distributed.step import SharedModel, accumulate_shared_gradient, check_shareable
+from pamc.distributed.scatter import check_shareable
 from pamc.errors import ConfigError
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.ops.group import SINGLE_PROCESS, row_range, rows_per_rank
 from pamc.runtime import generator
 from pamc.training.engine import accumulate_gradient
 from pamc.training.trainer import train
@@ -63,7 +63,7 @@ def shared(group, config, whole, features, *, pairs=None):
     encoder = MLP(whole.encoder.sizes, generator=generator(9, "other"), dtype=torch.float64)
     encoder.load_state_dict(whole.encoder.state_dict())
     share = PairShard.of(whole.pairs if pairs is None else pairs, own)
-    return SharedModel(encoder, whole.centers, share, config, group=group), rows
+    return PamCGCModel(encoder, whole.centers, share, config, group=group), rows
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -80,7 +80,7 @@ def test_the_gradient_of_any_number_of_processes_is_that_of_one(options, size, c
 
     def one(group):
         share, own = shared(group, config, model, rows._features)
-        return accumulate_shared_gradient(share, own, chunk_size=chunk_size), [p.grad for p in share.parameters()]
+        return accumulate_gradient(share, own, chunk_size=chunk_size), [p.grad for p in share.parameters()]
 
     results = run_team(size, one)
     for terms, found in results:
@@ -150,7 +150,7 @@ def test_rows_may_stay_in_a_memory_mapped_file(tmp_path):
     def one(group):
         share, _ = shared(group, config_of(), model, rows._features)
         features = np.load(tmp_path / "rows.npy", mmap_mode="r")[own_rows(group, N_NODES)]
-        accumulate_shared_gradient(share, FeatureLoader(features, device=CPU, dtype=torch.float64), chunk_size=60)
+        accumulate_gradient(share, FeatureLoader(features, device=CPU, dtype=torch.float64), chunk_size=60)
         return share.centers.grad
 
     for found in run_team(2, one):
@@ -183,6 +183,7 @@ def test_too_few_rows_for_the_processes_are_refused():
     ("config", "options", "said"),
     [
         ({"meta_assignment": "soft"}, {}, "meta_assignment='soft'"),
+        ({"meta_assignment": "soft_detached"}, {}, "meta_assignment='soft_detached'"),
         ({}, {"method": "sdcn"}, "--method sdcn"),
         ({}, {"known_labels": True}, "known_labels: leave"),
     ],
@@ -190,15 +191,3 @@ def test_too_few_rows_for_the_processes_are_refused():
 def test_what_cannot_be_shared_is_refused(config, options, said):
     with pytest.raises(ConfigError, match=said):
         check_shareable(config_of(**config), **options)
-
-
-def test_a_model_with_soft_meta_nodes_is_not_shared():
-    model, _ = parts()
-    with pytest.raises(ConfigError, match="soft_detached"):
-        SharedModel(
-            model.encoder,
-            model.centers,
-            PairShard.of(model.pairs, slice(0, 5)),
-            config_of(meta_assignment="soft_detached"),
-        )
-    assert isinstance(model, PamCGCModel)

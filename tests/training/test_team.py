@@ -11,9 +11,10 @@ from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.distributed import group as team_module
-from pamc.distributed.group import SINGLE_PROCESS, join_group, launched
+from pamc.distributed.group import join_group, launched
 from pamc.distributed.probe import probe_group
 from pamc.errors import BackendError, ConfigError
+from pamc.ops.group import SINGLE_PROCESS
 from pamc.progress import SilentProgress
 from pamc.training.fit_checkpoints import CheckpointPlan
 from pamc.training.pipeline import fit_method, run_worker

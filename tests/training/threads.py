@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from pamc.distributed.group import row_range, rows_per_rank
+from pamc.ops.group import row_range, rows_per_rank
 
 
 class ThreadTeam:

@@ -11,9 +11,9 @@ from pamc.cli.ranks import own_rank
 from pamc.cli.show import print_json, print_table, print_text
 from pamc.data.catalog import CATALOG, available
 from pamc.data.readers import read_label_pairs
-from pamc.distributed.group import SINGLE_PROCESS
 from pamc.distributed.probe import probe_group
 from pamc.estimator import METHODS
+from pamc.ops.group import SINGLE_PROCESS
 from pamc.results import metrics
 from pamc.runtime import environment, resolve_device
 

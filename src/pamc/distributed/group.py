@@ -1,4 +1,4 @@
-"""The processes that train one model together; one process alone is the special case.
+"""The processes that torchrun started, as a :class:`~pamc.ops.group.ProcessGroup`.
 
 Two collectives are all that training asks for. Rows are gathered in the order of their numbers. Sums are taken in the
 order of the ranks by whoever owns a slice of the result, and then handed round: the same bits on every rank and in
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,18 +23,14 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.functional import pad
 
 from pamc.errors import BackendError, ConfigError
+from pamc.ops.group import rows_per_rank
 from pamc.runtime import resolve_device
 
 __all__ = [
-    "SINGLE_PROCESS",
-    "ProcessGroup",
     "ProcessGroupError",
-    "SingleProcess",
     "TorchProcessGroup",
     "join_group",
     "launched",
-    "row_range",
-    "rows_per_rank",
 ]
 
 # A collective that takes longer has lost somebody. What takes longer on purpose, the start, is not waited for in one.
@@ -58,69 +54,6 @@ class ProcessGroupError(BackendError):
     def __init__(self, message: str, *, told: bool, code: int = BackendError.exit_code) -> None:
         super().__init__(message)
         self.told, self.exit_code = told, code
-
-
-class ProcessGroup(Protocol):
-    """What training asks of the processes that share the rows."""
-
-    @property
-    def rank(self) -> int:
-        """The number of this process, from 0."""
-
-    @property
-    def size(self) -> int:
-        """The number of processes."""
-
-    def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
-        """Return (n_rows, …): the rows of all processes in order, of which `own` are this one's."""
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of the tensors of all processes, the same bits everywhere."""
-
-
-class SingleProcess:
-    """One process: nothing to gather, nothing to add."""
-
-    rank, size = 0, 1
-
-    def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
-        """Return the rows."""
-        return own
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the values."""
-        return values
-
-
-SINGLE_PROCESS = SingleProcess()
-
-
-def rows_per_rank(n_nodes: int, size: int) -> int:
-    """Return how many rows every process but the last has.
-
-    The last one has what is left, so that gathered blocks of equal size are the rows in order, with nothing to move.
-
-    Examples
-    --------
-    >>> rows_per_rank(401, 3)
-    134
-    """
-    each = -(-n_nodes // size)
-    if each * (size - 1) >= n_nodes:
-        raise ConfigError(f"{n_nodes} rows are too few for {size} processes: start fewer of them (--nproc-per-node)")
-    return each
-
-
-def row_range(n_nodes: int, rank: int, size: int) -> slice:
-    """Return the rows of one process.
-
-    Examples
-    --------
-    >>> [row_range(401, rank, 3) for rank in range(3)]
-    [slice(0, 134, None), slice(134, 268, None), slice(268, 401, None)]
-    """
-    each = rows_per_rank(n_nodes, size)
-    return slice(rank * each, min((rank + 1) * each, n_nodes))
 
 
 def launched() -> bool:

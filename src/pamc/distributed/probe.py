@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pamc.distributed.group import ProcessGroup
 from pamc.errors import BackendError
+from pamc.ops.group import ProcessGroup
 
 __all__ = ["probe_group"]
 

@@ -20,17 +20,21 @@ from pamc.config import FitConfig
 from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
 from pamc.data.store.features import StoreFeatures
-from pamc.distributed.group import TorchProcessGroup, row_range
-from pamc.distributed.step import SharedModel
+from pamc.distributed.group import TorchProcessGroup
+from pamc.errors import ConfigError
 from pamc.graph.positives import PairShard
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
-from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.models.methods.pamcgc import PamCGCModel, watched_rows
+from pamc.ops.group import row_range, rows_per_rank
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import FileCheckpointer, Found
 from pamc.training.trainer import EpochRecord, TrainingState
 
-__all__ = ["Share", "ShareInput", "share_out", "take_share"]
+__all__ = ["Share", "ShareInput", "bytes_per_epoch", "check_shareable", "share_out", "take_share"]
+
+# Sums of few numbers are taken in float64, whatever the type of z.
+_WIDE_BYTES = 8
 
 _PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
 
@@ -81,7 +85,7 @@ class Share:
         As of :class:`ShareInput`.
     """
 
-    model: SharedModel
+    model: PamCGCModel
     rows: FeatureLoader
     config: Any
     seed: int
@@ -153,7 +157,7 @@ def _share(
     features, pairs = _rows_and_pairs(group, about, dealt, store, dtype=centers.dtype)
     row_dtype = resolve_row_dtype(config.precision, device)
     rows = FeatureLoader(features, device=device, dtype=row_dtype, sparse=about["sparse"])
-    model = SharedModel(encoder, centers, pairs.to(device=device), config, group=group)
+    model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group)
     told_of = (about["seed"], about["can_fall_back"], about["calibrates"])
     return Share(model, rows, config, *told_of, checkpointer)
 
@@ -241,3 +245,61 @@ def _as_features(dealt: Mapping[str, Tensor], n_features: int) -> Features:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def check_shareable(
+    config: Any, *, method: str = "pamcgc", known_labels: bool = False, own_encoder: bool = False
+) -> None:
+    """Refuse what several processes cannot train together."""
+    what = None
+    if method != "pamcgc":
+        what = f"--method {method}"
+    elif known_labels:
+        what = "known_labels"
+    elif own_encoder:
+        what = "an encoder of your own"
+    elif config.meta_assignment != "hard":
+        what = f"meta_assignment={config.meta_assignment!r}"
+    if what is not None:
+        raise ConfigError(
+            "several processes train method pamcgc, its own encoder, meta_assignment='hard' and no known labels; got "
+            f"{what}: leave it out, or use one process"
+        )
+
+
+def bytes_per_epoch(
+    n_nodes: int, n_dims: int, n_clusters: int, n_weights: int, *, n_processes: int, itemsize: int = 4
+) -> dict[str, int]:
+    """Return the bytes that each process sends in an epoch, by what they are, and in `total`.
+
+    O(N·n_dims + N + C·n_dims + weights) for any number of processes and edges.
+
+    Parameters
+    ----------
+    n_weights
+        Weights of the encoder.
+    itemsize
+        Bytes of a number of z and of the weights.
+
+    Examples
+    --------
+    >>> bytes_per_epoch(100_000_000, 10, 10, 1_330_000, n_processes=8)["total"]
+    3859348696
+    """
+    others = n_processes - 1
+
+    def gathered(n_rows: int, row_bytes: int) -> int:
+        return others * rows_per_rank(n_rows, n_processes) * row_bytes
+
+    def summed(n_values: int, value_bytes: int) -> int:
+        return 2 * others * -(-n_values // n_processes) * value_bytes
+
+    few = (n_clusters * (n_dims + 1), n_clusters, 2, 1, 1)
+    parts = {
+        "z": gathered(n_nodes, n_dims * itemsize),
+        "mass": gathered(n_nodes, itemsize),
+        "sums": sum(summed(n_values, _WIDE_BYTES) for n_values in few),
+        "watched": summed(watched_rows(n_nodes)[1] * n_dims, itemsize),
+        "weights": summed(n_weights + n_clusters * n_dims, itemsize),
+    }
+    return {**parts, "total": sum(parts.values())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,6 +47,8 @@ class PositivePairs:
     log_weight_t: Tensor
     log_self_weight: Tensor
     log_row_weight: Tensor | None = None
+
+    first_row: ClassVar[int] = 0
 
     @property
     def n_nodes(self) -> int:
@@ -171,6 +174,9 @@ class PairShard:
     log_weight: Tensor
     log_weight_t: Tensor
     log_self_weight: Tensor
+
+    # The weights of even pairs are spelled out for these rows.
+    log_row_weight: ClassVar[None] = None
 
     @property
     def n_rows(self) -> int:

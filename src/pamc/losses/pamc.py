@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
 from pamc.losses.bound import warn_unless_bound_holds
-from pamc.ops.dispatch import resolve_backend
+from pamc.ops.dispatch import Backend, resolve_backend
 from pamc.ops.torch.clustering import cluster_sums
 from pamc.ops.torch.proxy import proxy as ops_proxy
 from pamc.ops.torch.rows import ordered_sum
@@ -124,7 +125,7 @@ def pamc_loss(
 
 def pamc_terms(
     z: Tensor,
-    edges: Tensor | PositivePairs,
+    edges: Tensor | PositivePairs | PairShard,
     assignment: Tensor,
     *,
     edge_weight: Tensor | None = None,
@@ -133,13 +134,14 @@ def pamc_terms(
     meta_nodes: Tensor | None = None,
     proxy: str = "eq2",
     self_edges: str = "drop",
-    backend: str = "auto",
+    backend: str | Backend = "auto",
     trusted: bool = False,
 ) -> PamCTerms:
     """Return the parts of the PamC loss; parameters as in :func:`pamc_loss`.
 
     With `trusted`, the assignment is (N,) int64 labels below `n_clusters` or a soft one of their number of columns: it
-    is not looked at, nothing is warned of, and on a GPU no value travels to the host.
+    is not looked at, nothing is warned of, and on a GPU no value travels to the host. A :class:`PairShard` of some rows
+    comes with the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and z has these rows.
 
     Examples
     --------
@@ -156,18 +158,19 @@ def pamc_terms(
         n_clusters = len(meta_nodes)
     if not trusted or n_clusters is None:
         assignment, n_clusters = check_assignment(z, assignment, n_clusters)
-    pairs = check_pairs(z, edges, edge_weight)
+    pairs: Any = edges if isinstance(edges, PairShard) else check_pairs(z, edges, edge_weight)
+    n_nodes = pairs.n_nodes
     chosen = resolve_backend(backend, z.device)
 
     log_mass, alignment = chosen.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
     sums, mass = chosen.cluster_sums(z, assignment, n_clusters)
-    nodes, counted = sums / len(z), mass
+    nodes, counted = sums / n_nodes, mass
     if meta_nodes is not None:
         nodes, counted = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
     if not trusted:
         warn_of_empty_clusters(int((counted > 0).sum()), n_clusters)
     return PamCTerms(
-        positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / len(z),
+        positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes,
         proxy=chosen.proxy(nodes, counted, tau=tau, kind=proxy),
         alignment=alignment,
         meta_nodes=nodes.detach(),

@@ -10,6 +10,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from pamc.models.loader import SparseBlock
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 
 __all__ = ["GraphModel", "LossTerms", "Model", "Reading"]
 
@@ -62,10 +63,12 @@ class Model(nn.Module, ABC):
     numbers), `objective` reads nothing of the rows but z, and neither has side effects. Under them the gradient of any
     chunking is the full-batch gradient. `centers` (C, n_dims) assigns rows; None asks for K-means of z at the end.
     `capturable` promises that neither encoder nor objective waits for the device, so that a GPU can replay an epoch.
+    Where several processes form the `group`, each has the rows of its own and the loss is that of all rows.
     """
 
     draws: ClassVar[bool] = False
     capturable: bool = False
+    group: ProcessGroup = SINGLE_PROCESS
     encoder: nn.Module
     centers: Tensor | None
     row_weight: float = 1.0
@@ -95,6 +98,7 @@ class GraphModel(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = False
+    group: ClassVar[ProcessGroup] = SINGLE_PROCESS
     centers: Tensor | None
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from pamc.errors import BackendError, UnknownNameError
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.ops import reference
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, sum_over
 from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
 from pamc.ops.torch import clustering, linear, positives, proxy, rows
 from pamc.registry import Registry
@@ -27,6 +28,7 @@ __all__ = [
     "Backend",
     "is_narrow",
     "narrow_product",
+    "over_processes",
     "preferring",
     "relu_backward",
     "relu_linear_backward",
@@ -115,8 +117,8 @@ class Backend:
 BACKENDS: Registry[Backend] = Registry("backend")
 
 
-def resolve_backend(name: str, device: torch.device) -> Backend:
-    """Return the backend of a name, or the best one for the device when the name is "auto".
+def resolve_backend(name: str | Backend, device: torch.device) -> Backend:
+    """Return the backend of a name, or the best one for the device when the name is "auto"; a backend as it is.
 
     Each name and device is looked up once: what is installed does not change while a program runs.
 
@@ -125,7 +127,7 @@ def resolve_backend(name: str, device: torch.device) -> Backend:
     >>> resolve_backend("auto", torch.device("cpu")).name
     'torch'
     """
-    return _resolved(name, device)
+    return name if isinstance(name, Backend) else _resolved(name, device)
 
 
 @cache
@@ -223,8 +225,42 @@ def _has_compiler() -> bool:
     return bool(os.environ.get("CC") or which("gcc") or which("clang"))
 
 
-def _positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    return positives.positive_log_mass(rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
+def _positive_log_mass(
+    z: Tensor,
+    pairs: PositivePairs | PairShard,
+    *,
+    tau: float,
+    self_edges: str,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> tuple[Tensor, Tensor]:
+    return positives.positive_log_mass(rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges, group=group)
+
+
+def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
+    """Return the backend "torch" for the rows of one of several processes; its values are those of all rows.
+
+    Only gradients in z and assignments are of this process's rows alone, and gradients in centers are its share.
+    """
+
+    def shared_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
+        sums, mass = clustering.cluster_sums(z, assignment, n_clusters)
+        together = sum_over(torch.cat([sums, mass[:, None]], dim=1), group)
+        return together[:, :-1], together[:, -1].detach()
+
+    def shared_uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
+        first, stop = pairs.first_row, pairs.first_row + len(z)
+        begin, end = -(-first // step), min(n_rows, -(-stop // step))
+        watched = z.new_zeros(n_rows, z.shape[1])
+        watched[begin:end] = z[begin * step - first :: step][: end - begin]
+        return proxy.uniformity(group.sum(watched), step=1, n_rows=n_rows)
+
+    return replace(
+        BACKENDS["torch"],
+        positive_log_mass=partial(_positive_log_mass, group=group),
+        cluster_sums=shared_sums,
+        self_training=partial(clustering.self_training, group=group),
+        uniformity=shared_uniformity,
+    )
 
 
 def _kernel_op(stem: str, name: str) -> Any:

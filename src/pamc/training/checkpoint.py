@@ -28,8 +28,8 @@ from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.training.trainer import EpochRecord, TrainingState
 
 __all__ = [

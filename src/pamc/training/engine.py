@@ -10,6 +10,9 @@ chunk, and is the same:
 
 When all rows fit in one chunk, step 3 uses the tape of step 1: one forward pass per epoch, nothing computed twice.
 Networks that mix rows along the graph are one chunk always.
+
+Of several processes each takes these steps with the rows of its own; the objective gathers what it needs of the others,
+and the gradients of all processes are added up at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
+from pamc.ops.group import ProcessGroup
 
 __all__ = ["accumulate_gradient"]
 
@@ -28,12 +32,20 @@ __all__ = ["accumulate_gradient"]
 def accumulate_gradient(model: Model | GraphModel, rows: FeatureLoader, *, chunk_size: int | None = None) -> LossTerms:
     """Return the loss of all rows and add its full-batch gradient to the parameters' `grad`.
 
-    O(N) encoder time (twice that in several chunks); the activations of one chunk are held at a time.
+    O(N) encoder time (twice that in several chunks); the activations of one chunk are held at a time. Of several
+    processes each has its own rows and labels; loss and gradient are the same bits in all of them.
     """
     if isinstance(model, GraphModel):
         terms = model.loss(rows.whole())
         torch.autograd.backward(terms.total)
         return terms
+    terms = _accumulate(model, rows, chunk_size)
+    if model.group.size > 1:
+        _add_up([p for p in model.parameters() if p.requires_grad], model.group)
+    return terms
+
+
+def _accumulate(model: Model, rows: FeatureLoader, chunk_size: int | None) -> LossTerms:
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
         z = encode_chunk(model.encoder, chunk, block)
@@ -66,3 +78,11 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
     return dataclasses.replace(
         terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, "reconstruction": mean}, numbers=None
     )
+
+
+def _add_up(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
+    """Put the sum over all processes in the place of the gradients, in one message."""
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    summed = group.sum(torch.cat([gradient.ravel() for gradient in gradients]))
+    for parameter, values in zip(parameters, torch.split(summed, [p.numel() for p in parameters]), strict=True):
+        parameter.grad = values.view(parameter.shape)

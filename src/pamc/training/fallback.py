@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pamc.distributed.step import SharedModel
 from pamc.errors import CollapseWarning
 from pamc.initialize.base import InitResult, initial_centers
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
 from pamc.models.method import AnyModel
+from pamc.ops.group import count_rows
 from pamc.ops.scores import comparable_proxy
 from pamc.progress import Progress
 from pamc.training.checkpoint import FileCheckpointer
@@ -137,7 +137,7 @@ def _drained(before: Tensor | None, after: Tensor) -> bool:
 def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_run: int) -> Tensor:
     """Return the number of rows (C,) in each cluster of a model as it stands."""
     when = f"after epoch {n_epochs_run}"
-    if isinstance(model, Model) and model.centers is not None and not isinstance(model, SharedModel):
+    if isinstance(model, Model) and model.centers is not None and model.group.size == 1:
         labels = labeled(model, rows, config, when=when)[1]
     else:
         z, q, _ = read_model(model, rows, config, seed=0)
@@ -195,8 +195,7 @@ def read_model(model: AnyModel, rows: FeatureLoader, config: Any, *, seed: int) 
     chunk_size = getattr(config, "chunk_size", None)
     if isinstance(model, Model):
         z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or LABELED_AT_A_TIME), None
-        if isinstance(model, SharedModel):
-            z = model.group.gather_rows(z, model.pairs.n_nodes)
+        z = model.group.gather_rows(z, count_rows(len(z), model.group))
     else:
         reading = model.read(rows.whole())
         z, q = reading.z, reading.q

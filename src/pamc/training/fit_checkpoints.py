@@ -12,12 +12,12 @@ from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup
 from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import SplitHalfFits
 from pamc.models.layers import MLP
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import Checkpoints, FileCheckpointer, check_schedule, fingerprint, store_fingerprint
 

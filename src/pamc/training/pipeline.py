@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.distributed.group import SINGLE_PROCESS, TorchProcessGroup
-from pamc.distributed.scatter import ShareInput, share_out, take_share
-from pamc.distributed.step import SharedModel, check_shareable
+from pamc.distributed.group import TorchProcessGroup
+from pamc.distributed.scatter import ShareInput, check_shareable, share_out, take_share
 from pamc.errors import ConfigError
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
@@ -29,6 +28,7 @@ from pamc.models.base import Model
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import METHODS, BuildInput
+from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
@@ -297,9 +297,8 @@ def _read(
     margins = z.new_empty(len(z), 0)
     if before is not None:
         margins = before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
-    if isinstance(model, SharedModel):
-        whole = [model.group.gather_rows(each, model.pairs.n_nodes) for each in (z, labels, largest, margins)]
-        z, labels, largest, margins = whole
+    n_nodes = count_rows(len(z), model.group)
+    z, labels, largest, margins = (model.group.gather_rows(each, n_nodes) for each in (z, labels, largest, margins))
     return z, labels, largest, margins, centers
 
 

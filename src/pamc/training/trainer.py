@@ -12,14 +12,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pamc.distributed.group import SINGLE_PROCESS, ProcessGroup
-from pamc.distributed.step import SharedModel, accumulate_shared_gradient
 from pamc.errors import TrainingError
 from pamc.losses.pamc import warn_of_empty_clusters
 from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.loader import FeatureLoader
 from pamc.ops.cuda_graph import Captured
 from pamc.ops.dispatch import with_changes
+from pamc.ops.group import count_rows, row_range
 from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam
@@ -227,10 +226,8 @@ class _Epoch:
         self, model: Model | GraphModel, rows: FeatureLoader, *, lr: float, chunk_size: int | None, seed: int
     ) -> None:
         self._model, self._rows, self._chunk_size, self._seed = model, rows, chunk_size, seed
-        self._team: ProcessGroup = SINGLE_PROCESS
-        self.n_nodes = len(rows)
-        if isinstance(model, SharedModel):
-            self._team, self.n_nodes = model.group, model.pairs.n_nodes
+        self._group = model.group
+        self.n_nodes = count_rows(len(rows), self._group)
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
@@ -252,17 +249,14 @@ class _Epoch:
 
     def state(self, records: list[EpochRecord]) -> TrainingState:
         """Return the state after the epoch that ran last."""
-        labels = self._team.gather_rows(self._previous, self.n_nodes)
+        labels = self._group.gather_rows(self._previous, self.n_nodes)
         return TrainingState(records, self._model.state_dict(), optimizer_state(self._optimizer), labels)
 
     def restore(self, state: TrainingState) -> None:
         """Go back to a state, before any epoch has run."""
         self._model.load_state_dict(state.weights)
         load_optimizer_state(self._optimizer, state.optimizer)
-        own = slice(0, None)
-        if isinstance(self._model, SharedModel):
-            own = slice(self._model.pairs.first_row, self._model.pairs.first_row + len(self._previous))
-        self._previous.copy_(state.labels[own])
+        self._previous.copy_(state.labels[row_range(self.n_nodes, self._group.rank, self._group.size)])
 
     def release(self) -> None:
         """Give back what a captured epoch holds."""
@@ -272,10 +266,7 @@ class _Epoch:
         model = self._model
         self._optimizer.zero_grad(set_to_none=True)
         with seeded(self._seed, f"epoch {epoch}", self._rows.device) if model.draws else nullcontext():
-            if isinstance(model, SharedModel):
-                terms = accumulate_shared_gradient(model, self._rows, chunk_size=self._chunk_size)
-            else:
-                terms = accumulate_gradient(model, self._rows, chunk_size=self._chunk_size)
+            terms = accumulate_gradient(model, self._rows, chunk_size=self._chunk_size)
         self._optimizer.step()
         return self._numbers_of(terms)
 
@@ -290,8 +281,8 @@ class _Epoch:
             return numbers.double()
         self.names += ("changed",)
         numbers = with_changes(numbers, terms.labels, self._previous)
-        if self._team.size > 1:
-            numbers = torch.cat([numbers[:-1], self._team.sum(numbers[-1:])])
+        if self._group.size > 1:
+            numbers = torch.cat([numbers[:-1], self._group.sum(numbers[-1:])])
         # A replayed epoch writes into the memory of the last one.
         self._labels = self._previous if self._captures else terms.labels
         return numbers

@@ -32,13 +32,14 @@ from safetensors.torch import save
 
 from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
-from pamc.distributed.group import SINGLE_PROCESS, SingleProcess, join_group, launched, row_range
-from pamc.distributed.step import SharedModel, bytes_per_epoch
+from pamc.distributed.group import join_group, launched
+from pamc.distributed.scatter import bytes_per_epoch
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.lab.cell import Cell, Scope, register_case
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.ops.group import SINGLE_PROCESS, SingleProcess, row_range
 from pamc.runtime import generator
 from pamc.training import checkpoint
 from pamc.training.trainer import train
@@ -110,7 +111,7 @@ def _train(options: dict[str, Any]) -> None:
     rows = FeatureLoader(features.numpy()[own], device=CPU, dtype=torch.float32)
     model: Any = PamCGCModel(encoder, centers, pairs, config)
     if group.size > 1:
-        model = SharedModel(encoder, centers, PairShard.of(pairs, own), config, group=group)
+        model = PamCGCModel(encoder, centers, PairShard.of(pairs, own), config, group=group)
     chunk_size = -(-options["chunk_size"] // group.size)
     records = list(train(model, rows, n_epochs=options["n_epochs"] + 1, lr=1e-4, chunk_size=chunk_size))
     if group.rank == 0:

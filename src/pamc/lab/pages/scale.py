@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pamc.config import FitConfig
-from pamc.distributed.step import bytes_per_epoch
+from pamc.distributed.scatter import bytes_per_epoch
 from pamc.errors import ConfigError
 from pamc.lab.cell import Row
 from pamc.lab.pages.style import PALETTE, bytes_text, drawing, legend, save_figure, time_text

@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
-from pamc.ops.dispatch import resolve_backend
+from pamc.ops.dispatch import Backend, over_processes, resolve_backend
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.torch.clustering import soft_self_training
 
 __all__ = ["BlockContrastModel"]
@@ -29,6 +30,9 @@ class BlockContrastModel(Model):
     epoch. The term in brackets exists where a decoder is given. `backend` names what computes contrast and clustering,
     as in :func:`pamc.losses.pamc.pamc_loss`.
 
+    Of several processes each has a model with the pairs of its own rows. Its objective takes the embedding of these
+    rows, and its value is that of all rows.
+
     Parameters
     ----------
     encoder
@@ -36,22 +40,34 @@ class BlockContrastModel(Model):
     centers
         (C, n_dims) starting centers μ.
     pairs
-        Positive pairs γ over the N rows.
+        Positive pairs γ of all rows, or of those of this process.
     config
         Weights and options: `alpha`, `beta`, `eta`, `kl_reduction` and those of the contrast.
     decoder
         Maps z back to rows; None leaves reconstruction out.
+    group
+        The processes that share the rows.
     """
 
-    backend: str = "auto"
+    backend: str | Backend = "auto"
 
     def __init__(
-        self, encoder: nn.Module, centers: Tensor, pairs: PositivePairs, config: Any, *, decoder: MLP | None = None
+        self,
+        encoder: nn.Module,
+        centers: Tensor,
+        pairs: PositivePairs | PairShard,
+        config: Any,
+        *,
+        decoder: MLP | None = None,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
+        if isinstance(pairs, PairShard):
+            self.backend = over_processes(group, pairs)
+        self.group = group
         self.encoder = encoder
         self.centers: nn.Parameter = nn.Parameter(centers.detach().clone())
-        self.pairs = pairs
+        self.pairs: Any = pairs
         self.config = config
         self.decoder = decoder
         self.row_weight = 0.0 if decoder is None else config.reconstruction_weight
@@ -64,7 +80,7 @@ class BlockContrastModel(Model):
         """Return α·contrast + β·KL for z (N, n_dims)."""
         config = self.config
         kl, labels, log_q = self._assign(z)
-        kl = kl / len(z) if config.kl_reduction == "mean" else kl
+        kl = kl / self.pairs.n_nodes if config.kl_reduction == "mean" else kl
         contrast = self.contrast(z, labels, log_q)
         return LossTerms(
             total=config.alpha * contrast.total + config.beta * kl,

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from pamc.config import FitConfig
 from pamc.declarations import Number, setting
 from pamc.errors import ConfigError
-from pamc.graph.positives import PositivePairs
+from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.pamc import PamCTerms, pamc_terms
 from pamc.models.base import LossTerms
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.block_contrast import BlockContrastModel
 from pamc.ops.dispatch import resolve_backend
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 
 __all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
@@ -48,29 +49,32 @@ class PamCGCModel(BlockContrastModel):
     centers
         (C, n_dims) starting centers μ.
     pairs
-        Positive pairs γ over the N rows.
+        Positive pairs γ of all rows, or of those of this process.
     config
         Weights and options.
     decoder
         Of the autoencoder, where reconstruction is kept.
     known_labels
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
+    group
+        The processes that share the rows.
     """
 
     def __init__(
         self,
         encoder: nn.Module,
         centers: Tensor,
-        pairs: PositivePairs,
+        pairs: PositivePairs | PairShard,
         config: FitConfig,
         *,
         decoder: MLP | None = None,
         known_labels: Tensor | None = None,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        super().__init__(encoder, centers, pairs, config, decoder=decoder)
+        super().__init__(encoder, centers, pairs, config, decoder=decoder, group=group)
         self.known_labels = known_labels
         # What an encoder of the user's does is not known here.
-        self.capturable = isinstance(encoder, MLP)
+        self.capturable = isinstance(encoder, MLP) and group.size == 1
 
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims).
@@ -141,7 +145,7 @@ class PamCGCModel(BlockContrastModel):
     def _monitors(self, z: Tensor, contrast: PamCTerms) -> dict[str, Tensor]:
         # Eq 8 divides by N; over its own mass a meta-node is its cluster's mean, which a center can be compared with.
         present = contrast.mass > 0
-        means = contrast.meta_nodes * (len(z) / torch.where(present, contrast.mass, 1.0))[:, None]
+        means = contrast.meta_nodes * (self.pairs.n_nodes / torch.where(present, contrast.mass, 1.0))[:, None]
         distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
         return {
             "alignment": contrast.alignment,
@@ -151,7 +155,7 @@ class PamCGCModel(BlockContrastModel):
         }
 
     def _uniformity(self, z: Tensor) -> Tensor:
-        step, n_rows = watched_rows(len(z))
+        step, n_rows = watched_rows(self.pairs.n_nodes)
         return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, wide_sum
 from pamc.ops.torch.rows import ROWS_PER_BLOCK, column_sums, gram, ordered_sum, row_product
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
 _NUMBERS_PER_BLOCK = 1 << 22
 
 
-def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+def self_training(
+    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
+) -> tuple[Tensor, Tensor]:
     """Return the sum over rows of KL(P ‖ Q), Eq 11, with its gradient, and the labels (N,), the argmax of q.
 
     As :func:`soft_self_training`, or, where a CPU would hold very many assignments, :func:`self_training_in_blocks`.
@@ -38,12 +41,14 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
     tensor([0, 1])
     """
     if z.device.type == "cpu" and len(z) * len(centers) > _NUMBERS_PER_BLOCK:
-        return self_training_in_blocks(z, centers, eta=eta)
-    kl, log_q = soft_self_training(z, centers, eta=eta)
+        return self_training_in_blocks(z, centers, eta=eta, group=group)
+    kl, log_q = soft_self_training(z, centers, eta=eta, group=group)
     return kl, log_q.argmax(dim=1)
 
 
-def soft_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+def soft_self_training(
+    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
+) -> tuple[Tensor, Tensor]:
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and log q, Eq 9.
 
     The target p of Eq 10 is a constant. Then, with b_iu = (p_iu − q_iu)·(η + 1)/(η + ‖z_i − μ_u‖²),
@@ -51,23 +56,26 @@ def soft_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tenso
     .. math:: \frac{\partial KL}{\partial z_i} = \sum_u b_{iu}(z_i - \mu_u), \qquad
               \frac{\partial KL}{\partial \mu_u} = -\sum_i b_{iu}(z_i - \mu_u)
 
-    b is all that is kept for the backward pass. O(N·C·d) time, O(N·(C + d)) memory.
+    b is all that is kept for the backward pass. O(N·C·d) time, O(N·(C + d)) memory. Of several processes each has some
+    rows; the frequencies of Eq 10 and KL are those of all rows, the gradient in μ is this process's share.
 
     Parameters
     ----------
     z
-        (N, d) embedding.
+        (N, d) embedding, or the rows of this process.
     centers
         (C, d) centers μ.
     eta
         Degrees of freedom η.
+    group
+        The processes that share the rows.
 
     Returns
     -------
     kl
         () with a gradient.
     log_q
-        (N, C) without.
+        (N, C) of these rows, without.
 
     Examples
     --------
@@ -76,17 +84,19 @@ def soft_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tenso
     tensor([[0.8330, 0.1670],
             [0.1670, 0.8330]])
     """
-    result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
     return result
 
 
-def self_training_in_blocks(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+def self_training_in_blocks(
+    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
+) -> tuple[Tensor, Tensor]:
     """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q, (N,).
 
     Value and gradient are those of :func:`soft_self_training`, but assignments are held for a block of rows at a time:
     once for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
     """
-    result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -142,25 +152,25 @@ def divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Ten
 
 class _SelfTraining(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
         assignment = assign(z, centers, eta=eta)
-        kl, weight = divergence(assignment, column_sums(assignment.q), eta=eta)
+        kl, weight = divergence(assignment, wide_sum(column_sums(assignment.q), group), eta=eta)
         ctx.save_for_backward(assignment.z, assignment.centers, weight)
         ctx.mark_non_differentiable(assignment.log_q)
-        return kl, assignment.log_q
+        return wide_sum(kl, group), assignment.log_q
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_z, grad_centers = divergence_gradient(*ctx.saved_tensors)
-        return grad_z.mul_(grad), grad_centers.mul_(grad), None
+        return grad_z.mul_(grad), grad_centers.mul_(grad), None, None
 
 
 class _InBlocks(torch.autograd.Function):
     """The gradient is a constant of the forward pass, up to a factor: it is made there, and nothing else is kept."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
         size = max(1, _NUMBERS_PER_BLOCK // len(centers))
         blocks = torch.split(z, size)
         frequencies, labels = [], []
@@ -168,7 +178,7 @@ class _InBlocks(torch.autograd.Function):
             assignment = assign(block, centers, eta=eta)
             frequencies.append(column_sums(assignment.q))
             labels.append(assignment.log_q.argmax(dim=1))
-        frequency = torch.stack(frequencies).sum(dim=0)
+        frequency = wide_sum(torch.stack(frequencies).sum(dim=0), group)
         grad_z = torch.empty_like(z)
         values, grads = [], []
         for number, block in enumerate(blocks):
@@ -181,13 +191,13 @@ class _InBlocks(torch.autograd.Function):
         ctx.save_for_backward(grad_z, torch.stack(grads).sum(dim=0))
         all_labels = torch.cat(labels)
         ctx.mark_non_differentiable(all_labels)
-        return torch.stack(values).sum(), all_labels
+        return wide_sum(torch.stack(values).sum(), group), all_labels
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_z, grad_centers = ctx.saved_tensors
-        return grad_z * grad, grad_centers * grad, None
+        return grad_z * grad, grad_centers * grad, None, None
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pamc.graph.positives import PairShard, PositivePairs
+from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, wide_sum
 from pamc.ops.torch.rows import csr_view, ordered_sum
 
 __all__ = ["RowMass", "log_mass_gradient", "log_mass_of_rows", "positive_log_mass"]
@@ -24,7 +25,14 @@ _PAIRS_PER_BLOCK_ELSEWHERE = 1 << 28
 _LEAST_LOG_SHARE = -80.0
 
 
-def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
+def positive_log_mass(
+    unit: Tensor,
+    pairs: PositivePairs | PairShard,
+    *,
+    tau: float,
+    self_edges: str,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> tuple[Tensor, Tensor]:
     r"""Return the inner sum of Eq 3 for each node, and how far positives are apart.
 
     .. math:: L_i = \log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,u_i \cdot u_j)
@@ -33,17 +41,22 @@ def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_ed
     gradient reaches `unit` through L; γ is a constant. O(E·d) time; O(E) memory, one number per pair of which is kept
     for the backward pass.
 
+    Of several processes each has some rows and their pairs. All rows and the L of all rows are gathered, because what
+    row i means to its neighbor j has L_j in it; the gradient then needs nothing else of the others.
+
     Parameters
     ----------
     unit
-        (N, d) rows of length 1 or 0.
+        (N, d) rows of length 1 or 0, or those of this process.
     pairs
-        γ, on the device and with the floating-point type of `unit`.
+        γ of these rows, on the device and with the floating-point type of `unit`.
+    group
+        The processes that share the rows.
 
     Returns
     -------
     log_mass
-        (N,) L, −∞ (with gradient 0) for a node that has no positive of weight above 0.
+        (N,) L of all rows, −∞ (with gradient 0) for a node that has no positive of weight above 0.
     alignment
         () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. No gradient.
 
@@ -53,7 +66,9 @@ def positive_log_mass(unit: Tensor, pairs: PositivePairs, *, tau: float, self_ed
     >>> positive_log_mass(torch.eye(2), pairs, tau=1.0, self_edges="drop")
     (tensor([0., -inf]), tensor(2.))
     """
-    result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(unit, pairs, tau, self_edges == "keep")  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _PositiveLogMass.apply(  # type: ignore[no-untyped-call]
+        unit, pairs, tau, self_edges == "keep", group
+    )
     return result
 
 
@@ -93,7 +108,7 @@ def log_mass_of_rows(
     cosine = _pair_cosines(own, unit, pairs)
     log_mass = own.new_empty(len(own))
     total, agreement = own.new_zeros(2)
-    of_row = pairs.log_row_weight if isinstance(pairs, PositivePairs) else None
+    of_row = pairs.log_row_weight
     log_self = pairs.log_self_weight if of_row is None else pairs.log_self_weight - of_row
     for block in _row_blocks(pairs):
         of_block = cosine[block.entries]
@@ -137,7 +152,7 @@ def log_mass_gradient(
     log_mass, grad
         (N,) L of all rows, and the gradient of each: what row i means to its neighbor j has L_j in it.
     """
-    first = pairs.first_row if isinstance(pairs, PairShard) else 0
+    first = pairs.first_row
     # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
     log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
     gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
@@ -162,23 +177,28 @@ class _PositiveLogMass(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, unit: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:
-        unit = unit.contiguous()
-        found = log_mass_of_rows(unit, unit, pairs, tau=tau, keep_self=keep_self)
-        ctx.save_for_backward(unit, found.cosine, found.log_mass)
+    def forward(
+        ctx: Any, own: Tensor, pairs: PositivePairs | PairShard, tau: float, keep_self: bool, group: ProcessGroup
+    ) -> tuple[Tensor, Tensor]:
+        own = own.contiguous()
+        unit = group.gather_rows(own, pairs.n_nodes)
+        rows = log_mass_of_rows(own, unit, pairs, tau=tau, keep_self=keep_self)
+        log_mass = group.gather_rows(rows.log_mass, pairs.n_nodes)
+        ctx.save_for_backward(unit, rows.cosine, log_mass)
         if pairs.log_row_weight is not None:
             # A factor of a whole row moves its L, and no gradient.
-            found = found._replace(log_mass=found.log_mass + pairs.log_row_weight)
+            log_mass = log_mass + pairs.log_row_weight
         ctx.pairs, ctx.tau = pairs, tau
-        alignment = torch.where(found.total > 0, 2 - 2 * found.agreement / found.total, 0.0)
+        total, agreement = wide_sum(torch.stack([rows.total, rows.agreement]), group)
+        alignment = torch.where(total > 0, 2 - 2 * agreement / total, 0.0)
         ctx.mark_non_differentiable(alignment)
-        return found.log_mass, alignment
+        return log_mass, alignment
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
         unit, cosine, log_mass = ctx.saved_tensors
-        return log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None
+        return log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None, None
 
 
 class _RowBlock(NamedTuple):
