@@ -37,7 +37,6 @@ triton_clustering = pytest.importorskip("pamc.ops.triton.clustering", reason="tr
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
-    pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning"),
 ]
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

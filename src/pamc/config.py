@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -36,6 +37,9 @@ __all__ = [
 ]
 
 RENAMED_SETTINGS = MappingProxyType({"start": "init", "preparation": "preprocessing"})
+
+# Each initializer is a file of this name; the files are listed, as importing them would import torch.
+_INITIALIZERS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("initialize/initializers/[!_]*.py")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,12 +269,11 @@ class FitConfig(
     precision: str = "auto"
     init: str = setting(
         "consensus",
-        Choice(("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder")),
+        Choice(_INITIALIZERS),
         'How the encoder gets its first weights and the clusters their first centers. "consensus" fits the encoder to '
         "features smoothed over the graph and takes the clusters that many quick clusterings agree on; "
-        '"propagated_svd" fits it to a truncated SVD of Ã²X; "propagated_autoencoder" trains it to reconstruct Ã²X; '
-        '"spectral" trains it to bring neighbors together and to keep the directions of z apart; "autoencoder" trains '
-        "it to reconstruct the features, as in the paper.",
+        '"propagated_svd" fits it to a truncated SVD of Ã²X; "autoencoder" trains it to reconstruct the features, as '
+        "in the paper.",
         expert=False,
     )
     n_dims: int | None = setting(

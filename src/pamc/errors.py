@@ -7,11 +7,14 @@ The ``exit_code`` is what the command returns.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ClassVar
 
 __all__ = [
     "BackendError",
-    "BoundWarning",
     "CollapseWarning",
     "ConfigError",
     "DataError",
@@ -24,7 +27,9 @@ __all__ = [
     "TrainingError",
     "UnknownNameError",
     "choices",
+    "collected_warnings",
     "counted",
+    "warn",
 ]
 
 
@@ -78,23 +83,61 @@ class TrainingError(PamcError, ArithmeticError):
 
 
 class PamcWarning(UserWarning):
-    """Base of all warnings of pamc."""
+    """Base of all warnings of pamc; of a class that says `once`, a fit issues the first one only."""
+
+    once: ClassVar[bool] = False
 
 
 class DataWarning(PamcWarning):
     """The data are usable but may not be what the user meant."""
 
 
-class BoundWarning(PamcWarning):
-    """N is too small for C and tau: Eq 7 does not certify the proxy."""
-
-
 class EmptyClusterWarning(PamcWarning):
     """A cluster has no member; its meta-node is left out."""
+
+    once = True
 
 
 class CollapseWarning(PamcWarning):
     """Fewer than two clusters have members: there is nothing to contrast."""
+
+    once = True
+
+
+# What a fit collects, so that it can be issued once, at its end, and kept in its record. Threads do not share it.
+_COLLECTED: ContextVar[list[PamcWarning] | None] = ContextVar("collected", default=None)
+
+
+def warn(warning: PamcWarning, *, stacklevel: int = 1) -> None:
+    """Issue a warning, or keep it where a fit collects its warnings; one that was kept already is left out.
+
+    Parameters
+    ----------
+    warning
+        The warning.
+    stacklevel
+        Which caller to name: 1 is that of this function.
+    """
+    collected = _COLLECTED.get()
+    if collected is None:
+        warnings.warn(warning, stacklevel=stacklevel + 1)
+    elif not any(_is_repeated(warning, earlier) for earlier in collected):
+        collected.append(warning)
+
+
+def _is_repeated(warning: PamcWarning, earlier: PamcWarning) -> bool:
+    return type(earlier) is type(warning) and (warning.once or str(earlier) == str(warning))
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[PamcWarning]]:
+    """Yield a list that takes the warnings of the block, each once, in the place of issuing them."""
+    collected: list[PamcWarning] = []
+    token = _COLLECTED.set(collected)
+    try:
+        yield collected
+    finally:
+        _COLLECTED.reset(token)
 
 
 def choices(name: object, known: Iterable[str]) -> str:

@@ -6,16 +6,18 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import threading
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
@@ -25,6 +27,8 @@ __all__ = [
     "environment",
     "generator",
     "on_tensor_cores",
+    "one_thread",
+    "quiet_libraries",
     "resolve_device",
     "resolve_dtype",
     "resolve_row_dtype",
@@ -135,13 +139,68 @@ def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
     For losses whose random numbers are drawn by code that takes no generator.
     """
     cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with _GLOBAL_GENERATORS, torch.random.fork_rng(devices=cuda):
         value = seed_for(seed, purpose)
         torch.default_generator.manual_seed(value)
         if cuda:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(value)
         yield
+
+
+class _SharedContext:
+    """A context that all threads share: the first one to enter opens it, and the last one to leave closes it."""
+
+    def __init__(self, new_context: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._new_context = new_context
+        self._lock, self._n_inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._context = self._new_context()
+                self._context.__enter__()
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._context.__exit__(None, None, None)
+
+
+# What libraries warn of and pamc has dealt with.
+_EXPECTED_WARNINGS = (
+    ("Number of distinct clusters", UserWarning),
+    ("Sparse invariant checks are implicitly disabled", UserWarning),
+    ("Sparse CSR tensor support is in beta state", UserWarning),
+    ("The given NumPy array is not writable", UserWarning),
+)
+
+
+@contextmanager
+def _without_expected_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for message, category in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message, category)
+        yield
+
+
+# Filters of warnings, and the threads of the linear algebra, belong to the whole process.
+quiet_libraries = _SharedContext(_without_expected_warnings)
+_one_blas_thread = _SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let numeric libraries compute on one thread inside, so that sums are taken in one order."""
+    # OpenMP's limit holds for the thread that sets it, that of the linear algebra for all.
+    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"):
+        yield
+
+
+# Losses that draw from torch's global generators take turns.
+_GLOBAL_GENERATORS = threading.RLock()
 
 
 def side_by_side(

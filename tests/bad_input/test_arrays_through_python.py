@@ -15,8 +15,6 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.errors import CollapseWarning, DataWarning, PamcError, TrainingError
 from tests.bad_input.conftest import PATH, X
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 SMALL = {"hidden": (16,), "n_dims": 4, "n_epochs": 3, "pretrain_epochs": 3, "n_init": 2, "random_state": 0}
 
 

@@ -9,8 +9,6 @@ import scipy.sparse as sp
 from tests.bad_input.conftest import IDS, PATH, X, edge_table, table, write
 from tests.cli.conftest import FAST
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 FILL = "there is no --impute"
 ROWS = {
     "empty file": ("", "rows.csv: is empty; a table has a line of column names"),

@@ -12,8 +12,6 @@ import pytest
 from tests.bad_input.conftest import IDS, X, table, write
 from tests.cli.conftest import FAST
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 def no_space(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

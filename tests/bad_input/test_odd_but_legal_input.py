@@ -18,8 +18,6 @@ from pamc.data.preprocessing import fit_preprocessing
 from tests.bad_input.conftest import PATH, X
 from tests.bad_input.test_arrays_through_python import SMALL, model
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -14,7 +14,6 @@ from tests.bad_input.test_arrays_through_python import assert_refused, model
 from tests.cli.conftest import FAST
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning"),
     pytest.mark.filterwarnings("ignore:n_neighbors:pamc.errors.DataWarning"),
 ]
 

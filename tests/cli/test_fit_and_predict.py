@@ -14,8 +14,6 @@ import pytest
 from pamc import PamCGC
 from tests.cli.conftest import FAST
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 def read_rows(path):
     with Path(path).open(newline="", encoding="utf-8") as file:

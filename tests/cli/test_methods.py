@@ -6,8 +6,6 @@ import pytest
 from pamc.models.method import METHODS
 from tests.cli.conftest import FAST
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 def test_methods_are_listed_with_what_they_look_at(pamc):
     result = pamc("methods")

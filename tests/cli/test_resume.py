@@ -11,8 +11,6 @@ from pamc.errors import DataError
 from tests.cli.conftest import FAST
 from tests.training.test_checkpoint import StopAfter, StoppedError
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 class Interrupting(StopAfter):
     def phase(self, name, total=None):

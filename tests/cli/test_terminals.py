@@ -205,7 +205,7 @@ def test_completion_offers_exactly_the_names_that_are_registered():
     assert sorted(completion.cases_named("")) == sorted(["all", *cases_of("case")])
     assert completion.presets_named("") == list(PRESETS)
     assert completion.settings_named("") == [f"{name}=" for name in FitConfig.names() if name != "n_clusters"]
-    assert completion.settings_named("init=s") == ["init=spectral"]
+    assert completion.settings_named("init=p") == ["init=propagated_svd"]
     assert completion.devices_named("c") == ["cpu", "cuda"]
     assert sorted(completion.maps_named("")) == sorted(MAPS)
 
@@ -242,7 +242,7 @@ def test_what_was_mistyped_is_guessed(pamc, table):
 def test_what_was_an_option_or_has_another_name_says_what_to_write(pamc, table):
     rows, _ = table
     assert "write --set tau=VALUE" in pamc("fit", rows, "-k", 3, "--tau", 0.5).err
-    assert "write --set init=VALUE" in pamc("fit", rows, "-k", 3, "--start", "spectral").err
+    assert "write --set init=VALUE" in pamc("fit", rows, "-k", 3, "--start", "autoencoder").err
     for name, present in {"start": "init", "preparation": "preprocessing"}.items():
         assert f"the setting '{name}' is called '{present}'" in pamc("fit", rows, "-k", 3, "--set", f"{name}=x").err
         Path("my.toml").write_text(f"{name} = 'x'\n")

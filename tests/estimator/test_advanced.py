@@ -24,7 +24,7 @@ def test_the_estimator_has_twelve_parameters_and_says_of_each_what_it_does():
     [
         ({"tau": 0.5}, 'tau is an expert setting: PamCGC(advanced={"tau": 0.5})'),
         ({"pretrained": "w.pkl"}, "pretrained is an expert setting: PamCGC(advanced={\"pretrained\": 'w.pkl'})"),
-        ({"start": "spectral"}, "start is called init: PamCGC(init='spectral')"),
+        ({"start": "autoencoder"}, "start is called init: PamCGC(init='autoencoder')"),
         ({"preparation": "none"}, "preparation is called preprocessing: PamCGC(advanced={\"preprocessing\": 'none'})"),
         ({"n_cluster": 3}, "did you mean 'n_clusters'?"),
     ],

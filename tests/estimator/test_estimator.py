@@ -21,8 +21,6 @@ from pamc.data.synthetic import block_model
 from pamc.errors import CollapseWarning, ConfigError, DataError, DataWarning, UnknownNameError
 from pamc.models import products
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 SMALL = {"hidden": (16,), "n_dims": 5, "n_epochs": 8, "pretrain_epochs": 15, "n_init": 3, "random_state": 0}
 
 

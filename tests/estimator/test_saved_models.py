@@ -12,8 +12,6 @@ from pamc.results.model_file import FORMAT_VERSION, read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder, write_labels
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 @pytest.fixture(scope="module")
 def graph():

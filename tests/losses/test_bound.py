@@ -1,13 +1,12 @@
 import math
-import warnings
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pamc.errors import BoundWarning, UnknownNameError
-from pamc.losses.bound import bound_holds, bound_ratio, warn_unless_bound_holds
+from pamc.errors import UnknownNameError
+from pamc.losses.bound import bound_holds, bound_ratio
 from pamc.ops import reference
 from tests.tolerances import assert_value
 
@@ -87,17 +86,3 @@ def test_where_the_bound_holds_the_negatives_over_nodes_exceed_the_proxy(n_nodes
     nodes = reference.meta_nodes(z, labels, n_clusters=n_clusters)
     if bound_holds(n_nodes, n_clusters, tau, proxy=proxy):
         assert reference.loss_nn(z, tau=tau) > reference.proxy(nodes, tau=tau, proxy=proxy)
-
-
-@pytest.mark.parametrize(
-    ("proxy", "formula"), [("eq2", r": 1 \+ \(N-1\).* > C\(C-1\)e\^tau"), ("eq6", r": \(N-1\).* > \(C-1\)e\^tau")]
-)
-def test_the_warning_gives_the_numbers_and_what_to_do(proxy, formula):
-    with pytest.warns(BoundWarning, match=rf"N=20 .*C=10 .*tau=2 .*\({proxy}\){formula}.*2\.\d+ and \d.*smaller tau"):
-        warn_unless_bound_holds(20, 10, 2.0, proxy=proxy)
-
-
-def test_there_is_no_warning_where_the_bound_holds():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_unless_bound_holds(9298, 10, 0.5)

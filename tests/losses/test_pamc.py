@@ -1,13 +1,12 @@
 """Dense reference ⇐ pamc_loss, in value and gradient; closed forms; degenerate inputs."""
 
 import math
-import warnings
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from pamc.errors import BoundWarning, CollapseWarning, EmptyClusterWarning
+from pamc.errors import CollapseWarning, EmptyClusterWarning
 from pamc.losses.pamc import PamCLoss, meta_nodes, pamc_loss, pamc_terms, proxy_loss
 from pamc.ops import reference
 from tests.awkward import awkward_case
@@ -266,19 +265,3 @@ def test_the_module_is_the_function_with_its_options_kept():
     assert module(case.z, case.edges, case.labels, edge_weight=case.weight) == expected
     assert repr(module) == ("PamCLoss(tau=0.25, n_clusters=7, proxy='eq6', self_edges='keep', backend='reference')")
     assert list(module.parameters()) == []
-
-
-def test_the_module_warns_of_the_bound_once_for_each_size():
-    case = awkward_case(41, 10, 2)
-    module = PamCLoss(tau=20.0)
-    with pytest.warns(BoundWarning, match="N=41 nodes are too few for C=2 clusters and tau=20"):
-        module(case.z, case.edges, case.labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        module(case.z, case.edges, case.labels)
-        pamc_loss(case.z, case.edges, case.labels, tau=20.0)
-        module(case.z[:7], case.edges[:, :0], case.labels[:7], meta_nodes=torch.eye(10, dtype=torch.float64)[:2])
-    with pytest.warns(BoundWarning, match="N=40"):
-        module(case.z[:40], case.edges[:, :0], case.labels[:40])
-    with pytest.warns(BoundWarning, match="N=41"):
-        PamCLoss(tau=20.0)(case.z, case.edges, case.labels)

@@ -244,7 +244,7 @@ def by_processes(folder, *, store=False, n_processes=2):
 CASES = {f"method {name}": partial(method, name) for name in METHODS}
 CASES |= {
     f"initializer {name}, {kind}": partial(fit, init=name)
-    for name in ("consensus", "propagated_svd", "propagated_autoencoder", "spectral", "autoencoder")
+    for name in ("consensus", "propagated_svd", "autoencoder")
     for kind, fit in (("given graph", on_graph), ("kNN graph", on_rows))
 }
 CASES |= {

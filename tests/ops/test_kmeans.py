@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import pamc.ops.kmeans as module
-from pamc.ops.kmeans import batched_kmeans, few_points_allowed, kmeans
-from pamc.runtime import seed_for
+from pamc.ops.kmeans import batched_kmeans, kmeans
+from pamc.runtime import quiet_libraries, seed_for
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -36,7 +36,7 @@ def test_the_cpu_runs_scikit_learn(seeds):
 
 def test_fewer_distinct_rows_than_clusters_warn_unless_allowed(recwarn):
     points = np.repeat([[0.0], [1.0]], 3, axis=0)
-    with few_points_allowed():
+    with quiet_libraries:
         assert len(np.unique(kmeans(points, 3, seeds=[0])[0].labels)) == 2
     assert not recwarn
     with pytest.warns(ConvergenceWarning, match="distinct clusters"):

@@ -293,7 +293,7 @@ def test_the_story_says_what_was_decided():
     assert "as clear as it" in narrative({"facts": sure})[-1]["text"]
     repeats = stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)
     assert [(line["value"], line.get("error")) for line in repeats] == [(0.9, None), (0.7, 0.02), (0.8, None)]
-    asked = narrative({"config": {"init": "spectral"}, "facts": {"graph": "not used"}})
+    asked = narrative({"config": {"init": "propagated_svd"}, "facts": {"graph": "not used"}})
     assert [part["title"] for part in asked] == ["Graph", "Initializer"]
     lost = narrative({"n_epochs_run": 1, "facts": {"fallback": "the clusters of the start"}})
     assert "those of the start" in lost[0]["text"]

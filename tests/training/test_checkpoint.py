@@ -19,8 +19,6 @@ from pamc.training.trainer import train
 from tests.training.test_engine import parts
 from tests.training.threads import run_team
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 N_EPOCHS = 12
 ABOUT = {"method": "pamcgc", "config": {"lr": 1.0}, "seed": 0, "data": "x"}
 OPTIONS = {"hidden": (16,), "pretrain_epochs": 3, "n_init": 2, "n_epochs": N_EPOCHS, "random_state": 0, "device": "cpu"}

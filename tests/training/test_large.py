@@ -28,8 +28,6 @@ fit_store = partial(fit_method, "pamcgc")
 CPU = torch.device("cpu")
 SMALL = {"n_clusters": 3, "hidden": (32, 16), "n_dims": 4, "n_hops": 1, "pretrain_epochs": 20, "n_epochs": 8}
 
-pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):

@@ -9,7 +9,7 @@ from pamc import PamCGC, clusterer, evaluate
 from pamc.config import CHOICES
 from pamc.data.synthetic import block_model
 from pamc.errors import CollapseWarning, DataWarning
-from pamc.initialize.initializers import INITIALIZERS
+from pamc.initialize.base import INITIALIZERS
 
 SMALL = {"hidden": (64, 64), "n_epochs": 5, "random_state": 0, "device": "cpu"}
 
@@ -43,23 +43,9 @@ def test_a_start_is_the_same_for_the_same_seed(graph, start):
     assert (one.embedding_ == same.embedding_).all()
 
 
-def test_the_spectral_start_descends_its_loss(graph):
-    """The gradient that is written out is that of the loss in its docstring."""
-    order = torch.Generator().manual_seed(0)
-    z = torch.randn(30, 4, generator=order, dtype=torch.float64, requires_grad=True)
-    walk = torch.rand(30, 30, generator=order, dtype=torch.float64)
-    walk = walk + walk.T
-    loss = (z.T @ z / 30).square().sum() - 2 * (z * (walk @ walk @ z)).sum() / 30
-    (expected,) = torch.autograd.grad(loss, z)
-    with torch.no_grad():
-        written_out = (z @ (z.T @ z / 30) - walk @ walk @ z) * (4 / 30)
-    torch.testing.assert_close(written_out, expected)
-
-
 @pytest.mark.parametrize(
     ("options", "n_dims"), [({}, 6), ({"init": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 32)]
 )
-@pytest.mark.filterwarnings("ignore::pamc.errors.BoundWarning")
 def test_the_size_of_the_embedding_follows_from_start_and_clusters(graph, options, n_dims):
     settings = {"n_clusters": 3, **SMALL, "n_epochs": 0, "pretrain_epochs": 1, **options}
     assert clusterer("pamcgc", **settings).fit(graph.features, adjacency=graph.edges).embedding_.shape == (240, n_dims)

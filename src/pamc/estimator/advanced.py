@@ -120,8 +120,8 @@ def why_misplaced(name: str, value: Any) -> str | None:
     --------
     >>> why_misplaced("tau", 0.25)
     'tau is an expert setting: PamCGC(advanced={"tau": 0.25})'
-    >>> why_misplaced("start", "spectral")
-    "start is called init: PamCGC(init='spectral')"
+    >>> why_misplaced("start", "autoencoder")
+    "start is called init: PamCGC(init='autoencoder')"
     """
     present = RENAMED_SETTINGS.get(name, name)
     if present not in _DEFAULTS and present == name:

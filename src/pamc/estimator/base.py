@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -22,7 +20,7 @@ from pamc.config import MethodConfig
 from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
 from pamc.distributed.group import TorchProcessGroup
-from pamc.errors import CollapseWarning, ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError
+from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
 from pamc.progress import Progress, RichProgress, SilentProgress
@@ -34,12 +32,6 @@ from pamc.training.fit_checkpoints import CheckpointPlan
 from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
 
 __all__ = ["Clusterer", "RowClusterer"]
-
-# Warning filters and the threads of the linear algebra belong to the whole process: fits in several threads take turns.
-_TURNS = threading.RLock()
-
-# What losing clusters is called.
-_LOST = (EmptyClusterWarning, CollapseWarning)
 
 
 class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -171,15 +163,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         A fit needs gradients, whatever mode of torch the caller is in.
         """
-        with torch.inference_mode(False), torch.enable_grad(), _TURNS, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
             fit = run()
-            if not any(issubclass(warning.category, _LOST) for warning in caught):
+            if not any(warning.once for warning in collected):
                 _warn_of_empty_clusters(fit)
-        said = _once_each(caught)
-        for warning in said:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning.message) for warning in said)))
+        for warning in collected:
+            warn(warning, stacklevel=3)
+        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
 
     def _adopt(self, fit: Fit) -> Self:
         self._fit_result = fit
@@ -396,12 +386,4 @@ def _warn_of_empty_clusters(fit: Fit) -> None:
     n_clusters = fit.config.n_clusters
     n_empty = n_clusters - len(np.unique(fit.labels))
     if n_empty:
-        warnings.warn(f"{n_empty} of {n_clusters} clusters have no row at the end", EmptyClusterWarning, stacklevel=4)
-
-
-def _once_each(caught: list[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
-    """Return each warning once; of those about lost clusters, which come every epoch with other numbers, the first."""
-    first: dict[object, warnings.WarningMessage] = {}
-    for warning in caught:
-        first.setdefault(warning.category if issubclass(warning.category, _LOST) else str(warning.message), warning)
-    return list(first.values())
+        warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters have no row at the end"), stacklevel=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from pamc.errors import DataWarning
+from pamc.errors import DataWarning, warn
 
 __all__ = [
     "Adjacency",
@@ -202,4 +201,4 @@ def _canonical(matrix: Any) -> Adjacency:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, DataWarning, stacklevel=3)
+    warn(DataWarning(message), stacklevel=3)

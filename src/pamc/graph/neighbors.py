@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
-from pamc.errors import ConfigError, DataWarning, UnknownNameError
+from pamc.errors import ConfigError, DataWarning, UnknownNameError, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.distances import (
     SPACES,
@@ -141,9 +140,11 @@ def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
     if n_neighbors < 1:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
-        warnings.warn(
-            f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: all are taken",
-            DataWarning,
+        warn(
+            DataWarning(
+                f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: "
+                "all are taken"
+            ),
             stacklevel=3,
         )
     return min(n_neighbors, n_nodes - 1)
@@ -151,10 +152,11 @@ def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
 
 def _warn_of_low_recall(recall: float, shape: tuple[int, ...]) -> None:
     if recall < LEAST_RECALL:
-        warnings.warn(
-            f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
-            f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all, which takes long",
-            DataWarning,
+        warn(
+            DataWarning(
+                f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
+                f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all, which takes long"
+            ),
             stacklevel=3,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from pamc.data.attributed_graph import Features
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
+from pamc.runtime import quiet_libraries
 
 __all__ = [
     "N_DIRECTIONS",
@@ -114,9 +114,8 @@ def _on_device(matrix: Any, device: torch.device) -> Tensor:
     entries = matrix.tocoo()
     index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
     values = torch.from_numpy(entries.data.astype(np.float64))
-    with warnings.catch_warnings():
-        # Some versions of torch warn that they do not check the indices, though that is what is asked for.
-        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+    # Some versions of torch warn that they do not check the indices, though that is what is asked for.
+    with quiet_libraries:
         sparse = torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False)
         return sparse.to(device).coalesce()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from pamc.config import MethodConfig
 from pamc.data.attributed_graph import Features
-from pamc.errors import CollapseWarning, ModelFileError
+from pamc.errors import CollapseWarning, ModelFileError, warn
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.calibration import SplitHalfFits
 from pamc.initialize.consensus import InputSource
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
-from pamc.ops.kmeans import few_points_allowed, kmeans
+from pamc.ops.kmeans import kmeans
 from pamc.progress import Progress
 from pamc.registry import Registry
-from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
+from pamc.runtime import generator, on_tensor_cores, one_thread, quiet_libraries, resolve_dtype, seed_for
 
 __all__ = [
     "INITIALIZERS",
@@ -97,7 +95,7 @@ class InitResult(NamedTuple):
 
 
 Initializer: TypeAlias = Callable[[InitContext], InitResult]
-INITIALIZERS: Registry[Initializer] = Registry("start")
+INITIALIZERS: Registry[Initializer] = Registry("init", "pamc.initialize.initializers")
 
 
 def load_sdcn_weights(path: str | Path, rows: FeatureLoader, config: Any) -> InitResult:
@@ -151,12 +149,11 @@ def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tens
     number of threads.
     """
     rows = z.detach().double().cpu()
-    with threadpool_limits(limits=1), few_points_allowed():
+    with one_thread(), quiet_libraries:
         fit = kmeans(rows, config.n_clusters, seeds=[seed_for(seed, "k-means")], n_init=config.n_init)[0]
     if len(np.unique(fit.labels)) < config.n_clusters:
-        warnings.warn(
-            f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for",
-            CollapseWarning,
+        warn(
+            CollapseWarning(f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for"),
             stacklevel=2,
         )
     return torch.from_numpy(fit.centers).to(device=z.device, dtype=z.dtype), fit.labels

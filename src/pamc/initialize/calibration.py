@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from pamc.initialize.consensus import InputSource, agreed_clusters
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, encode_chunk, on_device
-from pamc.runtime import seed_for
+from pamc.runtime import one_thread, seed_for
 
 __all__ = [
     "BeforeTraining",
@@ -174,7 +173,7 @@ def fit_split_halves(
         return None
     order = np.random.default_rng(seed_for(seed, "halves"))
     labels = np.full((2 * _N_SPLITS, n_rows), -1, dtype=np.int32)
-    with threadpool_limits(limits=1):
+    with one_thread():
         for split in range(_N_SPLITS):
             shuffled = order.permutation(n_rows)
             for side, half in enumerate((shuffled[: n_rows // 2], shuffled[n_rows // 2 :])):

@@ -12,7 +12,8 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from pamc.graph.smoothing import Floats
-from pamc.ops.kmeans import Labels, few_points_allowed, kmeans
+from pamc.ops.kmeans import Labels, kmeans
+from pamc.runtime import quiet_libraries
 
 __all__ = [
     "ConsensusAndAgreement",
@@ -122,7 +123,7 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table:
     True
     """
     table = coassociation(labelings, n_clusters) if table is None else table
-    with few_points_allowed():
+    with quiet_libraries:
         points = coordinates(labelings, n_clusters, table)
         return kmeans(points, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS)[0].labels
 

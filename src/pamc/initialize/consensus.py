@@ -13,9 +13,9 @@ from pamc.graph.neighbors import knn_adjacency
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
 from pamc.initialize.coassociation import agreement, consensus_and_agreement
 from pamc.initialize.partitions import Labels, edge_list, merged_labels
-from pamc.ops.kmeans import few_points_allowed, kmeans
+from pamc.ops.kmeans import kmeans
 from pamc.ops.scores import edge_information
-from pamc.runtime import seed_for
+from pamc.runtime import quiet_libraries, seed_for
 
 __all__ = [
     "N_REPEATS",
@@ -172,7 +172,7 @@ def _many_merged(
 
 
 def _labelings(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
-    with few_points_allowed():
+    with quiet_libraries:
         return [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
 
 

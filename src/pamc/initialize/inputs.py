@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from pamc.data.attributed_graph import AttributedGraph, Features
-from pamc.errors import DataError, DataWarning
+from pamc.errors import DataError, DataWarning, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.neighbors import ANGLE, Neighbors, nearest
@@ -19,7 +17,7 @@ from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions
 from pamc.initialize.consensus import InputSource, choose_inputs
 from pamc.models.method import Method
-from pamc.runtime import seed_for
+from pamc.runtime import one_thread, seed_for
 
 __all__ = ["directions_of", "graph_and_inputs", "kind_of_graph", "neighbor_edges", "positives"]
 
@@ -57,7 +55,7 @@ def graph_and_inputs(
     asked = getattr(config, "init", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
     directions = None
-    with threadpool_limits(limits=1):
+    with one_thread():
         if asked or by_angle:
             directions = directions_of(features, preprocessing, seed, device)
     # Outside the limit: a search for neighbors gives the same on any number of threads.
@@ -66,7 +64,7 @@ def graph_and_inputs(
         return adjacency, None, facts
     if graph.edges is None or config.graph_trust == "always":
         return adjacency, InputSource("features and graph", directions, adjacency), facts
-    with threadpool_limits(limits=1):
+    with one_thread():
         inputs = choose_inputs(
             directions,
             adjacency,
@@ -77,10 +75,11 @@ def graph_and_inputs(
         )
     if inputs.kind != "features and graph":
         left_out = "features" if inputs.kind == "graph" else "graph"
-        warnings.warn(
-            f"rows that an edge joins are no more alike than others: clusters are sought in the {inputs.kind} alone, "
-            f"the {left_out} left out. graph_trust='always' uses both",
-            DataWarning,
+        warn(
+            DataWarning(
+                f"rows that an edge joins are no more alike than others: clusters are sought in the {inputs.kind} "
+                f"alone, the {left_out} left out. graph_trust='always' uses both"
+            ),
             stacklevel=2,
         )
     return inputs.adjacency, inputs, facts
@@ -104,9 +103,9 @@ def _adjacency(
     if not method.uses_graph:
         if edges is None:
             return None, facts
-        warnings.warn(f"{method.title} looks at the features alone: the graph is not used", DataWarning, stacklevel=2)
+        warn(DataWarning(f"{method.title} looks at the features alone: the graph is not used"), stacklevel=2)
     elif not method.uses_features and edges is not None:
-        warnings.warn(f"{method.title} looks at the graph alone: the features are not used", DataWarning, stacklevel=2)
+        warn(DataWarning(f"{method.title} looks at the graph alone: the features are not used"), stacklevel=2)
     if edges is None:
         neighbors = _neighbors(features, directions, config, seed, device)
         edges = neighbors.edges
@@ -123,7 +122,7 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing:
     """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
     directions = None
     if config.metric == "auto":
-        with threadpool_limits(limits=1):
+        with one_thread():
             directions = directions_of(features, preprocessing, seed, _CPU)
     return _neighbors(features, directions, config, seed, _CPU).edges
 

@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
 from pamc.graph.neighbors import knn_adjacency
 from pamc.graph.smoothing import Floats, on_sphere, unit_rows
-from pamc.initialize.base import InitContext, InitResult, initial_centers, mean_centers
+from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, initial_centers, mean_centers
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
-from pamc.initialize.initializers import INITIALIZERS, fitted_to
+from pamc.initialize.fitting import fitted_to
 from pamc.initialize.inputs import directions_of
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
-from pamc.runtime import resolve_dtype, seed_for
+from pamc.runtime import one_thread, resolve_dtype, seed_for
 
 __all__ = ["CORE_ROWS", "SAMPLE_ROWS", "Sample", "initialize_from_sample", "sampled_rows"]
 
@@ -106,7 +105,7 @@ def initialize_from_sample(
     """
     rows = FeatureLoader(sample.features, device=device, dtype=dtype)
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
-    with progress.phase("sample"), threadpool_limits(limits=1):
+    with progress.phase("sample"), one_thread():
         directions = directions_of(sample.around(), sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
     inputs = InputSource("features and graph", directions[core], adjacency)
@@ -133,7 +132,7 @@ def _consensus_start(
     """Return the default start of the core, with its labels, and an encoder that has learnt from the whole sample."""
     config, device, inputs = given.config, rows.device, given.inputs
     sizes: dict[str, Any] = {"n_dims": config.n_dims, "seed": given.seed, "device": device}
-    with given.progress.phase("consensus"), threadpool_limits(limits=1):
+    with given.progress.phase("consensus"), one_thread():
         agreed: Agreed = agreed_clusters(inputs.rows, inputs.adjacency, config.n_clusters, **sizes)  # type: ignore[union-attr]
         targets = _guided(directions, core, agreed.points, device)
     share = _TIMES_LONGER * len(core) / len(rows)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 
-from pamc.errors import BoundWarning
 from pamc.losses.arguments import check_choice
 
-__all__ = ["bound_holds", "bound_ratio", "warn_unless_bound_holds"]
+__all__ = ["bound_holds", "bound_ratio"]
 
 
 def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
@@ -53,26 +51,6 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
     check_choice("proxy", proxy)
     nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
     return nodes > clusters
-
-
-def warn_unless_bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2") -> None:
-    """Issue a BoundWarning with the numbers unless :func:`bound_holds`.
-
-    Examples
-    --------
-    >>> warn_unless_bound_holds(9298, 10, 0.5)
-    """
-    if bound_holds(n_nodes, n_clusters, tau, proxy=proxy):
-        return
-    nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
-    formula = "(N-1)e^(-tau/(N-1)) > (C-1)e^tau" if proxy == "eq6" else "1 + (N-1)e^(-tau/(N-1)) > C(C-1)e^tau"
-    warnings.warn(
-        f"N={n_nodes} nodes are too few for C={n_clusters} clusters and tau={tau:g} to be certain that the negatives "
-        f"over all nodes bound the proxy ({proxy}): {formula} does not hold, its logarithms are {nodes:.3g} and "
-        f"{clusters:.3g}. The loss is still defined; a smaller tau, fewer clusters or more nodes make it certain",
-        BoundWarning,
-        stacklevel=2,
-    )
 
 
 def _log_sides(n_nodes: int, n_clusters: int, tau: float, proxy: str) -> tuple[float, float]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning
+from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning, warn
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
-from pamc.losses.bound import warn_unless_bound_holds
 from pamc.ops.dispatch import Backend, resolve_backend
 from pamc.ops.torch.clustering import cluster_sums
 from pamc.ops.torch.proxy import proxy as ops_proxy
@@ -238,8 +236,8 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
 class PamCLoss(nn.Module):
     """The PamC loss as a module: the options of :func:`pamc_loss`, kept.
 
-    Issues a BoundWarning, once for each N and C, where it is not certain that the negatives over nodes bound the proxy
-    (:func:`pamc.losses.bound.bound_holds`); not for mini-batches, whose N is not known here.
+    The loss is defined for all N, C and τ; :func:`pamc.losses.bound.bound_holds` says for which of them the negatives
+    over all nodes are certain to bound the proxy.
 
     Examples
     --------
@@ -267,7 +265,6 @@ class PamCLoss(nn.Module):
         self.proxy = proxy
         self.self_edges = self_edges
         self.backend = backend
-        self._bound_checked: set[tuple[int, int]] = set()
 
     def forward(
         self,
@@ -279,7 +276,7 @@ class PamCLoss(nn.Module):
         meta_nodes: Tensor | None = None,
     ) -> Tensor:
         """Return the loss, a scalar."""
-        terms = pamc_terms(
+        return pamc_loss(
             z,
             edges,
             assignment,
@@ -291,11 +288,6 @@ class PamCLoss(nn.Module):
             self_edges=self.self_edges,
             backend=self.backend,
         )
-        size = (len(z), len(terms.mass))
-        if meta_nodes is None and size not in self._bound_checked:
-            self._bound_checked.add(size)
-            warn_unless_bound_holds(*size, self.tau, proxy=self.proxy)
-        return terms.total
 
     def extra_repr(self) -> str:
         """Return the options."""
@@ -317,14 +309,16 @@ def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> 
 def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
     """Warn where some clusters have no members, or too few to contrast."""
     if n_present < 2:
-        warnings.warn(
-            f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0",
-            CollapseWarning,
+        warn(
+            CollapseWarning(
+                f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0"
+            ),
             stacklevel=3,
         )
     elif n_present < n_clusters:
-        warnings.warn(
-            f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out",
-            EmptyClusterWarning,
+        warn(
+            EmptyClusterWarning(
+                f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out"
+            ),
             stacklevel=3,
         )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,12 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from pamc.runtime import seed_for, side_by_side
 
-__all__ = ["KMeansFit", "Labels", "batched_kmeans", "few_points_allowed", "kmeans"]
+__all__ = ["KMeansFit", "Labels", "batched_kmeans", "kmeans"]
 
 Labels: TypeAlias = "NDArray[np.int64]"
 
@@ -71,7 +68,7 @@ def kmeans(
 
     The CPU runs scikit-learn's in the type of the points: one seed in the calling thread, several side by side. A GPU
     runs :func:`batched_kmeans` in float32, all at once. Fewer distinct points than clusters leave clusters empty;
-    :func:`few_points_allowed` silences scikit-learn's warning of it.
+    :data:`~pamc.runtime.quiet_libraries` silences scikit-learn's warning of it.
 
     Parameters
     ----------
@@ -93,17 +90,6 @@ def kmeans(
         fits = [partial(_fit_by_scikit_learn, np.asarray(points), n_clusters, n_init, seed) for seed in seeds]
         return [fits[0]()] if len(fits) == 1 else side_by_side(fits)
     return _fits_in_batches(torch.as_tensor(points).to(device, torch.float32), n_clusters, n_init, seeds)
-
-
-@contextmanager
-def few_points_allowed() -> Iterator[None]:
-    """Silence the warning of fewer distinct points than clusters.
-
-    All threads share the filters of warnings: enter this before :func:`~pamc.runtime.side_by_side`.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 def _fit_by_scikit_learn(points: NDArray[Any], n_clusters: int, n_init: int, seed: int) -> KMeansFit:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from pamc.config import FitConfig
 from pamc.data.adapters import as_graph
@@ -27,7 +26,7 @@ from pamc.models.method import METHODS
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.progress import Progress, SilentProgress
-from pamc.runtime import resolve_device, resolve_dtype, seed_for, seed_of
+from pamc.runtime import one_thread, resolve_device, resolve_dtype, seed_for, seed_of
 from pamc.selection.decision import Decision, decide
 from pamc.selection.picture import as_svg, as_text, draw
 from pamc.selection.split_half import WAYS, clusters_of, null_reference, split_half_agreement
@@ -189,7 +188,7 @@ def choose_k(
         inputs, own_graph = _evidence(graph, settings, seed, where)
     seconds = {"graph": time.perf_counter() - began}
     began = time.perf_counter()
-    with steps.phase("halves", 1 + _N_NULLS) as phase, threadpool_limits(limits=1):
+    with steps.phase("halves", 1 + _N_NULLS) as phase, one_thread():
         compare = partial(split_half_agreement, candidates=numbers, dims=dims)
         agreement = compare(inputs, n_splits=_N_SPLITS, seed=seed_for(seed, "halves"))
         phase.advance()
@@ -209,7 +208,7 @@ def choose_k(
     decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=_most_clusters(graph.n_nodes))
     seconds["halves"] = time.perf_counter() - began
     began = time.perf_counter()
-    with steps.phase("scores"), threadpool_limits(limits=1):
+    with steps.phase("scores"), one_thread():
         scores = list(_scores(inputs, numbers, decision, settings, dims, seed))
     seconds["scores"] = time.perf_counter() - began
     return _answer(numbers, decision, scores, inputs.kind, seconds)

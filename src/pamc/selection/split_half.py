@@ -20,8 +20,8 @@ from pamc.graph.neighbors import ANGLE, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, smoothed, unit_rows
 from pamc.initialize.consensus import InputSource
 from pamc.initialize.partitions import EdgeList, Labels, edge_list, merged_labels
-from pamc.ops.kmeans import KMeansFit, few_points_allowed, kmeans
-from pamc.runtime import seed_for, side_by_side
+from pamc.ops.kmeans import KMeansFit, kmeans
+from pamc.runtime import quiet_libraries, seed_for, side_by_side
 
 __all__ = ["KMEANS", "MERGED", "WAYS", "clusters_of", "null_reference", "split_half_agreement"]
 
@@ -111,7 +111,7 @@ def split_half_agreement(
         for half in np.array_split(shuffled, 2):
             half = np.sort(half)
             sides.append(_Points.of(placed[half], inputs.adjacency[half][:, half]))
-        with few_points_allowed():
+        with quiet_libraries:
             compared = side_by_side(
                 partial(_compared, sides[0], sides[1], k, dims(k), way, seed_for(seed, f"split {split}"))
                 for way in WAYS

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.errors import ConfigError, DataError, DataWarning, OutputError
+from pamc.errors import ConfigError, DataError, DataWarning, OutputError, warn
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.training.trainer import EpochRecord, TrainingState
 
@@ -107,7 +106,7 @@ class Checkpoints:
         except FileNotFoundError:
             return None
         except _DamagedError as error:
-            warnings.warn(f"{path} is damaged ({error}): the fit begins anew", DataWarning, stacklevel=2)
+            warn(DataWarning(f"{path} is damaged ({error}): the fit begins anew"), stacklevel=2)
             return None
         self._check(path, description["about"])
         facts: dict[str, Any] = description["facts"]
@@ -137,7 +136,7 @@ class Checkpoints:
             try:
                 tensors, description = _read(path)
             except (FileNotFoundError, _DamagedError) as error:
-                warnings.warn(f"{path} is damaged ({error}): the one before is taken", DataWarning, stacklevel=2)
+                warn(DataWarning(f"{path} is damaged ({error}): the one before is taken"), stacklevel=2)
                 continue
             self._check(path, description["about"])
             names = description["names"]

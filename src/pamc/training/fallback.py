@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pamc.errors import CollapseWarning
+from pamc.errors import CollapseWarning, collected_warnings, warn
 from pamc.initialize.base import InitResult, initial_centers
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.base import Model
@@ -90,8 +89,7 @@ def train_with_fallback(
             continue
         history: list[EpochRecord] = []
         watched: list[tuple[int, NDArray[np.integer[Any]]]] = []
-        with progress.phase("training", n_epochs) as phase, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with progress.phase("training", n_epochs) as phase, collected_warnings() as caught:
             for record in train_epochs(
                 model,
                 rows,
@@ -112,15 +110,16 @@ def train_with_fallback(
                         on_epoch(record.epoch, labels)
         if before is None or not _drained(sizes, _cluster_sizes(model, rows, config, len(history))):
             for warning in caught:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+                warn(warning, stacklevel=3)
             if on_epoch is not None:
                 for epoch, compact in watched:
                     on_epoch(epoch, partial(compact.astype, np.int64))
             return history, fallback
         model.load_state_dict(before)
-    warnings.warn(
-        "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned",
-        CollapseWarning,
+    warn(
+        CollapseWarning(
+            "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned"
+        ),
         stacklevel=3,
     )
     return [], START_RETURNED

@@ -21,7 +21,7 @@ from pamc.distributed.scatter import ShareInput, check_shareable, share_out, tak
 from pamc.errors import ConfigError
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
-from pamc.losses.bound import warn_unless_bound_holds
+from pamc.losses.bound import bound_holds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import meta_nodes
 from pamc.models.base import Model
@@ -178,8 +178,6 @@ def _check(fit: FitContext, source: Source) -> None:
         check_shareable(config, method=method.name, **foreign)
         if isinstance(source, StoreSource):
             check_even(source.store, config)
-    if config.n_clusters > 1 and "proxy" in config.names():
-        warn_unless_bound_holds(source.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
 
 
 def _checkpoints(fit: FitContext, data: AttributedGraph | Store, plan: CheckpointPlan | None) -> FitCheckpoints | None:
@@ -350,6 +348,10 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
     init, pairs = ready.start.init, getattr(ready.model, "pairs", None)
     n_pairs = pairs.n_pairs if pairs is not None else ready.neighbors.graph.n_stored if source.is_large else 0
     planned = {} if plan is None else {"planned_bytes": plan.total, "chunk_size": plan.chunk_size}
+    config, bound = fit.config, {}
+    if config.n_clusters > 1 and "proxy" in config.names():
+        holds = bound_holds(source.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
+        bound = {"bound_holds": holds}
     return {
         "preprocessing": ready.prepared.preprocessing.kind,
         **ready.neighbors.facts,
@@ -358,6 +360,7 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
         "kept_influence": ready.kept_influence,
         "init_kept": init is not None and init.kept,
         **({} if init is None else init.facts),
+        **bound,
         **planned,
         "n_processes": 1 if fit.group is None else fit.group.size,
     }

@@ -7,7 +7,6 @@ neighbors alone.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -27,6 +26,7 @@ from pamc.errors import ConfigError, DataError
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import (
+    INITIALIZERS,
     InitContext,
     InitResult,
     align_clusters,
@@ -35,7 +35,6 @@ from pamc.initialize.base import (
     mean_centers,
 )
 from pamc.initialize.calibration import fit_split_halves
-from pamc.initialize.initializers import INITIALIZERS
 from pamc.initialize.inputs import graph_and_inputs, kind_of_graph
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
 from pamc.initialize.store_neighbors import with_neighbors
@@ -43,6 +42,7 @@ from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import BuildInput
 from pamc.ops.scores import modularity, stored_modularity
+from pamc.runtime import quiet_libraries
 from pamc.training.checks import check_embedding
 from pamc.training.fallback import train_epochs
 from pamc.training.phases import FitContext, Neighbors, Prepared, Start
@@ -345,6 +345,5 @@ def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
 
 def _mapped(array: NDArray[Any]) -> Tensor:
     """Return a read-only array as a tensor of the same memory, which nobody may write to: here, pages of a file."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+    with quiet_libraries:
         return torch.from_numpy(array)

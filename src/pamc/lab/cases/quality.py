@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ _SCORES = {
     "agreement of the repeats": ("facts", "agreement"),
     "objective": ("scores", "objective"),
 }
-_MARKERS = dict(zip(INITIALIZERS, "os^Dv", strict=True))
+_MARKERS = dict(zip(INITIALIZERS, cycle("os^Dv"), strict=False))
 
 
 def _settings(scope: Scope, **changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.autoencoders import StartOnly
-from pamc.runtime import generator, seed_for
+from pamc.runtime import generator, one_thread, seed_for
 
 __all__ = ["SVDConfig", "build_kmeans", "build_svd"]
 
@@ -69,13 +69,12 @@ class _Fixed(GraphModel):
 def build_svd(given: BuildInput) -> GraphModel:
     """Return U·S of the leading singular directions of the adjacency A (N, N); features are not looked at."""
     from sklearn.decomposition import TruncatedSVD
-    from threadpoolctl import threadpool_limits
 
     rank = max(1, min(given.config.n_dims, given.n_nodes - 1))
     z = np.zeros((given.n_nodes, given.config.n_dims))
     if given.n_nodes > 1:
         svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
-        with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
+        with one_thread(), np.errstate(invalid="ignore", divide="ignore"):
             # K-means does not see a common scale; weights of any size can be squared once the largest is 1.
             z[:, :rank] = svd.fit_transform(given.adjacency / (given.adjacency.max() or 1.0))
     return _Fixed(torch.from_numpy(z).to(device=given.device, dtype=given.dtype))

@@ -7,12 +7,13 @@ to torch.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from pamc.runtime import quiet_libraries
 
 __all__ = ["ROWS_PER_BLOCK", "column_sums", "csr_tensor", "csr_view", "gram", "ordered_sum", "row_product", "unit_rows"]
 
@@ -106,9 +107,7 @@ def csr_view(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, 
 
     Some versions of torch also warn that they do not check the indices, though that is what is asked for.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+    with quiet_libraries:
         return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=False)
 
 

@@ -1,0 +1,118 @@
+"""Fitting an encoder to targets, batch by batch: what initializers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pamc.initialize.base import InitContext
+from pamc.models.layers import MLP
+from pamc.ops.cuda_graph import Captured
+from pamc.ops.masks import hidden_values
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
+
+__all__ = ["fit_batches", "fitted_to", "mean_squared"]
+
+# Few rows are fitted to their target in smaller batches: an epoch of one step teaches little.
+_BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
+
+# Below so many rows pre-training goes on until it has seen as many, up to so many times longer.
+_FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
+
+
+def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer: int = 1) -> MLP:
+    """Return an encoder of rows fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
+    config, rows = given.config, given.rows
+    encoder = _new_encoder(given)
+    targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
+
+    share, step = config.pretrain_dropout, torch.zeros((), dtype=torch.int64, device=rows.device)
+    seed = seed_for(given.seed, "hidden features")
+
+    def distance_to_target(batch: Tensor) -> Tensor:
+        x = rows.dense_batch(batch)
+        if share > 0:
+            # The other values are raised to make up for those that are hidden.
+            hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
+            x = x.masked_fill(hidden, 0.0) / (1 - share)
+            step.add_(1)
+        return mean_squared(encoder(x) - targets[batch])
+
+    n_nodes = len(rows)
+    size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
+    # Of few rows the encoder needs more passes, or what was hidden and in which order decides between clusters.
+    few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
+    fit_batches(encoder, distance_to_target, given, times_longer=few * times_longer, batch_size=size)
+    return _scaled(encoder, config.embedding_scale)
+
+
+def _new_encoder(given: InitContext) -> MLP:
+    config = given.config
+    sizes = (given.rows.n_features, *config.hidden, config.n_dims)
+    weights = generator(given.seed, "weights")
+    cores = on_tensor_cores(config.precision)
+    encoder = MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision), tensor_cores=cores)
+    return encoder.to(given.rows.device)
+
+
+@torch.no_grad()
+def _scaled(encoder: MLP, factor: float) -> MLP:
+    last: Any = encoder.layers[-1]
+    last.weight *= factor
+    last.bias *= factor
+    return encoder
+
+
+def fit_batches(
+    module: nn.Module,
+    error: Callable[[Tensor], Tensor],
+    given: InitContext,
+    *,
+    times_longer: int = 1,
+    batch_size: int | None = None,
+) -> None:
+    """Minimize the error of batches of rows, given by their numbers, in random order by Adam.
+
+    On a GPU a step on a whole batch is captured once and replayed.
+    """
+    config, rows = given.config, given.rows
+    batch_size = min(batch_size or config.batch_size, len(rows))
+    on_gpu = rows.device.type == "cuda"
+    optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True, capturable=on_gpu)
+    batch = torch.zeros(batch_size, dtype=torch.int64, device=rows.device)
+
+    def step(numbers: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = error(numbers)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+
+    whole_step = Captured(lambda: step(batch), device=rows.device, enabled=rows.holds_batches)
+    order = np.random.default_rng(seed_for(given.seed, "row order"))
+    n_epochs = times_longer * config.pretrain_epochs
+    try:
+        with given.progress.phase("pre-training", n_epochs) as phase:
+            for _ in range(n_epochs):
+                shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
+                losses = []
+                for numbers in torch.split(shuffled, batch_size):
+                    if len(numbers) == batch_size:
+                        batch.copy_(numbers)
+                        losses.append(whole_step())
+                    else:
+                        losses.append(step(numbers))
+                phase.advance(error=float(torch.stack(losses).mean()))
+    finally:
+        whole_step.release()
+        rows.release_batches()
+
+
+def mean_squared(difference: Tensor) -> Tensor:
+    """Return the mean over rows of the mean square of a row (n, d)."""
+    return difference.square().mean(dim=1).mean()

@@ -1,0 +1,1 @@
+"""One file per initializer, named after it; each registers itself."""

@@ -1,0 +1,52 @@
+"""An initializer without clusters: a truncated SVD of the features propagated over the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.smoothing import unit_rows
+from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
+from pamc.initialize.fitting import fitted_to
+from pamc.runtime import one_thread, seed_for
+
+__all__ = ["fit_propagated_svd"]
+
+
+@INITIALIZERS.register("propagated_svd")
+def fit_propagated_svd(given: InitContext) -> InitResult:
+    """Return an encoder fitted to a truncated SVD of the features propagated twice over the graph.
+
+    The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
+    like. Departure from the paper, whose start sees features only. O(E·d + N·d·n_dims) time.
+    """
+    return InitResult(fitted_to(_propagated_svd(given), given))
+
+
+def _propagated_svd(given: InitContext) -> NDArray[np.floating]:
+    """Return (N, n_dims) rows of length 1: the leading directions of Ã²X, Ã the symmetrically normalized adjacency.
+
+    Fewer features than dimensions leave room: one further column gets the typical length of a row before all rows are
+    scaled to length 1, so that rows which differ in length alone stay apart.
+    """
+    from sklearn.decomposition import TruncatedSVD
+
+    adjacency: Any = given.adjacency
+    smoothing: Adjacency = symmetric_normalize(with_self_loops(adjacency))
+    propagated: Any = smoothing @ (smoothing @ given.features)
+    n_nodes, n_features = propagated.shape
+    n_dims = given.config.n_dims
+    target = np.zeros((n_nodes, n_dims))
+    rank = min(n_dims, n_features, n_nodes)
+    if n_features == 1:
+        target[:, :1] = propagated if isinstance(propagated, np.ndarray) else propagated.toarray()
+    else:
+        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
+        with one_thread(), np.errstate(invalid="ignore", divide="ignore"):
+            target[:, :rank] = svd.fit_transform(propagated)
+    if rank < n_dims:
+        target[:, rank] = np.sqrt(np.square(target).sum(axis=1).mean())
+    return unit_rows(target)
