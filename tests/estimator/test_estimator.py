@@ -336,7 +336,7 @@ def test_importing_pamc_is_lazy():
     assert "PamCGC" in done.stdout
     import pamc
 
-    with pytest.raises(AttributeError, match="it has AttributedGraph"):
+    with pytest.raises(AttributeError, match="it has Advanced, AttributedGraph"):
         pamc.PamCCG  # noqa: B018
 
 

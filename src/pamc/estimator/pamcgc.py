@@ -149,7 +149,7 @@ class PamCGC(RowClusterer):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, where `deep`, the expert settings as `advanced__name`."""
         params: dict[str, Any] = super().get_params(deep)
-        if deep and not isinstance(self.advanced, Advanced):
+        if deep and isinstance(self.advanced, Mapping | None):
             expert = as_advanced(self.advanced).get_params()
             params |= {f"advanced__{name}": value for name, value in expert.items()}
         return params
