@@ -177,10 +177,12 @@ class ContrastConfig(DeclaredSettings):
 class InfluenceConfig(DeclaredSettings):
     """Settings of the positives that are found by influence along the edges."""
 
-    n_hops: int = setting(
-        2,
+    n_hops: int | None = setting(
+        None,
         Count(),
-        "Order of the cumulative influence γ = Σ_r Ā^r that makes the positives: how many steps along edges to go.",
+        "Order of the cumulative influence γ = Σ_r Ā^r that makes the positives: how many steps along edges to go. "
+        "None takes 2, and 1 for more than 50,000 rows.",
+        optional=True,
         expert=False,
     )
     max_positives: int | None = setting(

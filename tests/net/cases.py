@@ -3,6 +3,7 @@
 import subprocess
 from contextlib import nullcontext, suppress
 from functools import cache, partial
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +17,7 @@ from pamc.data.ingest import ingest
 from pamc.data.synthetic import blobs, block_model
 from pamc.models.method import METHODS
 from pamc.progress import SilentPhase, SilentProgress
+from pamc.training import sources
 from pamc.training.fit_checkpoints import CheckpointPlan
 from tests.distributed.torchrun import ROOT, command, environment
 from tests.methods.tiny import tiny
@@ -197,7 +199,8 @@ def store_by_command(folder, *, edges=True):
 
 
 def store_from_files(folder, *, edges=True, **settings):
-    return saved(make(3, n_hops=1, **settings).fit_store(made_store(folder, edges=edges)), folder)
+    with patch.object(sources, "LARGE_ROWS", 0):
+        return saved(make(3, n_hops=1, **settings).fit_store(made_store(folder, edges=edges)), folder)
 
 
 def large_store_by_command(folder):

@@ -25,7 +25,7 @@ def parts(config=None, *, known_labels=None, seed=0):
     config = config or FitConfig(n_clusters=N_CLUSTERS, precision="float64")
     graph = block_model(N_NODES, N_CLUSTERS, n_features=12, random_state=seed)
     adjacency = build_adjacency(graph.edges, n_nodes=N_NODES)
-    pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float64)
+    pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops or 2, max_positives=None, dtype=torch.float64)
     rows = FeatureLoader(graph.features, device=CPU, dtype=torch.float64)
     encoder = MLP((12, 20, 6), generator=generator(seed, "weights"), dtype=torch.float64)
     centers = encode_rows(encoder, rows)[:N_CLUSTERS].clone()

@@ -18,6 +18,7 @@ from pamc.graph.positives import PositivePairs
 from pamc.initialize import sample
 from pamc.models.method import METHODS
 from pamc.progress import SilentProgress
+from pamc.training import sources
 from pamc.training.phases import Clock, FitContext, Neighbors
 from pamc.training.pipeline import fit_method, plan_store, run_worker
 from pamc.training.sources import StoreSource
@@ -41,6 +42,7 @@ def store(tmp_path_factory):
 def small_samples(monkeypatch):
     monkeypatch.setattr(sample, "CORE_ROWS", 200)
     monkeypatch.setattr(sample, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(sources, "LARGE_ROWS", 0)
 
 
 def test_blocks_are_found_without_reading_labels(store):
@@ -140,3 +142,42 @@ def test_the_estimator_fits_a_store_and_predicts_its_rows(store):
     assert (model.predict(np.array(store.features)) == model.labels_).mean() > 0.999
     with pytest.raises(ConfigError, match="an encoder and a start of pamc's own"):
         PamCGC.from_config(FitConfig(**SMALL), encoder=torch.nn.Linear(12, 4)).fit_store(store)
+
+
+def test_a_table_in_memory_is_fitted_as_a_store_of_the_same_rows(store):
+    config = FitConfig(**SMALL)
+    of_store, of_graph = (
+        fit_method("pamcgc", data, config, seed=0, device=CPU) for data in (store, store.to_graph().without_labels())
+    )
+    assert np.array_equal(of_store.labels, of_graph.labels)
+    assert torch.equal(of_store.z, of_graph.z)
+    assert of_store.history == of_graph.history
+    assert of_store.adjacency is None
+    assert of_graph.adjacency.nnz == store.n_stored
+
+
+def test_the_number_of_rows_decides_how_a_store_is_fitted(store, monkeypatch):
+    monkeypatch.setattr(sources, "LARGE_ROWS", 900)
+    config = FitConfig(**{**SMALL, "n_hops": None})
+    of_store, of_graph = (
+        fit_method("pamcgc", data, config, seed=0, device=CPU) for data in (store, store.to_graph().without_labels())
+    )
+    assert torch.equal(of_store.z, of_graph.z)
+    assert "sampled_rows" not in of_store.facts
+    assert of_store.config.n_hops == 2
+    monkeypatch.setattr(sources, "LARGE_ROWS", 899)
+    assert fit_method("pamcgc", store, config, seed=0, device=CPU).config.n_hops == 1
+
+
+def test_rows_in_memory_are_dealt_out_to_several_processes_as_one_fits_them(store):
+    config, graph = FitConfig(**SMALL, precision="float64"), store.to_graph().without_labels()
+    alone = fit_method("pamcgc", graph, config, seed=0, device=CPU)
+
+    def one(group):
+        if group.rank:
+            return run_worker(group)
+        return fit_method("pamcgc", graph, config, seed=0, device=CPU, group=group)
+
+    together = run_team(2, one)[0]
+    assert np.array_equal(together.labels, alone.labels)
+    np.testing.assert_allclose(together.history["loss"], alone.history["loss"], rtol=1e-9)

@@ -164,9 +164,7 @@ def fit(
     epochs: int | None = _setting_option("n_epochs", "--epochs", "N"),
     alpha: float | None = _setting_option("alpha", "--alpha", "X"),
     beta: float | None = _setting_option("beta", "--beta", "X"),
-    n_hops: int | None = _setting_option(
-        "n_hops", "--n-hops", "N", also=" A store of more than 50,000 rows takes 1 where this is not given."
-    ),
+    n_hops: int | None = _setting_option("n_hops", "--n-hops", "N"),
     settings: list[str] | None = typer.Option(
         None,
         "--set",

@@ -119,10 +119,10 @@ class FitOptions:
             return None
         if not has_manifest(self.features):
             return None
-        from pamc.training.store_pipeline import LARGE_ROWS
+        from pamc.training import sources
 
         store = open_store(self.features)
-        return store if store.n_nodes > LARGE_ROWS else None
+        return store if store.n_nodes > sources.LARGE_ROWS else None
 
     def check(self) -> None:
         """Refuse what can be refused before any row is read."""
@@ -205,15 +205,12 @@ def _process_group(device: str) -> AbstractContextManager[TorchProcessGroup | No
 
 def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
     """Train this process's share; the first process tells it all that it needs to know."""
-    from pamc.training.pipeline import run_worker
-    from pamc.training.store_pipeline import run_store_worker
+    from pamc.training import pipeline
 
     warnings.simplefilter("ignore")
-    if options.large_store is None:
-        run_worker(group)
-    else:
+    if options.large_store is not None:
         keep_heap_small()
-        run_store_worker(group, options.large_store)
+    pipeline.run_worker(group, options.large_store)
 
 
 def _config_class(method: str) -> type[MethodConfig]:

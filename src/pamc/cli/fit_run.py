@@ -37,9 +37,6 @@ __all__ = ["run_fit"]
 
 def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> None:
     """Fit what was read, write the run folder and show the result."""
-    if isinstance(source, Store) and "n_hops" not in options.changes:
-        # γ beyond the neighbors is a matter of many more pairs: it is taken where it is asked for.
-        config = config.with_(n_hops=1)
     chosen = _chosen(options, config, source, group) if options.chooses_k else None
     if chosen is not None:
         config = config.with_(n_clusters=chosen.n_clusters)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import Features
 from pamc.errors import DataError, UnknownNameError
 
-__all__ = ["Preprocessing", "choose_preprocessing", "fit_preprocessing"]
+__all__ = ["THIN_SHARE", "Preprocessing", "choose_preprocessing", "fit_preprocessing"]
 
 # Columns of one kind (pixels, shares) have maxima of one order of magnitude; columns in units of their own do not.
 _SAME_UNIT = 10.0
 
 # Rows of words have values other than 0 in at most this share of their columns.
-_THIN = 0.1
+THIN_SHARE = 0.1
 
 # Dense rows of fewer columns are a table.
 _FEWEST_WORDS = 50
@@ -89,7 +89,7 @@ def _are_words(features: NDArray[np.floating[Any]]) -> bool:
     n_nonzero = np.count_nonzero(features)
     if n_nonzero == 0 or features.min() < 0:
         return False
-    return bool(n_nonzero <= _THIN * features.size or n_nonzero == np.count_nonzero(features == 1))
+    return bool(n_nonzero <= THIN_SHARE * features.size or n_nonzero == np.count_nonzero(features == 1))
 
 
 def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:

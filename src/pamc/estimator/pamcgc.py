@@ -27,8 +27,8 @@ from pamc.estimator.base import RowClusterer
 from pamc.progress import Progress
 from pamc.runtime import resolve_device, seed_of
 from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.pipeline import fit_method, plan_store
 from pamc.training.plan import Plan
-from pamc.training.store_pipeline import fit_store, plan_store
 
 __all__ = ["PamCGC"]
 
@@ -102,7 +102,7 @@ class PamCGC(RowClusterer):
         *,
         init: str = FitConfig.init,
         n_neighbors: int = FitConfig.n_neighbors,
-        n_hops: int = FitConfig.n_hops,
+        n_hops: int | None = FitConfig.n_hops,
         alpha: float = FitConfig.alpha,
         beta: float = FitConfig.beta,
         n_epochs: int = FitConfig.n_epochs,
@@ -174,9 +174,11 @@ class PamCGC(RowClusterer):
         group: TorchProcessGroup | None = None,
         verify: bool = True,
     ) -> Self:
-        """Cluster the rows of a store (`pamc ingest`) without reading it into memory; its labels are not read.
+        """Cluster the rows of a store (`pamc ingest`); its labels are not read.
 
-        The gradient is that of all rows. The start is that of a sample. :meth:`plan_store` says what it will need.
+        A store of more than 50,000 rows is not read into memory: the initial clusters are those of a sample, the
+        gradient is that of all rows, and :meth:`plan_store` says what it will need. A smaller one is fitted as
+        :meth:`fit_graph` fits it.
 
         Parameters
         ----------
@@ -201,7 +203,7 @@ class PamCGC(RowClusterer):
         options: dict[str, Any] = {"progress": progress, "checkpoints": checkpoints, "group": group}
         seed = seed_of(self.random_state)
         return self._adopt_from(
-            lambda: fit_store(store, self.config, seed=seed, device=device, memory=memory, **options)
+            lambda: fit_method(self.method_name, store, self.config, seed=seed, device=device, memory=memory, **options)
         )
 
     def plan_store(self, store: Store, *, memory: int | None = None, n_processes: int = 1) -> Plan:

@@ -28,13 +28,13 @@ from pamc.graph.neighbor_index import search_index
 from pamc.graph.smoothing import on_sphere
 from pamc.runtime import seed_for
 
-__all__ = ["ANGLE", "EXACT", "LEAST_RECALL", "MOST_EXACT_ROWS", "Neighbors", "knn_adjacency", "nearest"]
+__all__ = ["ANGLE", "DIRECTIONS", "EXACT", "LEAST_RECALL", "MOST_EXACT_ROWS", "Neighbors", "knn_adjacency", "nearest"]
 
 Integers: TypeAlias = "NDArray[np.int64]"
 
 # The metric of rows in their leading directions, and how many of these count.
 ANGLE = "angle"
-_DIRECTIONS = 50
+DIRECTIONS = 50
 
 # The method of a search that compares all rows.
 EXACT = "exact"
@@ -119,7 +119,7 @@ def nearest(
         raise UnknownNameError("metric", metric, (ANGLE, *SPACES))
     most_exact_rows = MOST_EXACT_ROWS[device.type] if most_exact_rows is None else most_exact_rows
     if metric == ANGLE:
-        rows, metric = on_sphere(np.asarray(rows[:, :_DIRECTIONS])), "euclidean"
+        rows, metric = on_sphere(np.asarray(rows[:, :DIRECTIONS])), "euclidean"
         if n_nodes > max(most_exact_rows, 1):
             targets, recall, method = search_index(rows, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
             _warn_of_low_recall(recall, targets.shape)

@@ -19,6 +19,7 @@ from pamc.runtime import quiet_libraries, seed_for
 
 __all__ = [
     "N_REPEATS",
+    "ROWS_PER_GROUP",
     "Agreed",
     "InputSource",
     "agreed_clusters",
@@ -40,7 +41,7 @@ N_REPEATS = 54
 
 # Beyond this many clusters groups are not merged: it takes time with the third power of their number.
 _MOST_MERGED = 64
-_ROWS_PER_GROUP = 5
+ROWS_PER_GROUP = 5
 
 # Merged clusters are taken only where their repeats agree at least this well, as a share of how well K-means' do.
 _NEARLY_AS_STABLE = 0.85
@@ -105,7 +106,7 @@ def agreed_clusters(
     """
     points = smoothed_points(rows, adjacency, n_dims, device)
     by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
-    if not 1 < n_clusters <= _MOST_MERGED or len(rows) < _ROWS_PER_GROUP * n_clusters:
+    if not 1 < n_clusters <= _MOST_MERGED or len(rows) < ROWS_PER_GROUP * n_clusters:
         return by_kmeans
     merged = by_repeated_merging(points, adjacency, n_clusters, seed, device, n_repeats=n_repeats)
     holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
@@ -159,7 +160,7 @@ def _many_merged(
     device: torch.device,
     n_repeats: int | None = None,
 ) -> list[Labels]:
-    most = max(n_clusters, adjacency.shape[0] // _ROWS_PER_GROUP)
+    most = max(n_clusters, adjacency.shape[0] // ROWS_PER_GROUP)
     groupings = []
     for number, each in enumerate(points):
         for per_cluster in _GROUPS_PER_CLUSTER:

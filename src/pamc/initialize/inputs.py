@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, Features
+from pamc.data.preprocessing import THIN_SHARE
 from pamc.errors import DataError, DataWarning, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
@@ -20,9 +21,6 @@ from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
 
 __all__ = ["directions_of", "graph_and_inputs", "kind_of_graph", "neighbor_edges", "positives"]
-
-# Share of values other than 0 up to which rows are taken for words.
-_THIN = 0.1
 
 _CPU = torch.device("cpu")
 
@@ -139,7 +137,7 @@ def _neighbors(
 def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
     """Return (N, r) the leading directions of prepared features: their coordinates in few dimensions."""
     # Rows with few values are taken for words however they were prepared: centering would fill them up.
-    thin = (features != 0).sum() <= _THIN * np.prod(features.shape)
+    thin = (features != 0).sum() <= THIN_SHARE * np.prod(features.shape)
     centered = preprocessing != "tfidf" and not thin
     seed = seed_for(seed, "directions")
     n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from pamc.data.store import Store
 from pamc.data.store.features import StoreFeatures
 from pamc.graph.adjacency import build_adjacency
-from pamc.graph.neighbors import ANGLE, nearest
+from pamc.graph.neighbors import ANGLE, DIRECTIONS, nearest
 
 __all__ = ["WithNeighbors", "with_neighbors"]
 
-# Directions in which rows are compared, and rows that are turned into them at a time.
-_DIRECTIONS = 50
+# Rows that are turned into the directions in which they are compared, at a time.
 _TURNED_AT_A_TIME = 1 << 14
 
 
@@ -63,7 +62,7 @@ def with_neighbors(
     mean = sample.mean(axis=0)
     centered = sample - mean
     _, vectors = np.linalg.eigh(centered.T @ centered)
-    leading = vectors[:, ::-1][:, :_DIRECTIONS]
+    leading = vectors[:, ::-1][:, :DIRECTIONS]
     turned = np.empty((len(rows), leading.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), _TURNED_AT_A_TIME):
         own = slice(start, start + _TURNED_AT_A_TIME)

@@ -102,7 +102,7 @@ def beginning(data_set: str, quick: bool) -> Beginning:
         edges = nearest(graph.features, config.n_neighbors, metric=config.metric).edges
     own_list = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=own_list)
-    pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=None, dtype=torch.float32)
+    pairs, _ = positive_pairs(adjacency, n_hops=int(config.n_hops or 1), max_positives=None, dtype=torch.float32)
     sizes = (graph.n_features, *config.hidden, config.n_dims or 10)
     encoder = MLP(sizes, generator=generator(0, "weights"))
     rows = FeatureLoader(graph.features, device=torch.device("cpu"), dtype=torch.float32)

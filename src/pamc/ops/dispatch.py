@@ -249,7 +249,7 @@ def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
 
     def shared_uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
         first, stop = pairs.first_row, pairs.first_row + len(z)
-        begin, end = -(-first // step), min(n_rows, -(-stop // step))
+        begin, end = (min(n_rows, -(-row // step)) for row in (first, stop))
         watched = z.new_zeros(n_rows, z.shape[1])
         watched[begin:end] = z[begin * step - first :: step][: end - begin]
         return proxy.uniformity(group.sum(watched), step=1, n_rows=n_rows)

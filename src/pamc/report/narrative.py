@@ -9,7 +9,7 @@ from pamc.data.store import has_manifest
 from pamc.errors import UnknownNameError, counted
 from pamc.estimator.advanced import EXPERT
 from pamc.models.method import METHODS
-from pamc.training.pipeline import with_dims
+from pamc.training.pipeline import settled
 
 __all__ = ["narrative", "python_lines", "stability"]
 
@@ -169,7 +169,7 @@ def python_lines(record: Mapping[str, Any]) -> str:
     method, data, facts = str(record.get("method")), record.get("data") or {}, record.get("facts") or {}
     own = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
-    changed = _changed(method, record.get("config") or {})
+    changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)))
     settings = [f"{name}={value!r}" for name, value in (_with_advanced(changed) if own else changed).items()]
     settings.append(f"random_state={record.get('seed')}")
     if str(record.get("device", "")).startswith("cpu"):
@@ -202,14 +202,14 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     return {}, [], ".fit(X)  # X: your rows" if alone else ".fit(X, adjacency=A)  # X, A: your rows, their graph"
 
 
-def _changed(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, Any]:
     """Return n_clusters and the settings that are not the method's defaults."""
     try:
         defaults = METHODS[method].config()
     except UnknownNameError:
         return dict(config)
     n_clusters = config.get("n_clusters", defaults.n_clusters)
-    usual = with_dims(defaults.with_(n_clusters=n_clusters)).to_dict()
+    usual = settled(defaults.with_(n_clusters=n_clusters), n_nodes).to_dict()
     changed = {name: value for name, value in config.items() if _as_list(usual.get(name)) != _as_list(value)}
     changed.pop("n_clusters", None)
     # A chunk is chosen by the plan of a store.

@@ -30,7 +30,7 @@ from pamc.report.table_columns import class_names, color_column
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
-from pamc.training.store_pipeline import LARGE_ROWS
+from pamc.training.sources import LARGE_ROWS
 
 __all__ = ["REPORT_FILE", "run_data"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pamc.runtime import environment
+from pamc.training.constants import fit_constants
 from pamc.training.fallback import START_RETURNED
 from pamc.training.pipeline import Fit
 
@@ -25,6 +26,8 @@ class RunRecord:
     ----------
     method, data, seed, config
         What was run: the method's name, facts of the data, the seed, all settings.
+    constants
+        The numbers that shape a fit and are no settings, by module and name.
     selection
         How the reported epoch was chosen. "last" needs no labels; the "oracle" rules do and exist for comparison with
         published figures only.
@@ -69,6 +72,7 @@ class RunRecord:
     metrics: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
     command: str | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
     format_version: int = 1
 
     def to_json(self) -> str:
@@ -103,6 +107,7 @@ class RunRecord:
             metrics=metrics,
             warnings=list(fit.warnings),
             command=command,
+            constants=fit_constants(),
         )
 
     @classmethod

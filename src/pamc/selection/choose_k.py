@@ -31,7 +31,7 @@ from pamc.selection.decision import Decision, decide
 from pamc.selection.picture import as_svg, as_text, draw
 from pamc.selection.split_half import WAYS, clusters_of, null_reference, split_half_agreement
 from pamc.training.checks import check_enough_rows, count_distinct
-from pamc.training.pipeline import with_dims
+from pamc.training.pipeline import settled
 
 __all__ = ["ChosenK", "choose_k"]
 
@@ -179,9 +179,10 @@ def choose_k(
     seed, where = seed_of(random_state), resolve_device(device)
     steps = progress or SilentProgress()
     settings = (config or FitConfig()).with_(init="consensus", n_clusters=numbers[len(numbers) // 2], n_dims=None)
+    settings = settings.with_(n_hops=settled(settings, graph.n_nodes).n_hops)
 
     def dims(n_clusters: int) -> int:
-        return int(with_dims(settings.with_(n_clusters=n_clusters)).n_dims)
+        return int(settled(settings.with_(n_clusters=n_clusters), graph.n_nodes).n_dims)
 
     began = time.perf_counter()
     with steps.phase("graph"):

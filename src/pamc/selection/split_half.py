@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import Adjacency, build_adjacency
-from pamc.graph.neighbors import ANGLE, knn_adjacency, nearest
+from pamc.graph.neighbors import ANGLE, DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, smoothed, unit_rows
-from pamc.initialize.consensus import InputSource
+from pamc.initialize.consensus import ROWS_PER_GROUP, InputSource
 from pamc.initialize.partitions import EdgeList, Labels, edge_list, merged_labels
 from pamc.ops.kmeans import KMeansFit, kmeans
 from pamc.runtime import quiet_libraries, seed_for, side_by_side
@@ -35,10 +35,10 @@ _REACH = 0.9
 _KMEANS_STARTS = 20
 
 # Groups per cluster that are merged, and rows that a group has at least, on average.
-_GROUPS_PER_CLUSTER, _ROWS_PER_GROUP = 6, 5
+_GROUPS_PER_CLUSTER = 6
 
 # Directions in which rows are compared, random pairs that say what is usual, nearest rows, and candidates for an end.
-_DIRECTIONS, _PAIRS, _NEAREST, _CANDIDATES = 50, 20_000, 32, 48
+_PAIRS, _NEAREST, _CANDIDATES = 20_000, 32, 48
 _EDGES_AT_A_TIME = 1 << 12
 
 Dims: TypeAlias = Callable[[int], int]
@@ -165,7 +165,7 @@ class _Likeness:
     """The cosine of centered rows in their leading directions, and how usual it is among random pairs."""
 
     def __init__(self, rows: Floats, drawn: np.random.Generator) -> None:
-        self.unit = unit_rows(rows[:, :_DIRECTIONS] - rows[:, :_DIRECTIONS].mean(axis=0))
+        self.unit = unit_rows(rows[:, :DIRECTIONS] - rows[:, :DIRECTIONS].mean(axis=0))
         self.usual = np.sort(self.of(*drawn.integers(len(rows), size=(2, _PAIRS))))
 
     def of(self, one: NDArray[np.integer], other: NDArray[np.integer]) -> Floats:
@@ -215,7 +215,7 @@ def _found(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -
     if way == KMEANS:
         fit = kmeans(embedded, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS)[0]
         return _Clusters(fit.labels, directions, fit, np.arange(n_clusters))
-    n_groups = max(n_clusters, min(_GROUPS_PER_CLUSTER * n_clusters, len(embedded) // _ROWS_PER_GROUP))
+    n_groups = max(n_clusters, min(_GROUPS_PER_CLUSTER * n_clusters, len(embedded) // ROWS_PER_GROUP))
     fit = kmeans(embedded, n_groups, seeds=[seed])[0]
     labels = merged_labels(fit.labels, points.edges, n_clusters)
     cluster_of_group = np.zeros(n_groups, dtype=np.int64)

@@ -82,7 +82,7 @@ class Checkpoints:
     folder
         Made where it is missing.
     about
-        What must be the same for a fit to go on: method, settings, seed, and the fingerprint of the data.
+        What must be the same for a fit to go on: method, settings, constants, seed, and the fingerprint of the data.
     """
 
     folder: Path
@@ -168,7 +168,8 @@ class Checkpoints:
                 f"{self.folder.parent} to begin anew"
             )
         before, now = (
-            {**each["config"], "seed": each["seed"], "method": each["method"]} for each in (about, self.about)
+            {**each["config"], **each.get("constants", {}), "seed": each["seed"], "method": each["method"]}
+            for each in (about, self.about)
         )
         other = [name for name in {**before, **now} if before.get(name) != now.get(name)]
         if other:

@@ -20,6 +20,7 @@ from pamc.models.layers import MLP
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import Checkpoints, FileCheckpointer, check_schedule, fingerprint, store_fingerprint
+from pamc.training.constants import fit_constants
 
 __all__ = ["CheckpointPlan", "CheckpointedInit", "FitCheckpoints", "check_checkpointable"]
 
@@ -84,7 +85,8 @@ class FitCheckpoints:
         self, plan: CheckpointPlan, graph: AttributedGraph | Store, config: Any, *, method: str, seed: int
     ) -> None:
         data = store_fingerprint(graph) if isinstance(graph, Store) else fingerprint(graph)
-        about = {"method": method, "config": config.to_dict(), "seed": seed, "data": data}
+        settings = {"config": config.to_dict(), "constants": fit_constants()}
+        about = {"method": method, **settings, "seed": seed, "data": data}
         self._plan, self._config = plan, config
         self._checkpoints = Checkpoints(plan.folder, about)
         self._resumes = False

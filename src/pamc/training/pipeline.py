@@ -31,6 +31,7 @@ from pamc.models.method import METHODS, BuildInput
 from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
+from pamc.training import sources
 from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
 from pamc.training.fallback import (
     LABELED_AT_A_TIME,
@@ -47,10 +48,13 @@ from pamc.training.phases import Clock, Fit, FitContext, Initialized, Neighbors,
 from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, check_even, source_of
 
-__all__ = ["Clock", "Fit", "OnEpoch", "assign_rows", "fit_method", "plan_store", "run_worker", "with_dims"]
+__all__ = ["Clock", "Fit", "OnEpoch", "assign_rows", "fit_method", "plan_store", "run_worker", "settled"]
 
 # The size of the embedding where none is asked for.
 _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
+
+# The order of the influence, up to LARGE_ROWS rows, where none is asked for.
+_HOPS = 2
 
 # The silhouette compares all pairs of rows: it is taken over a sample of this many.
 _SILHOUETTE_ROWS = 2000
@@ -97,10 +101,11 @@ def fit_method(
     group
         The processes that train together, of which this is the first; the others call :func:`run_worker`.
     """
-    source, config = source_of(data), with_dims(config)
     clock = Clock(progress or SilentProgress())
     given: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
+    config = settled(config, data.n_nodes)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **given)
+    source = source_of(data, fit)
     _check(fit, source)
     plan = None
     if isinstance(source, StoreSource):
@@ -140,12 +145,15 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
-def with_dims(config: Any) -> Any:
-    """Return the settings with a size of the embedding: where none is asked for, it follows from init and clusters."""
-    if "n_dims" not in config.names() or config.n_dims is not None:
-        return config
-    follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
-    return config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else follows)
+def settled(config: Any, n_nodes: int) -> Any:
+    """Return the settings with a number in place of None, where it follows from the others and from N."""
+    if "n_dims" in config.names() and config.n_dims is None:
+        follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
+        config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else follows)
+    if "n_hops" in config.names() and config.n_hops is None:
+        # γ beyond the neighbors of many rows is a matter of very many pairs.
+        config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)
+    return config
 
 
 def plan_store(
@@ -153,11 +161,12 @@ def plan_store(
 ) -> Plan:
     """Return what a fit of a store will need, or refuse it with the numbers."""
     limit = memory_of(device) if memory is None else memory
+    config = settled(config, store.n_nodes)
     n_stored = store.n_stored if store.has_edges else 2 * store.n_nodes * config.n_neighbors
     n_pairs = n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or MOST_POSITIVES)
     even = config.n_hops == 1 and store.weight is None
     sizes = (store.n_nodes, store.n_features, n_pairs)
-    return plan_fit(*sizes, with_dims(config), device=device, limit=limit, n_processes=n_processes, even=even)
+    return plan_fit(*sizes, config, device=device, limit=limit, n_processes=n_processes, even=even)
 
 
 def _check(fit: FitContext, source: Source) -> None:
@@ -176,7 +185,7 @@ def _check(fit: FitContext, source: Source) -> None:
     if fit.group is not None:
         foreign = {"known_labels": known_labels is not None, "own_encoder": fit.encoder is not None}
         check_shareable(config, method=method.name, **foreign)
-        if isinstance(source, StoreSource):
+        if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
 
@@ -232,7 +241,7 @@ def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) 
     Where every process reads its own pairs from a store, the whole model has none.
     """
     pairs, kept_influence = None, 1.0
-    if fit.group is None or isinstance(source, GraphSource):
+    if fit.group is None or not source.is_on_disk:
         pairs, kept_influence = source.positives(fit, neighbors)
     known = fit.known_labels
     given = BuildInput(
@@ -265,7 +274,7 @@ def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoc
             features=ready.prepared.features,
             preprocessing=ready.prepared.preprocessing,
             sparse=loader.sparse,
-            store=source.store if isinstance(source, StoreSource) else None,
+            store=source.store if isinstance(source, StoreSource) and source.is_on_disk else None,
             can_fall_back=init is not None,
             calibrates=before is not None,
             checkpointer=ready.checkpointer,
@@ -339,7 +348,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             "fallback": trained.fallback,
             **confidence_facts(calibration),
         },
-        adjacency=ready.neighbors.graph if isinstance(source, GraphSource) else None,
+        adjacency=source.adjacency(ready.neighbors),
     )
 
 

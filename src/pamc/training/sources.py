@@ -1,8 +1,8 @@
 """Where the rows of a fit come from: memory, or a store on disk. Both take a fit through the same phases.
 
-A :class:`GraphSource` finds initial clusters in all rows. A :class:`StoreSource`, and any table of more than
-`LARGE_ROWS` rows, finds them in a sample and reads features in chunks: what it holds grows with N·n_dims and the
-neighbors alone.
+Up to `LARGE_ROWS` rows, a :class:`GraphSource` finds initial clusters in all of them. Beyond, a :class:`StoreSource`
+finds them in a sample and reads features in chunks: what it holds grows with N·n_dims and the neighbors alone. The
+number of rows decides, not where they lie.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import Store
 from pamc.data.store.features import StoreFeatures, neighborhood_means
 from pamc.errors import ConfigError, DataError
+from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import (
@@ -35,7 +36,7 @@ from pamc.initialize.base import (
     mean_centers,
 )
 from pamc.initialize.calibration import fit_split_halves
-from pamc.initialize.inputs import graph_and_inputs, kind_of_graph
+from pamc.initialize.inputs import graph_and_inputs, kind_of_graph, positives
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
 from pamc.initialize.store_neighbors import with_neighbors
 from pamc.models.base import Model
@@ -65,11 +66,14 @@ class Source(ABC):
         N and d.
     is_large
         Whether initial clusters come from a sample, and rows are encoded in chunks.
+    is_on_disk
+        Whether every process can read the rows for itself.
     """
 
     n_nodes: int
     n_features: int
     is_large: bool
+    is_on_disk: bool
 
     @abstractmethod
     def prepare(self, fit: FitContext) -> Prepared:
@@ -95,10 +99,46 @@ class Source(ABC):
     def n_edges(self, neighbors: Neighbors) -> int:
         """Return the number of edges of the graph."""
 
+    @abstractmethod
+    def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
+        """Return the graph as a matrix, where it is in memory."""
 
-def source_of(data: AttributedGraph | Store | Any) -> Source:
-    """Return the source of a graph in memory or of a store."""
-    return GraphSource(data) if isinstance(data, AttributedGraph) else StoreSource(data)
+
+def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
+    """Return the source of a graph in memory or of a store; the number of rows decides which.
+
+    Methods other than PamCGC, encoders of the user's, known labels and sparse features are taken from memory whatever
+    the number of rows.
+    """
+    if not isinstance(data, AttributedGraph):
+        return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
+    plain = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
+    samples = fit.method.name == "pamcgc" and plain and isinstance(data.features, np.ndarray)
+    if samples and data.n_nodes > LARGE_ROWS:
+        return StoreSource(_InMemory(_without_neighbor_list(data, fit)))
+    return GraphSource(data)
+
+
+def _without_neighbor_list(graph: AttributedGraph, fit: FitContext) -> AttributedGraph:
+    """Return the graph without a list of nearest neighbors that comes with it, where pamc makes its own."""
+    is_ignored = graph.edges_are_neighbors and getattr(fit.config, "metric", None) == "auto"
+    return graph.without_edges() if is_ignored else graph
+
+
+class _InMemory:
+    """A graph in memory with the arrays of a store."""
+
+    def __init__(self, graph: AttributedGraph) -> None:
+        self.features, self.name = graph.features, graph.name
+        self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
+        self.has_edges, self.weight = graph.edges is not None, None
+        if graph.edges is not None:
+            listed = graph.edges_are_neighbors
+            weight, size = graph.edge_weight, graph.n_nodes
+            adjacency = build_adjacency(graph.edges, weight, n_nodes=size, expect_directed=listed)
+            self.indptr, self.indices = adjacency.indptr.astype(np.int64), adjacency.indices
+            self.n_stored = adjacency.nnz
+            self.weight = None if (adjacency.data == 1).all() else adjacency.data.astype(np.float32)
 
 
 class GraphSource(Source):
@@ -110,7 +150,7 @@ class GraphSource(Source):
         Rows, and edges or none. Labels are not read.
     """
 
-    is_large = False
+    is_large, is_on_disk = False, False
 
     def __init__(self, graph: AttributedGraph) -> None:
         self.graph = graph
@@ -130,9 +170,7 @@ class GraphSource(Source):
 
         With `metric="auto"` a list of nearest neighbors that comes with the rows is not used: pamc makes its own.
         """
-        graph = self.graph
-        if graph.edges_are_neighbors and getattr(fit.config, "metric", None) == "auto":
-            graph = graph.without_edges()
+        graph = _without_neighbor_list(self.graph, fit)
         adjacency, inputs, facts = graph_and_inputs(
             fit.method,
             graph,
@@ -234,12 +272,7 @@ class GraphSource(Source):
 
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
         """Return the positive pairs of the adjacency, for settings that have `n_hops`."""
-        config = fit.config
-        if neighbors.graph is None or "n_hops" not in config.names():
-            return None, 1.0
-        options = {"n_hops": config.n_hops, "max_positives": config.max_positives, "dtype": fit.dtype}
-        pairs, report = positive_pairs(neighbors.graph, **options)
-        return pairs.to(device=fit.device), report.kept_mass
+        return positives(neighbors.graph, fit.config, fit.device, fit.dtype)
 
     def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
         """Return the modularity of labels (N,) on the graph; None without a graph."""
@@ -249,9 +282,14 @@ class GraphSource(Source):
         """Return the number of edges of the graph."""
         return 0 if neighbors.graph is None else int(neighbors.graph.nnz // 2)
 
+    def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
+        """Return the graph."""
+        graph: Adjacency | None = neighbors.graph
+        return graph
+
 
 class StoreSource(Source):
-    """Rows of a store, read from its files when they are asked for.
+    """Rows of a store, read when they are asked for.
 
     Parameters
     ----------
@@ -263,6 +301,7 @@ class StoreSource(Source):
 
     def __init__(self, store: Any) -> None:
         self.store = store
+        self.is_on_disk = not isinstance(store, _InMemory)
         self.n_nodes, self.n_features = store.n_nodes, store.n_features
 
     def prepare(self, fit: FitContext) -> Prepared:
@@ -307,9 +346,7 @@ class StoreSource(Source):
         if config.n_hops == 1 and graph.weight is None:
             indptr = torch.from_numpy(np.array(graph.indptr)).to(fit.device)
             return PositivePairs.even(indptr, _mapped(graph.indices).to(fit.device), dtype=fit.dtype), 1.0
-        weight = np.ones(graph.n_stored, dtype=np.float32) if graph.weight is None else np.array(graph.weight)
-        parts = (weight, np.array(graph.indices), np.array(graph.indptr))
-        adjacency = sp.csr_matrix(parts, shape=(self.n_nodes, self.n_nodes))
+        adjacency = self._matrix(graph)
         most = config.max_positives or (MOST_POSITIVES if config.n_hops > 1 else None)
         pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=most, dtype=fit.dtype)
         return pairs.to(device=fit.device), report.kept_mass
@@ -322,6 +359,15 @@ class StoreSource(Source):
     def n_edges(self, neighbors: Neighbors) -> int:
         """Return the number of edges of the graph."""
         return int(neighbors.graph.n_stored // 2)
+
+    def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
+        """Return the graph of rows in memory."""
+        return None if self.is_on_disk else self._matrix(neighbors.graph)
+
+    def _matrix(self, graph: Any) -> Adjacency:
+        weight = np.ones(graph.n_stored, dtype=np.float32) if graph.weight is None else np.array(graph.weight)
+        parts = (weight, np.array(graph.indices), np.array(graph.indptr))
+        return sp.csr_matrix(parts, shape=(self.n_nodes, self.n_nodes))
 
 
 def check_even(store: Any, config: Any) -> None:

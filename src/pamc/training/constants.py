@@ -1,0 +1,65 @@
+"""The numbers that shape a fit and are no settings.
+
+They stand as constants in the modules that use them. A record of a fit holds all of them, and a fit goes on from
+checkpoints only where all of them are the same: they are read from the modules, so that none can be forgotten.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+__all__ = ["fit_constants"]
+
+# The modules that decide a result, or the packages of such modules, in the order of a fit.
+_ROOMS = (
+    "pamc.data.preprocessing",
+    "pamc.graph",
+    "pamc.ops.kmeans",
+    "pamc.initialize",
+    "pamc.training.sources",
+    "pamc.training.pipeline",
+    "pamc.training.fallback",
+    "pamc.training.optimizer",
+)
+
+
+def fit_constants() -> dict[str, Any]:
+    """Return the constants of all modules that decide the result of a fit, as plain values by module and name.
+
+    Examples
+    --------
+    >>> fit_constants()["training.sources.LARGE_ROWS"]
+    50000
+    """
+    return {
+        f"{module.__name__.removeprefix('pamc.')}.{name}": _plain(value)
+        for module in _modules()
+        for name, value in vars(module).items()
+        if name.isupper() and _is_plain(value)
+    }
+
+
+@cache
+def _modules() -> tuple[ModuleType, ...]:
+    modules = []
+    for room in _ROOMS:
+        module = importlib.import_module(room)
+        inner = pkgutil.walk_packages(getattr(module, "__path__", ()), room + ".")
+        modules += [module, *(importlib.import_module(each.name) for each in inner)]
+    return tuple(modules)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(item) for item in (*value.keys(), *value.values()))
+    return isinstance(value, int | float | str)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
