@@ -4,15 +4,10 @@ from pathlib import Path
 import pytest
 
 from pamc.cli.app import run
-from pamc.lab.pages.readme import README, TABLES, rewritten
+from pamc.lab.pages.contents import path_of
 
+README = path_of("README")
 TEXT = README.read_text(encoding="utf-8")
-
-
-def test_the_tables_are_those_that_the_rows_give():
-    assert rewritten(TEXT) == TEXT
-    for name in TABLES:
-        assert TEXT.count(f"<!-- table {name} -->") == 1
 
 
 def test_the_python_examples_run(tmp_path, monkeypatch, capsys):
