@@ -19,11 +19,10 @@ from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import influence
 from pamc.graph.neighbors import nearest
 from pamc.lab import fits
-from pamc.lab.cases import embeddings, hyper
+from pamc.lab.cases import embeddings, variants
 from pamc.lab.cases.bound import bound_margin, bound_surface, least_nodes
 from pamc.lab.cases.edges import RULES, drop_edges, drop_order, rewire_edges, undirected
-from pamc.lab.cases.hyper import VARIANTS, clusters_lost
-from pamc.lab.cases.supervision import HELD_OUT, SHARES, reveal
+from pamc.lab.cases.variants import HELD_OUT, SHARES, VARIANTS, clusters_lost, reveal
 from pamc.lab.cell import CASES, TASKS, Scope
 from pamc.losses.bound import bound_holds, bound_ratio
 from pamc.models.method import METHODS
@@ -272,21 +271,23 @@ def test_the_least_number_of_nodes_is_where_the_bound_begins_to_hold(n_clusters,
 def test_settings_are_changed_one_at_a_time_and_at_random_alike_for_all():
     drawn = {}
     for data_set in ("acm", "usps"):
-        points = hyper.combinations(data_set)
-        own = hyper.combinations(data_set, n_random=0)
+        points = variants.combinations(data_set)
+        own = variants.combinations(data_set, n_random=0)
         assert len({tuple(point.items()) for point in points}) == len(points)
-        assert len(points) <= sum(map(len, hyper.GRID.values())) + hyper.N_RANDOM
-        for name, values in hyper.GRID.items():
+        assert len(points) <= sum(map(len, variants.GRID.values())) + variants.N_RANDOM
+        for name, values in variants.GRID.items():
             assert {point[name] for point in own} >= set(values)
         drawn[data_set] = {tuple(point.values()) for point in points} - {tuple(point.values()) for point in own}
     # What is missing in one set is there among the settings that change one value.
     both = drawn["acm"] & drawn["usps"]
     assert min(map(len, drawn.values())) - len(both) <= 6
-    assert len(both) >= hyper.N_RANDOM // 2
+    assert len(both) >= variants.N_RANDOM // 2
     cells = CASES["hyper"].cells(Scope(device="cpu"))
     by_method = {
         method: {
-            (cell.data_set, *(cell.settings[name] for name in hyper.GRID)) for cell in cells if cell.provider == method
+            (cell.data_set, *(cell.settings[name] for name in variants.GRID))
+            for cell in cells
+            if cell.provider == method
         }
         for method in ("pamcgc", "scgc*")
     }

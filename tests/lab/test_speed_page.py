@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from pamc.lab import rows as row_store
-from pamc.lab.cases.epoch import part_values
+from pamc.lab.cases.epoch import TRAINERS, beginning, part_values, training_values
 from pamc.lab.cell import CASES, Cell, Scope
 from pamc.lab.pages import DOCS, filled
 from pamc.lab.pages.contents import path_of
 from pamc.lab.pages.speed import SPEED, Ceilings, Limit, ceilings_of, limits_of
 from pamc.lab.rows import RowFile, make_row, stamp, stored
 from pamc.lab.sweep import OUT_OF_MEMORY, run_case
-from pamc.lab.training import TRAINERS, beginning, training_values
 
 CPU = torch.device("cpu")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ __all__ = [
     "Row",
     "Scope",
     "Task",
+    "bench_cells",
     "cases_of",
     "register_case",
     "register_experiment",
@@ -161,6 +162,11 @@ def register_case(
         return TASKS.register(task or name)(measure)
 
     return add
+
+
+def bench_cells(scope: Scope, case: str, measured: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Cell]:
+    """Return a cell of a case, whose task has its name, for each provider and its parameters."""
+    return [Cell(case, case, provider, parameters=own, quick=scope.quick) for provider, own in measured]
 
 
 def cases_of(kind: str) -> dict[str, Case]:

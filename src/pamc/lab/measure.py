@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,6 @@ from pamc.ops.cuda_graph import Captured, capturing
 __all__ = [
     "Peak",
     "call_values",
-    "fitted_exponent",
     "interleaved_seconds",
     "is_out_of_memory",
     "median",
@@ -125,17 +123,6 @@ def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: 
             function()
             seconds[name].append(time.perf_counter() - started)
     return seconds
-
-
-def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return b of the least-squares fit values = a · sizes^b.
-
-    Examples
-    --------
-    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
-    2.0
-    """
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def median(values: Sequence[float]) -> float:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from pamc.errors import DataError
 from pamc.lab.cell import CASES, Cell, Row, Scope
 from pamc.runtime import environment
@@ -22,12 +24,14 @@ __all__ = [
     "RESULTS",
     "RowFile",
     "current",
-    "derived_row",
+    "fitted_exponent",
+    "fitted_row",
     "is_quick",
     "key_of",
     "kind_of",
     "latest",
     "machine_of",
+    "machines_of",
     "make_row",
     "provenance",
     "published",
@@ -74,9 +78,36 @@ def make_row(
     return {name: row[name] for name in FIELDS}
 
 
-def derived_row(row: Row, *, parameters: dict[str, Any], values: dict[str, Any]) -> Row:
-    """Return a row that sums up others, of the same case, provider and origin as the given one."""
-    return {**row, "parameters": parameters, "values": values}
+def fitted_row(rows: Sequence[Row], sweep: str, seconds: str, **more: float) -> Row:
+    """Return a row with the exponents of time and peak memory over a parameter, fitted to rows in ascending order.
+
+    Parameters
+    ----------
+    sweep
+        Name of the parameter.
+    seconds
+        Name of the value that is the time.
+    more
+        Further values of the row.
+    """
+    sizes = [row["parameters"][sweep] for row in rows]
+    values = {"time_exponent": fitted_exponent(sizes, [row["values"][seconds] for row in rows])}
+    memory = [row["values"]["peak_bytes"] for row in rows]
+    if all(memory):
+        values["memory_exponent"] = fitted_exponent(sizes, memory)
+    parameters = {"sweep": sweep, **rows[-1]["parameters"], sweep: [sizes[0], sizes[-1]]}
+    return {**rows[-1], "parameters": parameters, "values": {**values, **more}}
+
+
+def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return b of the least-squares fit values = a · sizes^b.
+
+    Examples
+    --------
+    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def key_of(row: Row) -> str:
@@ -220,6 +251,11 @@ def machine_of(row: Row) -> str:
     return str(row["environment"]["gpu" if kind_of(row) == "cuda" else "cpu"])
 
 
+def machines_of(rows: Sequence[Row]) -> str:
+    """Return the names of the devices that rows were measured on."""
+    return _listed(map(machine_of, rows))
+
+
 def provenance(rows: Sequence[Row]) -> str:
     """Return one line that says where figures come from: number of runs, devices, dates, commits, versions."""
     if not rows:
@@ -228,7 +264,7 @@ def provenance(rows: Sequence[Row]) -> str:
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     stamps = [row["environment"] for row in rows]
     return (
-        f"{len(rows)} runs on {_listed(machine_of(row) for row in rows)}; {when}; "
+        f"{len(rows)} runs on {machines_of(rows)}; {when}; "
         f"commit {_listed(stamp['commit'] or 'unknown' for stamp in stamps)}; "
         f"pamc {_listed(stamp['pamc'] for stamp in stamps)}, "
         f"torch {_listed(stamp['packages'].get('torch', 'unknown') for stamp in stamps)}"
