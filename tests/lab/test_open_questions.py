@@ -1,7 +1,6 @@
 """Edges that are dropped or moved, labels that are known, bounds and settings: what the open questions stand on."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -316,37 +315,27 @@ def test_methods_without_a_graph_are_run_without_noise_alone():
     assert not METHODS["kmeans"].uses_graph
 
 
-@pytest.fixture
-def without_umap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", None)
-
-
-@pytest.mark.usefixtures("without_umap")
 def test_points_and_marks_are_placed_by_one_map():
     rows = np.random.default_rng(0).standard_normal((60, 6)) * [9, 5, 1, 1, 1, 1]
     marks = rows[[3, 7]]
-    places, name = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
-    points, marked = places
-    assert name == "t-SNE"
+    points, marked = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
     assert points.shape == (30, 2)
     assert marked.shape == (2, 2)
-    again = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)[0]
+    again = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
     np.testing.assert_array_equal(points, again[0])
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_a_mark_that_is_a_row_lies_beside_that_row():
     rows = np.random.default_rng(0).standard_normal((80, 6)) * [9, 5, 1, 1, 1, 1]
-    (points, marked), _ = embeddings.project(rows, np.arange(80), [rows[[3, 40]]], seed=0)
+    points, marked = embeddings.project(rows, np.arange(80), [rows[[3, 40]]], seed=0)
     for row, place in zip((3, 40), marked, strict=True):
         distances = np.linalg.norm(points - place, axis=1)
         assert distances[row] <= np.sort(distances)[2]
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_wide_rows_are_cut_to_their_leading_directions_first():
     rows = sp.random(60, 200, density=0.1, random_state=0, format="csr")
-    (points,), _ = embeddings.project(rows, np.arange(60), [], seed=0)
+    (points,) = embeddings.project(rows, np.arange(60), [], seed=0)
     assert points.shape == (60, 2)
     assert np.isfinite(points).all()
 
@@ -386,7 +375,6 @@ def test_known_labels_are_measured_on_unknown_nodes():
     assert all_known["unknown"]["agreement"] <= all_known["unknown"]["acc"]
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_a_picture_has_classes_for_its_points_and_marks_once_trained():
     for stage in ("raw", "pretrained", "trained"):
         _, values = run("embeddings", stage=stage)
@@ -400,7 +388,6 @@ def test_a_picture_has_classes_for_its_points_and_marks_once_trained():
 
 def test_of_many_rows_a_thousand_are_shown_evenly(monkeypatch):
     monkeypatch.setattr(embeddings, "MAX_POINTS", 31)
-    monkeypatch.setitem(sys.modules, "umap", None)
     cell, values = run("embeddings", stage="raw")
     assert len(values["points"]) == 31
     labels = embeddings.load(cell.data_set, True).labels

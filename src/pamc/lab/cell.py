@@ -35,18 +35,9 @@ _PACKAGE = "pamc.lab.cases"
 class Scope:
     """How much of a case to run, and where.
 
-    Parameters
-    ----------
-    seeds
-        Number of seeds, counted from 0; None for the case's own number.
-    data_sets, methods
-        Names to keep, None for the case's own.
-    device
-        "auto", "cpu", "cuda", ….
-    quick
-        Small sizes, and digits and a block model as data: shows that everything runs, and is never published.
-    precision
-        Precision of the matrix products in the cases of `pamc bench`: "float32" or "tf32".
+    Number of seeds and names of data sets and methods to keep are the case's own where they are None. A quick run has
+    small sizes, and digits and a block model as data: it shows that everything runs, and is never published. The
+    precision, "float32" or "tf32", is that of the matrix products in the cases of `pamc bench`.
     """
 
     seeds: int | None = None
@@ -63,20 +54,16 @@ class Cell:
 
     Parameters
     ----------
-    case
-        Name of the case.
-    task
-        Name of the function that is called: "fit" and others, see :data:`TASKS`.
+    case, task
+        Name of the case, and of the function that is called, one of :data:`TASKS`.
     provider
         Method that is fitted, or whoever is measured.
-    data_set, seed
-        What it runs on; an empty name where no data set of the catalog is read.
+    data_set
+        Empty where no data set of the catalog is read.
     settings
         Settings of the method that differ from its defaults.
     parameters
         What else the task takes: share of edges dropped, sizes, precision.
-    quick
-        See :class:`Scope`.
     """
 
     case: str
@@ -170,13 +157,7 @@ def bench_cells(scope: Scope, case: str, measured: Iterable[tuple[str, Mapping[s
 
 
 def cases_of(kind: str) -> dict[str, Case]:
-    """Return all cases of a kind by name: each "experiment", which has artefacts, or each "case", which has none.
-
-    Examples
-    --------
-    >>> "table2" in cases_of("experiment"), "table2" in cases_of("case")
-    (True, False)
-    """
+    """Return all cases of a kind by name: each "experiment", which has artefacts, or each "case", which has none."""
     return {name: CASES[name] for name in CASES if (CASES[name].render is not None) == (kind == "experiment")}
 
 

@@ -34,7 +34,6 @@ __all__ = [
     "machines_of",
     "make_row",
     "provenance",
-    "published",
     "read_rows",
     "rows_of",
     "stamp",
@@ -53,19 +52,14 @@ _CELL = ("case", "task", "provider", "data_set", "seed", "settings", "parameters
 FIELDS = (*_CELL, "date", "device", "values", "error", "environment")
 
 
+# Read once: the code of a process does not change while it runs.
+_environment = lru_cache(maxsize=1)(environment)
+
+
 def stamp(device: str) -> dict[str, Any]:
     """Return what a row says of its origin: date, device, versions, commit. Take it before measuring."""
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "device": device,
-        "environment": _environment(),
-    }
-
-
-@lru_cache(maxsize=1)
-def _environment() -> dict[str, Any]:
-    """Return the environment of this process, read once: its code does not change while it runs."""
-    return environment()
+    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"date": date, "device": device, "environment": _environment()}
 
 
 def make_row(
@@ -81,14 +75,7 @@ def make_row(
 def fitted_row(rows: Sequence[Row], sweep: str, seconds: str, **more: float) -> Row:
     """Return a row with the exponents of time and peak memory over a parameter, fitted to rows in ascending order.
 
-    Parameters
-    ----------
-    sweep
-        Name of the parameter.
-    seconds
-        Name of the value that is the time.
-    more
-        Further values of the row.
+    `sweep` is the name of the parameter, `seconds` that of the value which is the time.
     """
     sizes = [row["parameters"][sweep] for row in rows]
     values = {"time_exponent": fitted_exponent(sizes, [row["values"][seconds] for row in rows])}
@@ -187,26 +174,13 @@ def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
     return list(newest.values())
 
 
-def published(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that may stand in a published table: no quick ones, no errors, the newest of each cell."""
-    return usable(rows, quick=False)
-
-
 def latest(rows: Sequence[Row]) -> list[Row]:
     """Return the newest row of each cell and kind of device, errors included, in the order they were first measured."""
     return list({(key_of(row), kind_of(row)): row for row in rows}.values())
 
 
 def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
-    """Return the rows of cells that an experiment still has, in its order: none with settings that it has left.
-
-    Parameters
-    ----------
-    rows
-        Rows of one experiment, all quick or none.
-    cells
-        Returns the cells of a scope.
-    """
+    """Return those rows of an experiment, all quick or none, whose cells it still has, in its order."""
     if not rows:
         return []
     n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
@@ -222,12 +196,9 @@ def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[R
 
 
 def stored(case: str, *, device: str | None = None, every: bool = False) -> list[Row]:
-    """Return the published rows of a case of `pamc bench`, on one kind of device or on all: the newest of each cell.
+    """Return the published rows of a case of `pamc bench`, on one kind of device or on all.
 
-    Parameters
-    ----------
-    every
-        Return all rows that were ever measured, oldest first.
+    The newest of each cell, or, with `every`, all that were ever measured, oldest first.
     """
     rows = [row for row in read_rows(RESULTS / f"{case}.jsonl") if not row["quick"]]
     return [row for row in (rows if every else latest(rows)) if device is None or kind_of(row) == device]
@@ -235,7 +206,7 @@ def stored(case: str, *, device: str | None = None, every: bool = False) -> list
 
 def rows_of(name: str) -> list[Row]:
     """Return the published rows of an experiment: no quick ones, no errors, none with settings that it has left."""
-    return current(published(read_rows(RESULTS / "reproduce" / f"{name}.jsonl")), CASES[name].cells)
+    return current(usable(read_rows(RESULTS / "reproduce" / f"{name}.jsonl"), quick=False), CASES[name].cells)
 
 
 def is_quick(rows: Sequence[Row]) -> bool:

@@ -13,7 +13,7 @@ from pamc.lab.cell import Cell, Row, Scope, register_experiment
 from pamc.lab.pages.style import MISSING, by, percent, title_of, write_table
 from pamc.lab.published import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
 from pamc.lab.rows import is_quick
-from pamc.lab.settings import PAPER_SETS, data_sets_of, methods_of, quick_settings, run_settings, seeds_of, settings_of
+from pamc.lab.settings import PAPER_SETS, Variant, fit_cells, run_settings
 from pamc.models.method import METHODS
 from pamc.results.table import MeanStd, Table, mean_std, paired_t_test
 
@@ -22,12 +22,9 @@ __all__ = ["LARGE", "Comparison", "differences", "reason", "table_cells"]
 # Stand-ins for REUT, whose features are not public; they are shown under their own names.
 STAND_INS = ("news4", "reut21578_4")
 
-_QUICK_SETS: dict[str, tuple[str, ...]] = {"table2": ("blocks",), "table3": ("digits",)}
-
 # The methods that differ from PamCGC the least, and those that cost the least, have as many seeds as in the paper.
-_N_SEEDS = dict.fromkeys(("pamcgc", "scgc", "scgc*", "kmeans", "ae"), 10)
-_N_SEEDS_OTHERS = 3
-_N_SEEDS_QUICK = 2
+_MANY_SEEDS = ("pamcgc", "scgc", "scgc*", "kmeans", "ae")
+_N_SEEDS = {method: 10 if method in _MANY_SEEDS else 3 for method in paper_methods()}
 
 _BASE = "pamcgc"
 _NOTE = (
@@ -53,34 +50,14 @@ def table_cells(table: str, scope: Scope) -> list[Cell]:
 
     The autoencoders come first: the methods that start from one then find it kept.
     """
-    cells = [
-        Cell(table, "fit", method, data_set, seed, settings=_settings(method, data_set, scope), quick=scope.quick)
-        for data_set in _sets(table, scope)
-        for method in methods_of(scope, paper_methods())
-        for seed in range(_n_seeds(method, scope))
-    ]
+    here = scope.data_sets is not None or available("reut") is not None
+    sets = [name for name in _all_sets(table) if here or name != "reut"]
+    cells = fit_cells(scope, table, data_sets=sets, methods=paper_methods(), n_seeds=_N_SEEDS)
     return sorted(cells, key=lambda cell: cell.provider != "ae")
-
-
-def _sets(table: str, scope: Scope) -> list[str]:
-    own = _QUICK_SETS[table] if scope.quick else _all_sets(table)
-    if scope.data_sets is None and available("reut") is None:
-        own = tuple(name for name in own if name != "reut")
-    return [name for name in own if scope.data_sets is None or name in scope.data_sets]
 
 
 def _all_sets(table: str) -> tuple[str, ...]:
     return (*paper_sets(table), *(STAND_INS if table == "table3" else ()))
-
-
-def _n_seeds(method: str, scope: Scope) -> int:
-    if scope.seeds is not None:
-        return scope.seeds
-    return _N_SEEDS_QUICK if scope.quick else _N_SEEDS.get(method, _N_SEEDS_OTHERS)
-
-
-def _settings(method: str, data_set: str, scope: Scope) -> dict[str, object]:
-    return {**settings_of(method, data_set), **(quick_settings(method) if scope.quick else {})}
 
 
 @register_experiment(
@@ -282,19 +259,23 @@ def _variants_of(method: str) -> dict[str, dict[str, Any]]:
 
 def difference_cells(scope: Scope) -> list[Cell]:
     """Return a fit per data set, method, variant that differs from the tables' settings, and seed."""
-    found = []
-    for data_set in data_sets_of(scope, PAPER_SETS):
-        for method in methods_of(scope, METHODS_TRIED):
-            base = METHODS[method].config(**run_settings(scope, method, data_set))
-            for name, changes in tuple(_variants_of(method).items())[: 1 if scope.quick else None]:
-                settings = run_settings(scope, method, data_set, **changes)
-                if METHODS[method].config(**settings) == base and not scope.quick:
-                    continue
-                found += [
-                    Cell("differences", "fit", method, data_set, seed, settings, {"variant": name}, scope.quick)
-                    for seed in seeds_of(scope, _N_SEEDS_VARIANT)
-                ]
-    return found
+
+    def variants(data_set: str, method: str, seed: int) -> list[Variant]:
+        config = METHODS[method].config
+        tables = config(**run_settings(scope, method, data_set))
+        tried = [(changes, {"variant": name}) for name, changes in _variants_of(method).items()]
+        if scope.quick:
+            return tried[:1]
+        return [each for each in tried if config(**run_settings(scope, method, data_set, **each[0])) != tables]
+
+    return fit_cells(
+        scope,
+        "differences",
+        data_sets=PAPER_SETS,
+        methods=METHODS_TRIED,
+        n_seeds=_N_SEEDS_VARIANT,
+        variants=variants,
+    )
 
 
 @register_experiment(
