@@ -29,7 +29,7 @@ from pamc.lab.published import paper_figure, rival_figure
 from pamc.lab.settings import data_sets_of, methods_of, quick_settings, seeds_of
 from pamc.results.table import Table
 
-__all__ = ["ABLATIONS", "DATA_SETS", "INITIALIZERS", "SEVEN", "figures_of", "summary_table"]
+__all__ = ["ABLATIONS", "DATA_SETS", "DEFAULT", "INITIALIZERS", "SEVEN", "figures_of", "summary_table"]
 
 SEVEN = ("dblp", "cite", "acm", "usps", "hhar", "cora", "amazon_photo")
 DATA_SETS = (*SEVEN, "news4", "reut21578_4", "digits")
@@ -218,8 +218,8 @@ def _ablations(rows: Sequence[Row], folder: Path) -> list[Path]:
     data_sets = data_sets_in(rows)
     body = [["the default", *(percent(figures_of(rows, DEFAULT, data_set)) for data_set in data_sets)]]
     present = {row["parameters"]["variant"] for row in rows}
-    for name in (name for name in ABLATIONS if name in present):
-        body.append([name, *(_against_default(rows, name, data_set) for data_set in data_sets)])
+    shown = [name for name in ABLATIONS if name in present]
+    body += [[name, *(_against_default(rows, name, data_set) for data_set in data_sets)] for name in shown]
     note = (
         "ACC in percent at the last epoch; below the first line, the difference to the default on the same seeds, in "
         "points. In brackets: runs that lost clusters."

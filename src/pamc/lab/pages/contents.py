@@ -14,7 +14,7 @@ from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
 from pamc.lab.pages.scale import SCALE
 from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
-from pamc.lab.pages.style import MISSING, ratio_to_pamc
+from pamc.lab.pages.style import MISSING, by, ratio_to_pamc
 from pamc.lab.published import paper_figure, paper_title, rival_figure
 from pamc.lab.rows import CHECKOUT, machine_of, rows_of, stored
 from pamc.lab.settings import PAPER_SETS
@@ -127,6 +127,15 @@ def _fit_times(rows: Sequence[Row], folder: Path) -> str:
     return Table([machine_of(rows[-1]), *DATA_SETS], body).markdown()
 
 
+def _tried(rows: Sequence[Row], folder: Path) -> str:
+    """Return ACC of the start's clusters before training, and what its alternatives differ by: a settled question."""
+    found = {(row["provider"], row["data_set"]): 100 * row["values"]["acc"] for row in rows}
+    first, *others = by(rows, lambda row: str(row["provider"]))
+    body = [[first, *(f"{found[first, name]:.1f}" for name in DATA_SETS)]]
+    body += [[each, *(f"{found[each, name] - found[first, name]:+.1f}" for name in DATA_SETS)] for each in others]
+    return Table(["clusters of the start", *DATA_SETS], body).markdown()
+
+
 def accuracy_table(rows: Sequence[Row], metric: str) -> str:
     """Return pamc's metric beside the best of the other programs, a line per data set that has both, as Markdown."""
     body, ahead = [], 0
@@ -195,6 +204,7 @@ PAGES: dict[str, dict[str, Part]] = {
     "quality": {
         "quality": experiment("quality", *_QUALITY, titled=True),
         "fit-time": Part(partial(stored, "fit-time"), _fit_times),
+        "start-choices": Part(partial(stored, "start-choices"), _tried),
     },
     "speed": SPEED,
     "scale": SCALE,
