@@ -14,8 +14,9 @@ def test_the_python_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
     assert len(blocks) == 2
+    few = "n_epochs=2, advanced={'pretrain_epochs': 1, 'hidden': (32,)}"
     for block in blocks:
-        fast = block.replace("random_state=0)", "random_state=0, n_epochs=2, pretrain_epochs=1, hidden=(32,))")
+        fast = block.replace("random_state=0)", f"random_state=0, {few})")
         exec(compile(fast, "README.md", "exec"), {})
     assert "acc" in capsys.readouterr().out
     assert Path("digits-run/labels.csv").is_file()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ __all__ = [
     "call_values",
     "interleaved_seconds",
     "is_out_of_memory",
-    "median",
     "peak_memory",
     "release",
 ]
@@ -123,11 +122,6 @@ def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: 
             function()
             seconds[name].append(time.perf_counter() - started)
     return seconds
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
+from statistics import median
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ from pamc.graph.neighbors import nearest
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import initial_centers
 from pamc.lab.cell import Cell, Scope, register_case
-from pamc.lab.measure import interleaved_seconds, median, peak_memory, release, reset_peak, timed_s
+from pamc.lab.measure import interleaved_seconds, peak_memory, release, reset_peak, timed_s
 from pamc.lab.providers import broadcast_assignment, normal, plain_objective, target
 from pamc.lab.settings import kind_of_device, load, n_classes
 from pamc.models.layers import MLP, Linear

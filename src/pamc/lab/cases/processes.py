@@ -35,7 +35,7 @@ from pamc.data.synthetic import block_model
 from pamc.distributed.group import SINGLE_PROCESS, SingleProcess, join_group, launched, row_range
 from pamc.distributed.step import SharedModel, bytes_per_epoch
 from pamc.graph.positives import PairShard
-from pamc.lab.cell import Cell, Scope, bench_cells, register_case
+from pamc.lab.cell import Cell, bench_cells, register_case
 from pamc.lab.providers import normal, random_pairs
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
@@ -71,8 +71,7 @@ _N_REPEATS = 3
 SETTINGS = (
     "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--device", "cpu", "--quiet", "--json",
 )  # fmt: skip
-_N_KILLED_EPOCHS = 120
-_N_KILLS, _QUICK_KILLS = 20, 1
+_KILLS = {"n_kills": 20, "n_epochs": 120}
 
 # Seconds that a slow writer waits in the middle of a checkpoint.
 _PAUSE_S = 0.15
@@ -130,12 +129,11 @@ def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0)
     return [sys.executable, *(launcher if n_processes > 1 else []), "-m", *map(str, line)]
 
 
-def _processes_cells(scope: Scope) -> list[Cell]:
-    return bench_cells(scope, "processes", [("gloo", _QUICK_SIZES if scope.quick else _SIZES)])
-
-
 @register_case(
-    "processes", "two processes of one thread against one process of two", cells=_processes_cells, in_all=False
+    "processes",
+    "two processes of one thread against one process of two",
+    cells=lambda scope: bench_cells(scope, "processes", [("gloo", _QUICK_SIZES if scope.quick else _SIZES)]),
+    in_all=False,
 )
 def processes(cell: Cell, device: str) -> dict[str, Any]:
     """Return the seconds of an epoch by one process and by two, taken in turn, and what they send.
@@ -167,12 +165,14 @@ def processes(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def _crashes_cells(scope: Scope) -> list[Cell]:
-    parameters = {"n_kills": _QUICK_KILLS if scope.quick else _N_KILLS, "n_epochs": _N_KILLED_EPOCHS}
-    return bench_cells(scope, "crashes", [("SIGKILL", parameters)])
-
-
-@register_case("crashes", "runs that are killed and go on: what is lost", cells=_crashes_cells, in_all=False)
+@register_case(
+    "crashes",
+    "runs that are killed and go on: what is lost",
+    cells=lambda scope: bench_cells(
+        scope, "crashes", [("SIGKILL", {**_KILLS, "n_kills": 1} if scope.quick else _KILLS)]
+    ),
+    in_all=False,
+)
 def crashes(cell: Cell, device: str) -> dict[str, Any]:
     """Return what became of runs that were killed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +210,7 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
 
 def _arguments(folder: Path, name: str) -> list[Any]:
     # In float64 the labels of one process and of two are the same beyond doubt.
-    return [*fit_arguments(folder, epochs=_N_KILLED_EPOCHS, name=name), "--set", "precision=float64"]
+    return [*fit_arguments(folder, epochs=_KILLS["n_epochs"], name=name), "--set", "precision=float64"]
 
 
 def _finish(process: Popen[str], outcome: dict[str, int] | None = None) -> None:

@@ -283,13 +283,13 @@ def ingest(cell: Cell, device: str) -> dict[str, Any]:
     rows, edges, store, printed = (Path(place.name, name) for name in ("rows.csv", "edges.csv", "store", "printed"))
     if cell.provider == "pamc ingest":
         command = [*_PAMC, "ingest", str(rows), str(edges), "--id", "id", "--out", str(store)]
-        values, text = watched([*command, "--memory", memory, "--quiet", "--json"], printed)
+        values, text = _watched([*command, "--memory", memory, "--quiet", "--json"], printed)
         found = json.loads(text)
         values |= {"n_stored": found["n_stored"], "store_bytes": found["bytes"]}
         shutil.rmtree(store)
     else:
         sort = f"sort -S {memory} --parallel=2 -T {place.name} {edges} | uniq | wc -l"
-        values, text = watched(["sh", "-c", sort], printed, {"LC_ALL": "C"})
+        values, text = _watched(["sh", "-c", sort], printed, {"LC_ALL": "C"})
         values |= {"n_lines": int(text)}
     rate = n_edges / values["seconds"]
     return {**values, "edges_per_s": rate, "edge_file_bytes": edges.stat().st_size}
@@ -297,14 +297,9 @@ def ingest(cell: Cell, device: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _files(n_nodes: int, n_edges: int) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder with the files that both providers read; it is removed when the process ends."""
+    """Return a folder with rows and random edges, which both providers read; it is removed when the process ends."""
     place = tempfile.TemporaryDirectory()
-    make_files(Path(place.name), n_nodes, n_edges)
-    return place
-
-
-def make_files(folder: Path, n_nodes: int, n_edges: int) -> tuple[Path, Path]:
-    """Write rows.csv and edges.csv with random edges, and return their paths."""
+    folder = Path(place.name)
     rows, edges = folder / "rows.csv", folder / "edges.csv"
     name = "'user-' || lpad(({})::VARCHAR, 8, '0')"
     # A prime that divides no round number of nodes: names are in another order than in the alphabet.
@@ -320,16 +315,16 @@ def make_files(folder: Path, n_nodes: int, n_edges: int) -> tuple[Path, Path]:
         connection.execute(
             f"COPY (SELECT {end} AS source, {end} AS target FROM range({n_edges}) t(i)) TO '{edges}' (HEADER)"
         )
-    return rows, edges
+    return place
 
 
-def watched(command: list[str], output: Path, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
+def _watched(command: list[str], output: Path, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
     """Run a command and return its time and the most anonymous memory of all its processes, and what it printed."""
     started, peak = time.perf_counter(), 0
     with output.open("w") as file:
         process = subprocess.Popen(command, stdout=file, env={**os.environ, **(environment or {})})
         while process.poll() is None:
-            peak = max(peak, anonymous_bytes(process.pid))
+            peak = max(peak, _anonymous_bytes(process.pid))
             time.sleep(_WATCH_EVERY_S)
     seconds = time.perf_counter() - started
     if process.returncode != 0:
@@ -337,7 +332,7 @@ def watched(command: list[str], output: Path, environment: dict[str, str] | None
     return {"seconds": seconds, "peak_anonymous_bytes": peak}, output.read_text()
 
 
-def anonymous_bytes(pid: int) -> int:
+def _anonymous_bytes(pid: int) -> int:
     """Return the anonymous memory of a process and its children, 0 for one that has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -345,15 +340,15 @@ def anonymous_bytes(pid: int) -> int:
     except OSError:
         return 0
     own = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon")), 0)
-    return own + sum(anonymous_bytes(int(child)) for child in children)
+    return own + sum(_anonymous_bytes(int(child)) for child in children)
 
 
-def large_fit_cells(scope: Scope) -> list[Cell]:
-    """Return the one cell."""
-    return bench_cells(scope, "large-fit", [("pamc fit", _QUICK_BLOCKS if scope.quick else _BLOCKS)])
-
-
-@register_case("large-fit", "a fit of a store that is never in memory", cells=large_fit_cells, in_all=False)
+@register_case(
+    "large-fit",
+    "a fit of a store that is never in memory",
+    cells=lambda scope: bench_cells(scope, "large-fit", [("pamc fit", _QUICK_BLOCKS if scope.quick else _BLOCKS)]),
+    in_all=False,
+)
 def large_fit(cell: Cell, device: str) -> dict[str, Any]:
     """Stream a block model into a store, and return time and memory of a few epochs of `pamc fit` on it."""
     sizes, n_epochs = cell.parameters, cell.parameters["n_epochs"]
@@ -363,7 +358,7 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
         subprocess.run([*_PAMC, "synthesize", *shape, "--out", str(store)], check=True, capture_output=True)
         command = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--epochs", str(n_epochs)]
         command += ["--memory", sizes["memory"], "--device", "cpu", "--out", str(run), "--quiet", "--json"]
-        values, text = watched(command, Path(place, "printed"))
+        values, text = _watched(command, Path(place, "printed"))
         found, record = json.loads(text), json.loads((run / "run.json").read_text(encoding="utf-8"))
     phases: dict[str, Any] = found["seconds"]
     epoch_s = phases["training"] / n_epochs

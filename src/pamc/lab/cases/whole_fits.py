@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.lab.cases.quality import DATA_SETS
 from pamc.lab.cell import Cell, Scope, bench_cells, register_case
-from pamc.lab.measure import call_values, median, peak_memory, release, timed_s
+from pamc.lab.measure import call_values, peak_memory, release, timed_s
 from pamc.lab.settings import kind_of_device, load, load_unlinked, n_classes, seeds_of
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
@@ -147,12 +148,7 @@ def kmeans(cell: Cell, device: str) -> dict[str, Any]:
     return dict(evaluate(np.asarray(graph.labels), labels))
 
 
-def import_cells(scope: Scope) -> list[Cell]:
-    """Return the one cell."""
-    return bench_cells(scope, "import", [("pamc", {})])
-
-
-@register_case("import", "what importing pamc costs", cells=import_cells)
+@register_case("import", "what importing pamc costs", cells=lambda scope: bench_cells(scope, "import", [("pamc", {})]))
 def import_time(cell: Cell, device: str) -> dict[str, Any]:
     """Return the seconds that `import pamc` adds to importing torch, in fresh processes."""
     seconds: dict[str, list[float]] = {"import torch": [], "import torch, pamc": []}
