@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.estimator import PamCGC
-from pamc.initialize.calibration import calibration_error, fit_split_halves, matched_clusters
+from pamc.initialize.calibration import calibration_error, matched_clusters
 from pamc.lab.cell import Cell, Row, Scope, register_case
 from pamc.lab.pages import Part, joined, origin
 from pamc.lab.pages.style import MISSING, PALETTE, by, drawing, save_figure
@@ -91,7 +90,7 @@ def answer(cell: Cell, device: str) -> dict[str, Any]:
     began = time.process_time()
     chosen = choose_k(graph, candidates=range(2, 6) if cell.quick else None, random_state=cell.seed, device="cpu")
     seconds = time.process_time() - began
-    fit_s = fit_seconds(graph, max(2, truth), cell.seed)
+    fit_s = _fit_seconds(graph, max(2, truth), cell.seed)["fit"]
     n_candidates = len(chosen.table["n_clusters"])
     return {
         "truth": truth or None,
@@ -105,16 +104,18 @@ def answer(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> float:
-    """Return the seconds of a fit of the default settings, all but some epochs reckoned from those that were run."""
+def _fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> dict[str, float]:
+    """Return the seconds of a fit of the default settings, in all ("fit") and by phases.
+
+    All but some epochs are reckoned from those that were run.
+    """
     model = PamCGC(n_clusters, n_epochs=_TIMED_EPOCHS, random_state=seed, device="cpu")
-    began = time.process_time()
-    wall_began = time.perf_counter()
+    began, wall_began = time.process_time(), time.perf_counter()
     model.fit_graph(graph)
     seconds, wall = time.process_time() - began, time.perf_counter() - wall_began
-    # Of the processor's time training has the share that it has of the clock's.
-    training = seconds * model.record().seconds["training"] / wall
-    return seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * training
+    # Of the processor's time a phase has the share that it has of the clock's.
+    phases = {name: seconds * spent / wall for name, spent in model.record().seconds.items()}
+    return {**phases, "fit": seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * phases["training"]}
 
 
 def confidence_cells(scope: Scope) -> list[Cell]:
@@ -169,17 +170,9 @@ def confidence(cell: Cell, device: str) -> dict[str, Any]:
 
 def _cost(graph: AttributedGraph) -> dict[str, Any]:
     """Return what calibration takes of a fit of the default settings, in seconds of the processor."""
-    spent: list[float] = []
-
-    def timed(*arguments: Any, **options: Any) -> Any:
-        began = time.process_time()
-        found = fit_split_halves(*arguments, **options)
-        spent.append(time.process_time() - began)
-        return found
-
-    with mock.patch("pamc.training.pipeline.fit_split_halves", timed):
-        fit_s = fit_seconds(graph, n_classes(graph), 0)
-    return {"n_nodes": graph.n_nodes, "calibration_s": spent[0], "fit_s": fit_s, "share": spent[0] / fit_s}
+    seconds = _fit_seconds(graph, n_classes(graph), 0)
+    fit_s, calibration_s = seconds["fit"], seconds["confidence"]
+    return {"n_nodes": graph.n_nodes, "calibration_s": calibration_s, "fit_s": fit_s, "share": calibration_s / fit_s}
 
 
 def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> list[dict[str, float]]:
