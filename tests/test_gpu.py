@@ -15,8 +15,8 @@ from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
+from pamc.lab.cases.scale import planted
 from pamc.lab.cell import CASES, Scope, cases_of
-from pamc.lab.problems import planted
 from pamc.lab.sweep import run_case
 from pamc.losses.contrastive import contrastive_loss
 from pamc.models.layers import MLP

@@ -7,15 +7,16 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from pamc.lab import sweep, training
+from pamc.lab import sweep
+from pamc.lab.cases import epoch
 from pamc.lab.cases.epoch import part_values, sparse_values
 from pamc.lab.cases.loss import exponents, moved_bytes
 from pamc.lab.cases.whole_fits import RowsOnDevice
 from pamc.lab.cell import CASES, TASKS, Case, Cell, Scope, cases_of
-from pamc.lab.measure import call_values, fitted_exponent, is_out_of_memory, peak_memory
+from pamc.lab.measure import call_values, is_out_of_memory, peak_memory
 from pamc.lab.pages.style import bytes_text, ratio_to_pamc, tables
 from pamc.lab.providers import PROVIDERS
-from pamc.lab.rows import latest, make_row, read_rows
+from pamc.lab.rows import fitted_exponent, latest, make_row, read_rows
 from pamc.lab.sweep import OUT_OF_MEMORY, run_case
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
@@ -25,7 +26,7 @@ from pamc.training.pipeline import assign_rows
 CPU = torch.device("cpu")
 QUICK = Scope(device="cpu", quick=True)
 ORIGIN = {"date": "2024-05-01T10:00:00Z", "device": "cpu", "environment": {}}
-START = training.beginning("blocks", True)
+START = epoch.beginning("blocks", True)
 
 
 @pytest.fixture
@@ -99,9 +100,9 @@ def test_exponents_are_those_of_the_larger_sizes():
     assert fitted_exponent([1, 2], [1, 8]) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("provider", [name for name in training.TRAINERS if name != "triton"])
+@pytest.mark.parametrize("provider", [name for name in epoch.TRAINERS if name != "triton"])
 def test_every_trainer_runs_and_says_what_it_took(provider):
-    values = training.training_values(provider, START, CPU, "float32", n_epochs=2)
+    values = epoch.training_values(provider, START, CPU, "float32", n_epochs=2)
     assert values["seconds"] > 0
     assert values["n_nodes"] == 300
     assert values["input_bytes"] == START.dense_features.nbytes
@@ -116,7 +117,7 @@ def test_a_term_is_measured_by_itself(part):
 def test_a_beginning_does_not_change_when_it_is_trained_from():
     before = [tensor.clone() for tensor in (START.centers, *START.encoder.parameters())]
     for provider in ("dense", "released", "torch", "encoder"):
-        training.TRAINERS[provider](START, CPU, "float32")(2)
+        epoch.TRAINERS[provider](START, CPU, "float32")(2)
     part_values("clustering term", START, CPU)
     after = (START.centers, *START.encoder.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))

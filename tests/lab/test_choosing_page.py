@@ -1,23 +1,9 @@
-"""The page of choosing k and of confidence is what the rows give, and they hold what is promised."""
+"""The rows of choosing k and of confidence hold what is promised."""
 
 import pytest
 
-from pamc.lab import rows as row_store
 from pamc.lab.cases.choosing import PLANTED, SETS, WITHOUT
-from pamc.lab.pages import DOCS
-from pamc.lab.pages.choosing import choosing_page
 from pamc.lab.rows import stored
-
-
-def test_the_page_is_what_the_rows_give(tmp_path):
-    text = choosing_page(tmp_path)
-    assert text == (DOCS / "choosing.md").read_text(encoding="utf-8"), "run python -m pamc.lab.pages"
-    assert {path.name for path in tmp_path.glob("*.png")} == {path.name for path in (DOCS / "choosing").glob("*.png")}
-
-
-def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_store, "RESULTS", tmp_path / "none")
-    assert choosing_page(tmp_path).count("Not measured yet") == 3
 
 
 def _answers():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pamc.lab.pages.readme import PAPER_KMEANS, over_nodes
+from pamc.lab.pages.contents import PAPER_KMEANS
+from pamc.lab.pages.speed import over_nodes
 from pamc.lab.pages.style import ratio_to_pamc
 from pamc.lab.rows import stored
 from pamc.results.table import mean_std

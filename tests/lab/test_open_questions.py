@@ -1,7 +1,6 @@
 """Edges that are dropped or moved, labels that are known, bounds and settings: what the open questions stand on."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +18,10 @@ from pamc.graph.adjacency import build_adjacency
 from pamc.graph.influence import influence
 from pamc.graph.neighbors import nearest
 from pamc.lab import fits
-from pamc.lab.cases import embeddings, hyper
+from pamc.lab.cases import embeddings, variants
 from pamc.lab.cases.bound import bound_margin, bound_surface, least_nodes
 from pamc.lab.cases.edges import RULES, drop_edges, drop_order, rewire_edges, undirected
-from pamc.lab.cases.hyper import VARIANTS, clusters_lost
-from pamc.lab.cases.supervision import HELD_OUT, SHARES, reveal
+from pamc.lab.cases.variants import HELD_OUT, SHARES, VARIANTS, clusters_lost, reveal
 from pamc.lab.cell import CASES, TASKS, Scope
 from pamc.losses.bound import bound_holds, bound_ratio
 from pamc.models.method import METHODS
@@ -272,21 +270,23 @@ def test_the_least_number_of_nodes_is_where_the_bound_begins_to_hold(n_clusters,
 def test_settings_are_changed_one_at_a_time_and_at_random_alike_for_all():
     drawn = {}
     for data_set in ("acm", "usps"):
-        points = hyper.combinations(data_set)
-        own = hyper.combinations(data_set, n_random=0)
+        points = variants.combinations(data_set)
+        own = variants.combinations(data_set, n_random=0)
         assert len({tuple(point.items()) for point in points}) == len(points)
-        assert len(points) <= sum(map(len, hyper.GRID.values())) + hyper.N_RANDOM
-        for name, values in hyper.GRID.items():
+        assert len(points) <= sum(map(len, variants.GRID.values())) + variants.N_RANDOM
+        for name, values in variants.GRID.items():
             assert {point[name] for point in own} >= set(values)
         drawn[data_set] = {tuple(point.values()) for point in points} - {tuple(point.values()) for point in own}
     # What is missing in one set is there among the settings that change one value.
     both = drawn["acm"] & drawn["usps"]
     assert min(map(len, drawn.values())) - len(both) <= 6
-    assert len(both) >= hyper.N_RANDOM // 2
+    assert len(both) >= variants.N_RANDOM // 2
     cells = CASES["hyper"].cells(Scope(device="cpu"))
     by_method = {
         method: {
-            (cell.data_set, *(cell.settings[name] for name in hyper.GRID)) for cell in cells if cell.provider == method
+            (cell.data_set, *(cell.settings[name] for name in variants.GRID))
+            for cell in cells
+            if cell.provider == method
         }
         for method in ("pamcgc", "scgc*")
     }
@@ -315,37 +315,27 @@ def test_methods_without_a_graph_are_run_without_noise_alone():
     assert not METHODS["kmeans"].uses_graph
 
 
-@pytest.fixture
-def without_umap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", None)
-
-
-@pytest.mark.usefixtures("without_umap")
 def test_points_and_marks_are_placed_by_one_map():
     rows = np.random.default_rng(0).standard_normal((60, 6)) * [9, 5, 1, 1, 1, 1]
     marks = rows[[3, 7]]
-    places, name = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
-    points, marked = places
-    assert name == "t-SNE"
+    points, marked = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
     assert points.shape == (30, 2)
     assert marked.shape == (2, 2)
-    again = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)[0]
+    again = embeddings.project(rows, np.arange(0, 60, 2), [marks], seed=0)
     np.testing.assert_array_equal(points, again[0])
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_a_mark_that_is_a_row_lies_beside_that_row():
     rows = np.random.default_rng(0).standard_normal((80, 6)) * [9, 5, 1, 1, 1, 1]
-    (points, marked), _ = embeddings.project(rows, np.arange(80), [rows[[3, 40]]], seed=0)
+    points, marked = embeddings.project(rows, np.arange(80), [rows[[3, 40]]], seed=0)
     for row, place in zip((3, 40), marked, strict=True):
         distances = np.linalg.norm(points - place, axis=1)
         assert distances[row] <= np.sort(distances)[2]
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_wide_rows_are_cut_to_their_leading_directions_first():
     rows = sp.random(60, 200, density=0.1, random_state=0, format="csr")
-    (points,), _ = embeddings.project(rows, np.arange(60), [], seed=0)
+    (points,) = embeddings.project(rows, np.arange(60), [], seed=0)
     assert points.shape == (60, 2)
     assert np.isfinite(points).all()
 
@@ -385,7 +375,6 @@ def test_known_labels_are_measured_on_unknown_nodes():
     assert all_known["unknown"]["agreement"] <= all_known["unknown"]["acc"]
 
 
-@pytest.mark.usefixtures("without_umap")
 def test_a_picture_has_classes_for_its_points_and_marks_once_trained():
     for stage in ("raw", "pretrained", "trained"):
         _, values = run("embeddings", stage=stage)
@@ -399,7 +388,6 @@ def test_a_picture_has_classes_for_its_points_and_marks_once_trained():
 
 def test_of_many_rows_a_thousand_are_shown_evenly(monkeypatch):
     monkeypatch.setattr(embeddings, "MAX_POINTS", 31)
-    monkeypatch.setitem(sys.modules, "umap", None)
     cell, values = run("embeddings", stage="raw")
     assert len(values["points"]) == 31
     labels = embeddings.load(cell.data_set, True).labels

@@ -3,7 +3,7 @@ import torch
 
 from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
-from pamc.lab.problems import normal, random_pairs, random_problem
+from pamc.lab.providers import normal, random_pairs, random_problem
 from tests.tolerances import assert_value
 
 

@@ -1,11 +1,10 @@
-"""The stored rows of the reproduction hold what is promised, and the page is made of them alone."""
+"""The stored rows of the reproduction hold what is promised."""
 
 from collections import defaultdict
 
 import pytest
 
-from pamc.lab.pages import DOCS, page, render
-from pamc.lab.pages.reproduce import LARGE, QUALITY, REPRODUCE, differences, reason
+from pamc.lab.cases.tables import LARGE, differences, reason
 from pamc.lab.published import paper_figure, paper_methods
 from pamc.lab.rows import RESULTS, read_rows, rows_of
 from pamc.results.table import mean_std
@@ -85,20 +84,3 @@ def test_every_large_difference_has_a_reason_and_a_small_one_none(tables):
                 text = reason(tables, others, method, data_set)
                 assert text
                 assert text in section
-
-
-@pytest.mark.parametrize("which", [REPRODUCE, QUALITY], ids=lambda which: which.name)
-def test_a_page_is_what_the_rows_give(which, tmp_path):
-    render(which, tmp_path)
-    assert page(which, tmp_path) == (DOCS / f"{which.name}.md").read_text(encoding="utf-8"), (
-        "run python -m pamc.lab.pages"
-    )
-    figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {path.name for path in (DOCS / which.name).glob("*.png")}
-
-
-@pytest.mark.parametrize("which", [REPRODUCE, QUALITY], ids=lambda which: which.name)
-def test_a_page_has_every_experiment(which):
-    text = (DOCS / f"{which.name}.md").read_text(encoding="utf-8")
-    for name in which.sections:
-        assert f"`pamc reproduce {name}`" in text

@@ -4,7 +4,7 @@ import pytest
 
 from pamc.errors import DataError
 from pamc.lab.cell import Cell
-from pamc.lab.rows import RowFile, is_quick, make_row, provenance, published, read_rows, usable
+from pamc.lab.rows import RowFile, is_quick, make_row, provenance, read_rows, usable
 
 
 def row(seed=0, *, quick=False, error=None, device="cpu", date="2024-05-01T10:00:00Z", commit="abc", value=1.0):
@@ -56,10 +56,10 @@ def test_a_line_that_is_no_row_is_refused_with_its_number(file, text):
 
 def test_quick_rows_and_errors_are_never_published():
     rows = [row(0), row(1, quick=True), row(2, error="out of memory"), row(0, value=2.0)]
-    assert published(rows) == [row(0, value=2.0)]
+    assert usable(rows, quick=False) == [row(0, value=2.0)]
     assert usable(rows, quick=True) == [row(1, quick=True)]
     # An error that came after a result does not take it away.
-    assert published([row(0), row(0, error="out of memory")]) == [row(0)]
+    assert usable([row(0), row(0, error="out of memory")], quick=False) == [row(0)]
 
 
 def test_rows_of_both_kinds_are_not_mixed():

@@ -1,24 +1,8 @@
-"""The page of large data is what the rows and the planner give, and they hold what is promised."""
+"""The rows of the page of large data hold what is promised."""
 
 import pytest
 
-from pamc.lab import rows as row_store
-from pamc.lab.pages import DOCS
-from pamc.lab.pages.scale import scale_page
 from pamc.lab.rows import stored
-
-
-def test_the_page_is_what_the_rows_give(tmp_path):
-    text = scale_page(tmp_path)
-    assert text == (DOCS / "scale.md").read_text(encoding="utf-8"), "run python -m pamc.lab.pages"
-    assert {path.name for path in tmp_path.glob("*.png")} == {path.name for path in (DOCS / "scale").glob("*.png")}
-
-
-def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_store, "RESULTS", tmp_path / "none")
-    text = scale_page(tmp_path)
-    assert text.count("Not measured yet") == 5
-    assert "A billion rows, on paper" in text
 
 
 @pytest.mark.parametrize(("n_nodes", "seconds", "gibibytes"), [(10_000_000, 0.5, 125), (111_000_000, 6.0, 125)])

@@ -1,34 +1,18 @@
-"""The page of speed is what the rows give, whatever of them is there."""
+"""The parts of the page of speed, and what its rows hold."""
 
 import pytest
 import torch
 
 from pamc.lab import rows as row_store
-from pamc.lab.cases.epoch import part_values
-from pamc.lab.cell import CASES, Cell, Scope, cases_of
-from pamc.lab.pages import DOCS
-from pamc.lab.pages.speed import Ceilings, Part, ceilings_of, parts_of, speed_page, training_table
+from pamc.lab.cases.epoch import TRAINERS, beginning, part_values, training_values
+from pamc.lab.cell import CASES, Cell, Scope
+from pamc.lab.pages import DOCS, filled
+from pamc.lab.pages.contents import path_of
+from pamc.lab.pages.speed import SPEED, Ceilings, Limit, ceilings_of, limits_of
 from pamc.lab.rows import RowFile, make_row, stamp, stored
 from pamc.lab.sweep import OUT_OF_MEMORY, run_case
-from pamc.lab.training import TRAINERS, beginning, training_values
 
 CPU = torch.device("cpu")
-
-
-def test_the_page_is_what_the_rows_give(tmp_path):
-    text = speed_page(tmp_path)
-    assert text == (DOCS / "speed.md").read_text(encoding="utf-8"), "run python -m pamc.lab.pages"
-    figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {path.name for path in (DOCS / "speed").glob("*.png")}
-    assert all(f"speed/{name}" in text for name in figures)
-
-
-def test_without_rows_every_section_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_store, "RESULTS", tmp_path / "none")
-    text = speed_page(tmp_path)
-    assert text.count("## ") - text.count("### ") == 8
-    assert text.count("Not measured yet") == 8
-    assert training_table([]) == "*Not measured yet.*\n"
 
 
 def append(folder, name, rows):
@@ -58,7 +42,7 @@ def test_rows_of_a_gpu_make_all_tables_and_figures(tmp_path, monkeypatch):
     rows = [make_row(cells[name], origin, values=values) for name, values in epochs]
     dense = Cell("epoch", "epoch", "dense", "blocks", parameters=parameters)
     append(results, "epoch", [*rows, make_row(dense, origin, error=OUT_OF_MEMORY)])
-    text = speed_page(tmp_path)
+    text = filled(path_of("speed").read_text(encoding="utf-8"), SPEED, tmp_path)
     for words in ("**triton**", "out of memory", "beyond the encoder", "some GPU", "share reached", "whole epoch"):
         assert words in text
     assert {path.name for path in tmp_path.glob("*.png")} == {"epoch.png", "loss-cuda.png"}
@@ -66,7 +50,7 @@ def test_rows_of_a_gpu_make_all_tables_and_figures(tmp_path, monkeypatch):
 
 def test_the_time_that_the_ceilings_allow():
     ceilings = Ceilings(bytes_per_s=10.0, flop_per_s=100.0)
-    assert Part("a", 20, 50, None).allowed_s(ceilings) == 2.5
+    assert Limit("a", 20, 50, None).allowed_s(ceilings) == 2.5
     copied = {"provider": "copy", "parameters": {}, "values": {"bytes_per_s": 10.0}, "error": None}
     fast = {"precision": "tf32"}
     product = {"provider": "matmul", "parameters": fast, "values": {"flop_per_s": 100.0}, "error": None}
@@ -81,7 +65,7 @@ def test_the_parts_of_an_epoch():
         {"provider": "encoder", "values": {"seconds": 4.0, "n_epochs": 4}, "error": None},
         {"provider": "matmul", "values": {"seconds": 2.0, "n_epochs": 4}, "error": None},
     ]
-    products, activations, positive, clustering, whole = parts_of(rows)
+    products, activations, positive, clustering, whole = limits_of(rows)
     # Two products of the first layer, three of the second.
     assert products.n_operations == 2 * 10 * (2 * 4 * 5 + 3 * 5 * 2)
     assert products.seconds == 0.5
@@ -91,7 +75,7 @@ def test_the_parts_of_an_epoch():
     assert positive.seconds is None
     assert whole.n_bytes == activations.n_bytes + positive.n_bytes + clustering.n_bytes
     assert whole.seconds == 2.0
-    assert parts_of(rows[1:]) == []
+    assert limits_of(rows[1:]) == []
 
 
 def test_what_was_aimed_at_is_reached_or_said_with_its_reason():
@@ -124,8 +108,3 @@ def test_the_positive_term_is_as_near_to_a_copy_as_was_aimed_at():
         assert uneven["seconds"] <= 1.5 * even["seconds"]
         assert uneven["max_degree"] > 90_000
         assert max(v[error] for v in (even, uneven) for error in ("value_error", "gradient_error")) <= 1e-5
-
-
-def test_published_rows_are_not_quick():
-    for case in cases_of("case"):
-        assert not any(row["quick"] for row in stored(case))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ __all__ = [
     "Row",
     "Scope",
     "Task",
+    "bench_cells",
     "cases_of",
     "register_case",
     "register_experiment",
@@ -34,18 +35,9 @@ _PACKAGE = "pamc.lab.cases"
 class Scope:
     """How much of a case to run, and where.
 
-    Parameters
-    ----------
-    seeds
-        Number of seeds, counted from 0; None for the case's own number.
-    data_sets, methods
-        Names to keep, None for the case's own.
-    device
-        "auto", "cpu", "cuda", ….
-    quick
-        Small sizes, and digits and a block model as data: shows that everything runs, and is never published.
-    precision
-        Precision of the matrix products in the cases of `pamc bench`: "float32" or "tf32".
+    Number of seeds and names of data sets and methods to keep are the case's own where they are None. A quick run has
+    small sizes, and digits and a block model as data: it shows that everything runs, and is never published. The
+    precision, "float32" or "tf32", is that of the matrix products in the cases of `pamc bench`.
     """
 
     seeds: int | None = None
@@ -62,20 +54,16 @@ class Cell:
 
     Parameters
     ----------
-    case
-        Name of the case.
-    task
-        Name of the function that is called: "fit" and others, see :data:`TASKS`.
+    case, task
+        Name of the case, and of the function that is called, one of :data:`TASKS`.
     provider
         Method that is fitted, or whoever is measured.
-    data_set, seed
-        What it runs on; an empty name where no data set of the catalog is read.
+    data_set
+        Empty where no data set of the catalog is read.
     settings
         Settings of the method that differ from its defaults.
     parameters
         What else the task takes: share of edges dropped, sizes, precision.
-    quick
-        See :class:`Scope`.
     """
 
     case: str
@@ -163,14 +151,13 @@ def register_case(
     return add
 
 
-def cases_of(kind: str) -> dict[str, Case]:
-    """Return all cases of a kind by name: each "experiment", which has artefacts, or each "case", which has none.
+def bench_cells(scope: Scope, case: str, measured: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Cell]:
+    """Return a cell of a case, whose task has its name, for each provider and its parameters."""
+    return [Cell(case, case, provider, parameters=own, quick=scope.quick) for provider, own in measured]
 
-    Examples
-    --------
-    >>> "table2" in cases_of("experiment"), "table2" in cases_of("case")
-    (True, False)
-    """
+
+def cases_of(kind: str) -> dict[str, Case]:
+    """Return all cases of a kind by name: each "experiment", which has artefacts, or each "case", which has none."""
     return {name: CASES[name] for name in CASES if (CASES[name].render is not None) == (kind == "experiment")}
 
 

@@ -30,33 +30,14 @@ from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, resolve_dtype
 from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
 
-__all__ = [
-    "RARELY",
-    "DemoRun",
-    "EpochWatch",
-    "TrainingProbe",
-    "assigns_every_epoch",
-    "fit",
-    "fit_cell",
-    "inference_s",
-    "run_demo",
-    "warm_up",
-]
+__all__ = ["RARELY", "DemoRun", "EpochWatch", "TrainingProbe", "fit_cell", "inference_s", "run_demo", "warm_up"]
 
 # Methods that assign once, by K-means at the end, are evaluated this often: each time is a K-means of its own.
 RARELY = 20
 
 
 class EpochWatch:
-    """Evaluates labels against the true classes while a method trains; the training cannot see it.
-
-    Parameters
-    ----------
-    truth
-        (N,) true classes.
-    every
-        Epochs from one evaluation to the next.
-    """
+    """Evaluates labels against the true classes every so many epochs of training, which cannot see it."""
 
     def __init__(self, truth: NDArray[np.int64], *, every: int) -> None:
         self.truth = truth
@@ -145,13 +126,6 @@ class TrainingProbe:
 
     To be handed to a fit as `on_epoch`. After the last epoch it waits for the device, so that the time of training
     holds all of its work.
-
-    Parameters
-    ----------
-    device
-        Of the fit.
-    n_epochs
-        Number of the last epoch.
     """
 
     def __init__(self, device: torch.device, n_epochs: int) -> None:
@@ -179,10 +153,7 @@ def fit_cell(
 ) -> Fit:
     """Return a cell's method fitted to a graph, whose labels it does not see; warnings are in the fit.
 
-    Parameters
-    ----------
-    changes
-        Settings in the place of the cell's; those that the method has not are left out.
+    `changes` are settings in the place of the cell's; those that the method has not are left out.
     """
     entry = METHODS[cell.provider]
     changed = {name: value for name, value in (changes or {}).items() if name in entry.config.names()}

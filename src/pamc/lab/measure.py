@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +20,8 @@ from pamc.ops.cuda_graph import Captured, capturing
 __all__ = [
     "Peak",
     "call_values",
-    "fitted_exponent",
     "interleaved_seconds",
     "is_out_of_memory",
-    "median",
     "peak_memory",
     "release",
 ]
@@ -125,22 +122,6 @@ def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: 
             function()
             seconds[name].append(time.perf_counter() - started)
     return seconds
-
-
-def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return b of the least-squares fit values = a · sizes^b.
-
-    Examples
-    --------
-    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
-    2.0
-    """
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

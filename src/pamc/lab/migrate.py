@@ -1,9 +1,8 @@
 """Rows of the schemas before this one, rewritten to it: `python -m pamc.lab.migrate [FOLDER …]`.
 
 Two schemas came before. Rows of experiments had `key`, `experiment`, `method` and `options`; those of `pamc bench` had
-`provider` and `parameters`, with the data set and the seed among the parameters, and no `error` where none occurred.
-Both knew some settings by other names. Every row stays, in its place and with its values; files that are in the schema
-already are left alone.
+the data set and the seed among their parameters, and no `error` where none occurred. Both knew some settings by other
+names. Every row stays, in its place and with its values.
 """
 
 from __future__ import annotations
@@ -19,26 +18,13 @@ from pamc.lab.rows import FIELDS, RESULTS
 __all__ = ["migrate_file", "migrated"]
 
 # Names of settings, phases and facts, wherever they are keys inside these fields of a row.
-_RENAMED = {
-    "settings": {"preparation": "preprocessing", "start": "init"},
-    "config": {"preparation": "preprocessing", "start": "init"},
-    "seconds": {"preparation": "preprocessing"},
-    "phases": {"preparation": "preprocessing"},
-    "facts": {
-        "preparation": "preprocessing",
-        "evidence": "inputs",
-        "remedy": "fallback",
-        "start_kept": "init_kept",
-    },
-}
+_SETTINGS = {"preparation": "preprocessing", "start": "init"}
+_PHASES = {"preparation": "preprocessing"}
+_FACTS = {"preparation": "preprocessing", "evidence": "inputs", "remedy": "fallback", "start_kept": "init_kept"}
+_RENAMED = {"settings": _SETTINGS, "config": _SETTINGS, "seconds": _PHASES, "phases": _PHASES, "facts": _FACTS}
 
 # What some cases had among their parameters though it was measured: equal cells now have equal parameters.
-_MEASURED = {
-    "choose_k": ("n_nodes", "n_candidates"),
-    "confidence": ("n_nodes",),
-    "ingest": ("edge_file_bytes",),
-    "report": ("n_nodes",),
-}
+_MEASURED = {"choose_k": ("n_nodes", "n_candidates"), "confidence": ("n_nodes",), "ingest": ("edge_file_bytes",)}
 
 
 def migrated(old: Row) -> Row:
@@ -54,37 +40,24 @@ def migrated(old: Row) -> Row:
 
 
 def _of_experiment(old: Row) -> Row:
-    row = {name: value for name, value in old.items() if name != "key"}
-    row["case"], row["provider"], row["parameters"] = (row.pop(name) for name in ("experiment", "method", "options"))
-    return row
+    return {**old, "case": old["experiment"], "provider": old["method"], "parameters": old["options"]}
 
 
 def _of_bench(old: Row) -> Row:
     parameters = dict(old["parameters"])
-    row = {
-        "task": "whole-fit" if old["case"] == "fit" else old["case"],
-        "data_set": parameters.pop("data_set", parameters.pop("data", "")),
-        "seed": parameters.pop("seed", 0),
-        "settings": {},
-        "error": None,
-        **old,
-        "parameters": parameters,
-    }
+    data_set, seed = parameters.pop("data_set", parameters.pop("data", "")), parameters.pop("seed", 0)
     # Cases that were not told a device ran on the CPU, or named it among their parameters.
-    row["device"] = old.get("device") or parameters.pop("device", "cpu")
-    parameters.pop("device", None)
+    device = parameters.pop("device", "cpu")
     moved = {name: parameters.pop(name) for name in _MEASURED.get(old["case"], ()) if name in parameters}
-    row["values"] = {**old["values"], **moved}
-    if parameters.get("page") == "usps":
-        row["data_set"] = "usps"
-    return row
+    more = {"data_set": data_set, "seed": seed, "settings": {}, "parameters": parameters, "error": old.get("error")}
+    task = "whole-fit" if old["case"] == "fit" else old["case"]
+    return {"task": task, **old, **more, "device": old.get("device") or device, "values": {**old["values"], **moved}}
 
 
 def _renamed(field: str, value: Any) -> Any:
-    names = _RENAMED.get(field)
-    if names is None or not isinstance(value, dict):
+    if field not in _RENAMED or not isinstance(value, dict):
         return value
-    return {names.get(name, name): inner for name, inner in value.items()}
+    return {_RENAMED[field].get(name, name): inner for name, inner in value.items()}
 
 
 def migrate_file(path: Path) -> tuple[int, int]:
@@ -98,13 +71,7 @@ def migrate_file(path: Path) -> tuple[int, int]:
     return len(new), n_changed
 
 
-def main() -> None:
-    """Rewrite all files of rows below some folders, those of the repository without any, and say what was done."""
+if __name__ == "__main__":
     for folder in [Path(name) for name in sys.argv[1:]] or [RESULTS]:
         for path in sorted(folder.rglob("*.jsonl")):
-            n_rows, n_changed = migrate_file(path)
-            sys.stdout.write(f"{path}: {n_rows} rows, {n_changed} of an earlier schema\n")
-
-
-if __name__ == "__main__":
-    main()
+            sys.stdout.write("{}: {} rows, {} of an earlier schema\n".format(path, *migrate_file(path)))

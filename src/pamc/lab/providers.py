@@ -1,18 +1,19 @@
-"""Who computes a loss: pamc's backends, the released program, the N × N loss. And the gate that each has to pass."""
+"""Losses that are compared: what they are given, who computes them, and the gate that each provider has to pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, one_hot
 
 from pamc.config import FitConfig
+from pamc.errors import ConfigError
 from pamc.graph.positives import PositivePairs
-from pamc.lab.problems import Problem, awkward_problem
 from pamc.losses.pamc import pamc_terms
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference
@@ -23,45 +24,148 @@ __all__ = [
     "PROVIDERS",
     "EdgeList",
     "Prepared",
+    "Problem",
     "Provider",
     "available",
     "broadcast_assignment",
     "dense_contrast",
     "dense_weights",
+    "normal",
+    "plain_objective",
+    "random_pairs",
+    "random_problem",
     "released_contrast",
-    "released_objective",
     "target",
     "why_refused",
 ]
 
+# Degrees of a power law fall off as rank^-0.75, which is a tail of exponent 2.3, as of many graphs of people and pages.
+_RANK_EXPONENT = 0.75
+
+# Ends are drawn for so many times the pairs wanted: repeated pairs and self-edges are thrown away.
+_EXCESS = 1.3
+_MOST_ROUNDS = 50
+
 # Largest error, as a share: of the value (or of 1), and of the gradient's norm.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
-_RELEASED = {"proxy": "eq6", "self_edges": "keep"}
 _GATE = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
 
 Objective: TypeAlias = Callable[[Tensor, nn.Parameter], Tensor]
 
+# Of z, a function that returns its labels, C and τ.
+Contrast: TypeAlias = Callable[[Tensor, Callable[[], Tensor], int, float], Tensor]
+
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A loss with everything it needs of the graph on its device.
+class Problem:
+    """What a contrastive loss is given beside z: γ over N nodes, and (N,) the cluster of each."""
+
+    pairs: PositivePairs
+    labels: Tensor
+    n_clusters: int
+    tau: float = 0.5
+
+    def to(self, device: torch.device | str) -> Problem:
+        """Return the problem on a device."""
+        return replace(self, pairs=self.pairs.to(device=device), labels=self.labels.to(device))
+
+
+def random_pairs(
+    n_nodes: int, n_pairs: int, *, hub: int | None = None, device: torch.device | str = "cpu", seed: int = 0
+) -> PositivePairs:
+    """Return a random symmetric pattern with the weights of one hop, γ = Ā: built on the device, not reordered.
 
     Parameters
     ----------
-    loss
-        Returns a scalar for z (N, d).
-    held
-        What it holds of the graph.
+    n_nodes, n_pairs
+        N, and the number of stored entries, each unordered pair counting twice.
+    hub
+        None: both ends of a pair are uniform at random. Else degrees follow a power law whose largest is about this.
     """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    n_wanted = n_pairs // 2
+    cumulated = None if hub is None else _power_law(n_nodes, n_pairs, hub, device)
+    place = torch.randperm(n_nodes, generator=generator, device=device)
+    keys = torch.empty(0, dtype=torch.int64, device=device)
+    for _ in range(_MOST_ROUNDS):
+        ends = _ends(int(_EXCESS * n_wanted) + 8, n_nodes, cumulated, place, generator)
+        low, high = ends.amin(dim=0), ends.amax(dim=0)
+        keys = torch.unique(torch.cat([keys, (low * n_nodes + high)[low != high]]))
+        if len(keys) >= n_wanted:
+            break
+    else:
+        raise ConfigError(f"{n_nodes} nodes have too few pairs for {n_pairs} of them at random")
+    chosen = keys[torch.randperm(len(keys), generator=generator, device=device)[:n_wanted]]
+    low, high = chosen // n_nodes, chosen % n_nodes
+    keys = (torch.cat([low, high]) * n_nodes + torch.cat([high, low])).sort().values
+    row, column = keys // n_nodes, keys % n_nodes
+    degree = torch.bincount(row, minlength=n_nodes)
+    log_share = -(degree + 1).float().log()
+    return PositivePairs(
+        torch.cat([degree.new_zeros(1), degree.cumsum(0)]), column, log_share[row], log_share[column], log_share
+    )
+
+
+def random_problem(
+    n_nodes: int, degree: int, n_clusters: int, *, device: torch.device | str = "cpu", seed: int = 0
+) -> Problem:
+    """Return a problem with `degree` stored neighbors per node on average, all ends and labels uniform at random."""
+    pairs = random_pairs(n_nodes, n_nodes * degree, device=device, seed=seed)
+    generator = torch.Generator(device=device).manual_seed(seed + 1)
+    labels = torch.randint(n_clusters, (n_nodes,), generator=generator, device=device)
+    return Problem(pairs, labels, n_clusters)
+
+
+def normal(*shape: int, device: torch.device | str = "cpu", seed: int = 0) -> Tensor:
+    """Return standard normal numbers, drawn on the device from a generator of their own."""
+    return torch.randn(*shape, generator=torch.Generator(device=device).manual_seed(seed), device=device)
+
+
+def awkward_problem(dtype: torch.dtype) -> tuple[Tensor, Tensor, Problem]:
+    """Return z (41, 10), dense γ (41, 41) and the problem: on it every provider is compared with the reference.
+
+    It has a zero row (1), an isolated node (0), a node with a self-edge alone (2), edges in one direction, repeated
+    edges, self-edges, an empty cluster in the middle and an empty last one.
+    """
+    n_nodes, n_clusters = 41, 7
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(n_nodes, 10, generator=generator, dtype=torch.float64).to(dtype)
+    z[1] = 0
+    edges = torch.randint(3, n_nodes, (2, 4 * n_nodes), generator=generator)
+    edges[:, :2] = edges[:, 2:4]
+    edges[:, 4:8] = torch.tensor([[1, 2, 7, 5], [4, 2, 7, 1]])
+    weight = torch.rand(edges.shape[1], generator=generator, dtype=torch.float64) + 0.1
+    gamma = torch.zeros(n_nodes, n_nodes, dtype=torch.float64)
+    gamma.index_put_((edges[0], edges[1]), weight, accumulate=True)
+    labels = torch.randint(n_clusters, (n_nodes,), generator=generator)
+    labels[(labels == n_clusters // 2) | (labels == n_clusters - 1)] = 0
+    pairs = PositivePairs.from_edges(edges, weight, n_nodes=n_nodes, dtype=dtype)
+    return z, gamma, Problem(pairs, labels, n_clusters)
+
+
+def _power_law(n_nodes: int, n_pairs: int, hub: int, device: torch.device | str) -> Tensor:
+    """Return (N,) the cumulated weights of ends whose degrees are hub·(1 + i/i₀)^-0.75, i the rank, and sum to E."""
+    rest = 1 - _RANK_EXPONENT
+    first = (n_pairs * rest / (hub * n_nodes**rest)) ** (1 / _RANK_EXPONENT)
+    rank = torch.arange(n_nodes, dtype=torch.float64, device=device)
+    weight: Tensor = (1 + rank / first).pow(-_RANK_EXPONENT)
+    return weight.cumsum(0)
+
+
+def _ends(n_drawn: int, n_nodes: int, cumulated: Tensor | None, place: Tensor, generator: torch.Generator) -> Tensor:
+    """Return (2, n_drawn) ends of pairs, uniform or by the cumulated weights of their ranks."""
+    if cumulated is None:
+        return torch.randint(n_nodes, (2, n_drawn), generator=generator, device=place.device)
+    drawn = torch.rand(2, n_drawn, generator=generator, device=place.device, dtype=torch.float64) * cumulated[-1]
+    return place[torch.searchsorted(cumulated, drawn).clamp_(max=n_nodes - 1)]
+
+
+class Prepared(NamedTuple):
+    """A loss, a function of z (N, d), and all that it holds of the graph on its device."""
 
     loss: Callable[[Tensor], Tensor]
     held: tuple[Tensor, ...]
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of what it holds."""
-        return sum(tensor.nbytes for tensor in self.held)
 
 
 @dataclass(frozen=True)
@@ -70,26 +174,19 @@ class Provider:
 
     Parameters
     ----------
-    name, about
-        What it is called, and what it is.
     prepare
         Takes a problem on its device.
     exact
         The same loss by :mod:`pamc.ops.reference`, of z, dense γ and the problem.
     objective
         Takes pairs and settings; returns Eq 12 as a function of z (N, d) and centers (C, d).
-    exact_objective
-        The same by the reference, of z, centers, dense γ and settings.
     why_unavailable
         Says why it cannot work on a device, None where it can.
     """
 
-    name: str
-    about: str
     prepare: Callable[[Problem], Prepared]
     exact: Callable[[Tensor, Tensor, Problem], Tensor]
     objective: Callable[[PositivePairs, FitConfig], Objective]
-    exact_objective: Callable[[Tensor, Tensor, Tensor, FitConfig], Tensor]
     why_unavailable: Callable[[torch.device], str | None] = lambda device: None
 
 
@@ -105,22 +202,20 @@ def why_refused(provider: Provider, device: torch.device, *, dtype: torch.dtype 
     """
     z, gamma, problem = awkward_problem(dtype)
     centers = z[[5, 9, 13, 17, 21, 25, 29]] + 0.25
-    config = _GATE
-    exact_objective = provider.exact_objective
-    checks: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]]] = {
-        "loss": (
-            provider.prepare(problem.to(device)).loss,
-            lambda z: provider.exact(z, gamma, problem),
-            (z,),
-        ),
-        "objective": (
-            provider.objective(problem.pairs.to(device=device), config),
-            lambda z, centers: exact_objective(z, centers, gamma, config),
-            (z, centers),
-        ),
-    }
-    for name, (ours, exact, arguments) in checks.items():
-        got = _value_and_gradient(ours, tuple(argument.to(device) for argument in arguments))
+
+    def exact_objective(z: Tensor, centers: Tensor) -> Tensor:
+        q = reference.soft_assignment(z, centers, eta=_GATE.eta)
+        kl = reference.kl_divergence(reference.target_distribution(q.detach()), q, reduction="mean")
+        contrast = provider.exact(z, gamma, replace(problem, labels=q.detach().argmax(dim=1), tau=_GATE.tau))
+        return _GATE.alpha * contrast + _GATE.beta * kl
+
+    ours = provider.prepare(problem.to(device)).loss, provider.objective(problem.pairs.to(device=device), _GATE)
+    checks: tuple[tuple[str, Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]], ...] = (
+        ("loss", ours[0], lambda z: provider.exact(z, gamma, problem), (z,)),
+        ("objective", ours[1], exact_objective, (z, centers)),
+    )
+    for name, function, exact, arguments in checks:
+        got = _value_and_gradient(function, tuple(argument.to(device) for argument in arguments))
         expected = _value_and_gradient(exact, tuple(argument.double() for argument in arguments))
         for kind, a, b in zip(("value", "gradient"), got, expected, strict=True):
             size = max(1.0, float(b.norm())) if kind == "value" else float(b.norm())
@@ -137,71 +232,64 @@ def _value_and_gradient(function: Callable[..., Tensor], arguments: tuple[Tensor
     return value.detach().cpu().double(), torch.cat([gradient.flatten() for gradient in gradients]).cpu().double()
 
 
-def _prepare_dense(problem: Problem) -> Prepared:
-    gamma = dense_weights(problem.pairs)
-    return Prepared(lambda z: dense_contrast(z, gamma, tau=problem.tau), (gamma,))
-
-
-def _dense_objective(pairs: PositivePairs, config: FitConfig) -> Objective:
+def _dense(pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
     gamma = dense_weights(pairs)
-
-    def objective(z: Tensor, centers: Tensor) -> Tensor:
-        q = broadcast_assignment(z, centers, eta=config.eta)
-        kl = nn.functional.kl_div(q.log(), target(q.detach()), reduction="batchmean")
-        return config.alpha * dense_contrast(z, gamma, tau=config.tau) + config.beta * kl
-
-    return objective
+    return (lambda z, labels, n_clusters, tau: dense_contrast(z, gamma, tau=tau)), (gamma,)
 
 
-def _exact_dense_objective(z: Tensor, centers: Tensor, gamma: Tensor, config: FitConfig) -> Tensor:
-    q = reference.soft_assignment(z, centers, eta=config.eta)
-    kl = reference.kl_divergence(reference.target_distribution(q.detach()), q, reduction="mean")
-    return config.alpha * reference.contrastive_loss(z, gamma, tau=config.tau, self_edges="keep") + config.beta * kl
-
-
-def _prepare_released(problem: Problem) -> Prepared:
-    edges, labels = EdgeList.of(problem.pairs), problem.labels
-
-    def loss(z: Tensor) -> Tensor:
-        return released_contrast(z, labels, edges, n_clusters=problem.n_clusters, tau=problem.tau)
-
-    return Prepared(loss, (edges.row, edges.column, edges.weight))
-
-
-def _released_objective(pairs: PositivePairs, config: FitConfig) -> Objective:
+def _released(pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
     edges = EdgeList.of(pairs)
-    weights = {"alpha": config.alpha, "beta": config.beta, "tau": config.tau}
 
-    def objective(z: Tensor, centers: Tensor) -> Tensor:
-        q = broadcast_assignment(z, centers, eta=config.eta)
-        return released_objective(z, q, target(q.detach()), edges, **weights)
+    def contrast(z: Tensor, labels: Callable[[], Tensor], n_clusters: int, tau: float) -> Tensor:
+        return released_contrast(z, labels(), edges, n_clusters=n_clusters, tau=tau)
+
+    return contrast, (edges.row, edges.column, edges.weight)
+
+
+# Losses in plain torch as others write them, with what they hold of the graph.
+_PLAIN = {"dense": _dense, "released": _released}
+
+
+def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return Eq 12 with the "dense" or the "released" loss, for z, its assignment q and a target p made before."""
+    contrast, _ = _PLAIN[name](pairs)
+
+    def objective(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
+        value = contrast(z, lambda: q.detach().argmax(dim=1), q.shape[1], config.tau)
+        return config.alpha * value + config.beta * kl_div(q.log(), p, reduction="batchmean")
 
     return objective
 
 
-def _prepare_pamc(backend: str) -> Callable[[Problem], Prepared]:
+def _plain(name: str, exact: Callable[[Tensor, Tensor, Problem], Tensor]) -> Provider:
+    def prepare(problem: Problem) -> Prepared:
+        contrast, held = _PLAIN[name](problem.pairs)
+        return Prepared(lambda z: contrast(z, lambda: problem.labels, problem.n_clusters, problem.tau), held)
+
+    def make(pairs: PositivePairs, config: FitConfig) -> Objective:
+        objective = plain_objective(name, pairs, config)
+
+        def of_centers(z: Tensor, centers: Tensor) -> Tensor:
+            q = broadcast_assignment(z, centers, eta=config.eta)
+            return objective(z, q, target(q.detach()))
+
+        return of_centers
+
+    return Provider(prepare, exact, make)
+
+
+def _pamc(backend: str, why_unavailable: Callable[[torch.device], str | None]) -> Provider:
     def prepare(problem: Problem) -> Prepared:
         pairs = problem.pairs
+        call = partial(pamc_terms, tau=problem.tau, n_clusters=problem.n_clusters, backend=backend)
 
         def loss(z: Tensor) -> Tensor:
             # As the trainer calls it: labels that it made itself are not checked.
-            return pamc_terms(
-                z,
-                pairs,
-                problem.labels,
-                tau=problem.tau,
-                n_clusters=problem.n_clusters,
-                backend=backend,
-                trusted=True,
-            ).total
+            return call(z, pairs, problem.labels, trusted=True).total
 
         weights = (pairs.log_weight, pairs.log_weight_t, pairs.log_self_weight)
         return Prepared(loss, (pairs.indptr, pairs.indices, *weights))
 
-    return prepare
-
-
-def _pamc_objective(backend: str) -> Callable[[PositivePairs, FitConfig], Objective]:
     def make(pairs: PositivePairs, config: FitConfig) -> Objective:
         def objective(z: Tensor, centers: nn.Parameter) -> Tensor:
             model = PamCGCModel(nn.Identity(), centers, pairs, config)
@@ -212,57 +300,28 @@ def _pamc_objective(backend: str) -> Callable[[PositivePairs, FitConfig], Object
 
         return objective
 
-    return make
+    return Provider(prepare, partial(_exact_pamc, "eq2", "drop"), make, why_unavailable)
 
 
-def _exact_pamc(options: dict[str, Any]) -> dict[str, Any]:
-    def loss(z: Tensor, gamma: Tensor, problem: Problem) -> Tensor:
-        shape: dict[str, Any] = {"tau": problem.tau, "n_clusters": problem.n_clusters}
-        return reference.pamc_loss(z, gamma, problem.labels, **shape, **options)
+def _exact_pamc(proxy: str, self_edges: str, z: Tensor, gamma: Tensor, problem: Problem) -> Tensor:
+    call = partial(reference.pamc_loss, proxy=proxy, self_edges=self_edges)
+    return call(z, gamma, problem.labels, tau=problem.tau, n_clusters=problem.n_clusters)
 
-    def objective(z: Tensor, centers: Tensor, gamma: Tensor, config: FitConfig) -> Tensor:
-        weights: dict[str, Any] = {name: getattr(config, name) for name in ("alpha", "beta", "tau", "eta")}
-        return reference.objective(z, centers, gamma, **weights, **options, kl_reduction="mean")
 
-    return {"exact": loss, "exact_objective": objective}
+def _exact_dense(z: Tensor, gamma: Tensor, problem: Problem) -> Tensor:
+    return reference.contrastive_loss(z, gamma, tau=problem.tau, self_edges="keep")
 
 
 def _why_no_triton(device: torch.device) -> str | None:
     return BACKENDS["triton"].why_unavailable(device) if device.type == "cuda" else "its kernels need a CUDA GPU"
 
 
-def _pamc(name: str, about: str, why_unavailable: Callable[[torch.device], str | None]) -> Provider:
-    return Provider(
-        name,
-        about,
-        _prepare_pamc(name),
-        objective=_pamc_objective(name),
-        why_unavailable=why_unavailable,
-        **_exact_pamc({"proxy": "eq2", "self_edges": "drop"}),
-    )
-
-
+# The N × N loss as SCGC* computes it, PamC as the released program does, and pamc in plain torch and in fused kernels.
 PROVIDERS: dict[str, Provider] = {
-    provider.name: provider
-    for provider in (
-        Provider(
-            "dense",
-            "the N × N loss as SCGC* computes it",
-            _prepare_dense,
-            lambda z, gamma, problem: reference.contrastive_loss(z, gamma, tau=problem.tau, self_edges="keep"),
-            _dense_objective,
-            _exact_dense_objective,
-        ),
-        Provider(
-            "released",
-            "PamC as the released program computes it",
-            _prepare_released,
-            objective=_released_objective,
-            **_exact_pamc(_RELEASED),
-        ),
-        _pamc("torch", "pamc in plain torch", lambda device: BACKENDS["torch"].why_unavailable(device)),
-        _pamc("triton", "pamc in fused kernels", _why_no_triton),
-    )
+    "dense": _plain("dense", _exact_dense),
+    "released": _plain("released", partial(_exact_pamc, "eq6", "keep")),
+    "torch": _pamc("torch", lambda device: BACKENDS["torch"].why_unavailable(device)),
+    "triton": _pamc("triton", _why_no_triton),
 }
 
 
@@ -274,17 +333,7 @@ _LONG = 1e18
 
 
 class EdgeList(NamedTuple):
-    """All positives, self-edges included, as the entries of a sparse matrix.
-
-    Parameters
-    ----------
-    row, column
-        (E,) int64, ascending by row.
-    weight
-        (E,) γ.
-    n_nodes
-        N.
-    """
+    """All positives, self-edges included, as the (E,) entries of a sparse matrix, ascending by row."""
 
     row: Tensor
     column: Tensor
@@ -337,21 +386,6 @@ def released_contrast(z: Tensor, labels: Tensor, edges: EdgeList, *, n_clusters:
     return positive + rows.sum() / present.sum()
 
 
-def released_objective(
-    z: Tensor,
-    q: Tensor,
-    p: Tensor,
-    edges: EdgeList,
-    *,
-    alpha: float,
-    beta: float,
-    tau: float,
-) -> Tensor:
-    """Return Eq 12 for the assignment q (N, C) of z and a target p (N, C) that was made before."""
-    contrast = released_contrast(z, q.detach().argmax(dim=1), edges, n_clusters=q.shape[1], tau=tau)
-    return alpha * contrast + beta * kl_div(q.log(), p, reduction="batchmean")
-
-
 def dense_weights(pairs: PositivePairs) -> Tensor:
     """Return (N, N) γ, its diagonal included. O(N²) memory."""
     gamma = torch.diag(pairs.log_self_weight.exp())
@@ -364,11 +398,6 @@ def dense_contrast(z: Tensor, gamma: Tensor, *, tau: float) -> Tensor:
 
     Cosines are products of rows over products of their lengths, an N × N matrix each, and the diagonal is taken out
     with a matrix that is made anew.
-
-    Parameters
-    ----------
-    gamma
-        (N, N) weights.
     """
     lengths = _length(z).unsqueeze(1)
     lengths = torch.where(lengths > _SHORT, lengths, _LONG)

@@ -25,16 +25,9 @@ _TABLES = ("table2", "table3")
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A mean and a standard deviation as the paper has them.
+    """A mean and a standard deviation as the paper has them, in percent, and how many decimals it prints.
 
-    Parameters
-    ----------
-    mean, std
-        In percent.
-    decimals
-        How many the paper prints.
-    hidden
-        Whether the figure stands in a column that the paper's source has and its print has not.
+    A hidden figure stands in a column that the paper's source has and its print has not.
     """
 
     mean: float
@@ -53,35 +46,17 @@ def _document(name: str = "paper_tables") -> dict[str, Any]:
 
 
 def paper_methods() -> tuple[str, ...]:
-    """Return the names of the sixteen methods of Table 2, in its order.
-
-    Examples
-    --------
-    >>> paper_methods()[0], paper_methods()[-1], len(paper_methods())
-    ('kmeans', 'pamcgc', 16)
-    """
+    """Return the names of the sixteen methods of Table 2, in its order."""
     return tuple(_document()["titles"])
 
 
 def paper_title(method: str) -> str:
-    """Return a method's name as the paper writes it, and the name itself where the paper has none.
-
-    Examples
-    --------
-    >>> paper_title("pamcgc")
-    'PamCGC'
-    """
+    """Return a method's name as the paper writes it, and the name itself where the paper has none."""
     return str(_document()["titles"].get(method, method))
 
 
 def paper_sets(table: str) -> tuple[str, ...]:
-    """Return the data sets of "table2" or "table3", in its order.
-
-    Examples
-    --------
-    >>> paper_sets("table3")
-    ('usps', 'hhar', 'reut')
-    """
+    """Return the data sets of "table2" or "table3", in its order."""
     return tuple(_document()[table])
 
 
@@ -91,13 +66,7 @@ def paper_decimals(table: str) -> int:
 
 
 def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
-    """Return the figure of one method on one data set; None where the paper has none.
-
-    Examples
-    --------
-    >>> str(paper_figure("usps", "pamcgc", "acc"))
-    '84.20 ± 0.24'
-    """
+    """Return the figure of one method on one data set; None where the paper has none."""
     for table in _TABLES:
         row = _document()[table].get(data_set, {}).get(method)
         if row is not None:
@@ -107,12 +76,6 @@ def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
 
 
 def rival_figure(data_set: str, metric: str) -> str:
-    """Return the best label-free figure of another program, in percent, with its name; "–" where none is known.
-
-    Examples
-    --------
-    >>> rival_figure("acm", "acc"), rival_figure("digits", "acc")
-    ('93.6 (MS2CAG)', '–')
-    """
+    """Return the best label-free figure of another program, as "93.6 (MS2CAG)"; "–" where none is known."""
     found = _document("rivals").get(data_set, {}).get(metric)
     return "–" if found is None else f"{found[0]:.1f} ({found[1]})"

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from pamc.errors import DataError
 from pamc.lab.cell import CASES, Cell, Row, Scope
 from pamc.runtime import environment
@@ -22,15 +24,16 @@ __all__ = [
     "RESULTS",
     "RowFile",
     "current",
-    "derived_row",
+    "fitted_exponent",
+    "fitted_row",
     "is_quick",
     "key_of",
     "kind_of",
     "latest",
     "machine_of",
+    "machines_of",
     "make_row",
     "provenance",
-    "published",
     "read_rows",
     "rows_of",
     "stamp",
@@ -49,19 +52,14 @@ _CELL = ("case", "task", "provider", "data_set", "seed", "settings", "parameters
 FIELDS = (*_CELL, "date", "device", "values", "error", "environment")
 
 
+# Read once: the code of a process does not change while it runs.
+_environment = lru_cache(maxsize=1)(environment)
+
+
 def stamp(device: str) -> dict[str, Any]:
     """Return what a row says of its origin: date, device, versions, commit. Take it before measuring."""
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "device": device,
-        "environment": _environment(),
-    }
-
-
-@lru_cache(maxsize=1)
-def _environment() -> dict[str, Any]:
-    """Return the environment of this process, read once: its code does not change while it runs."""
-    return environment()
+    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"date": date, "device": device, "environment": _environment()}
 
 
 def make_row(
@@ -74,9 +72,29 @@ def make_row(
     return {name: row[name] for name in FIELDS}
 
 
-def derived_row(row: Row, *, parameters: dict[str, Any], values: dict[str, Any]) -> Row:
-    """Return a row that sums up others, of the same case, provider and origin as the given one."""
-    return {**row, "parameters": parameters, "values": values}
+def fitted_row(rows: Sequence[Row], sweep: str, seconds: str, **more: float) -> Row:
+    """Return a row with the exponents of time and peak memory over a parameter, fitted to rows in ascending order.
+
+    `sweep` is the name of the parameter, `seconds` that of the value which is the time.
+    """
+    sizes = [row["parameters"][sweep] for row in rows]
+    values = {"time_exponent": fitted_exponent(sizes, [row["values"][seconds] for row in rows])}
+    memory = [row["values"]["peak_bytes"] for row in rows]
+    if all(memory):
+        values["memory_exponent"] = fitted_exponent(sizes, memory)
+    parameters = {"sweep": sweep, **rows[-1]["parameters"], sweep: [sizes[0], sizes[-1]]}
+    return {**rows[-1], "parameters": parameters, "values": {**values, **more}}
+
+
+def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return b of the least-squares fit values = a · sizes^b.
+
+    Examples
+    --------
+    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def key_of(row: Row) -> str:
@@ -156,26 +174,13 @@ def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
     return list(newest.values())
 
 
-def published(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that may stand in a published table: no quick ones, no errors, the newest of each cell."""
-    return usable(rows, quick=False)
-
-
 def latest(rows: Sequence[Row]) -> list[Row]:
     """Return the newest row of each cell and kind of device, errors included, in the order they were first measured."""
     return list({(key_of(row), kind_of(row)): row for row in rows}.values())
 
 
 def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
-    """Return the rows of cells that an experiment still has, in its order: none with settings that it has left.
-
-    Parameters
-    ----------
-    rows
-        Rows of one experiment, all quick or none.
-    cells
-        Returns the cells of a scope.
-    """
+    """Return those rows of an experiment, all quick or none, whose cells it still has, in its order."""
     if not rows:
         return []
     n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
@@ -191,12 +196,9 @@ def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[R
 
 
 def stored(case: str, *, device: str | None = None, every: bool = False) -> list[Row]:
-    """Return the published rows of a case of `pamc bench`, on one kind of device or on all: the newest of each cell.
+    """Return the published rows of a case of `pamc bench`, on one kind of device or on all.
 
-    Parameters
-    ----------
-    every
-        Return all rows that were ever measured, oldest first.
+    The newest of each cell, or, with `every`, all that were ever measured, oldest first.
     """
     rows = [row for row in read_rows(RESULTS / f"{case}.jsonl") if not row["quick"]]
     return [row for row in (rows if every else latest(rows)) if device is None or kind_of(row) == device]
@@ -204,7 +206,7 @@ def stored(case: str, *, device: str | None = None, every: bool = False) -> list
 
 def rows_of(name: str) -> list[Row]:
     """Return the published rows of an experiment: no quick ones, no errors, none with settings that it has left."""
-    return current(published(read_rows(RESULTS / "reproduce" / f"{name}.jsonl")), CASES[name].cells)
+    return current(usable(read_rows(RESULTS / "reproduce" / f"{name}.jsonl"), quick=False), CASES[name].cells)
 
 
 def is_quick(rows: Sequence[Row]) -> bool:
@@ -220,6 +222,11 @@ def machine_of(row: Row) -> str:
     return str(row["environment"]["gpu" if kind_of(row) == "cuda" else "cpu"])
 
 
+def machines_of(rows: Sequence[Row]) -> str:
+    """Return the names of the devices that rows were measured on."""
+    return _listed(map(machine_of, rows))
+
+
 def provenance(rows: Sequence[Row]) -> str:
     """Return one line that says where figures come from: number of runs, devices, dates, commits, versions."""
     if not rows:
@@ -228,7 +235,7 @@ def provenance(rows: Sequence[Row]) -> str:
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     stamps = [row["environment"] for row in rows]
     return (
-        f"{len(rows)} runs on {_listed(machine_of(row) for row in rows)}; {when}; "
+        f"{len(rows)} runs on {machines_of(rows)}; {when}; "
         f"commit {_listed(stamp['commit'] or 'unknown' for stamp in stamps)}; "
         f"pamc {_listed(stamp['pamc'] for stamp in stamps)}, "
         f"torch {_listed(stamp['packages'].get('torch', 'unknown') for stamp in stamps)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -48,13 +48,8 @@ _QUICK_DIGITS = 450
 def load(name: str, quick: bool) -> AttributedGraph:
     """Return a data set with its labels: one of the catalog, or "blocks", a block model of 300 nodes in 4 clusters.
 
-    Sets that come with a list of nearest neighbors keep it, as in SDCN (Bo et al. 2020). "digits" has no edges: methods
-    that need a graph build one. A quick run takes a part of the digits.
-
-    Examples
-    --------
-    >>> load("blocks", quick=True).n_nodes
-    300
+    Sets that come with a list of nearest neighbors keep it, as in SDCN (Bo et al. 2020). A quick run takes a part of
+    the digits.
     """
     check_name(name)
     if name == BLOCKS:
@@ -102,14 +97,8 @@ def _labels(graph: AttributedGraph) -> np.ndarray[tuple[int, ...], np.dtype[np.i
 
 
 # Data sets that Table 1 has not, and the row that each of them takes.
-_ROW_OF = {
-    "news4": "reut",
-    "reut21578_4": "reut",
-    "digits": "usps",
-    "cora": "cite",
-    "amazon_photo": "acm",
-    BLOCKS: "acm",
-}
+_ROW_OF = {"news4": "reut", "reut21578_4": "reut", "digits": "usps", "cora": "cite", "amazon_photo": "acm"}
+_ROW_OF[BLOCKS] = "acm"
 
 # What preset "paper" decides beside Table 1: spelled out, so that no later default changes a reproduction.
 _OF_THE_PAPER = ("init", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
@@ -139,24 +128,11 @@ _SCGC = {
 # Peng et al. (2021), as in the same README: weights of KL(P‖Q) and KL(P‖Z). Elsewhere they are SDCN's.
 _AGCN = {"usps": (1000.0, 1000.0), "hhar": (1.0, 0.1), "reut": (10.0, 10.0)}
 
-_QUICK = {
-    "hidden": [24, 16],
-    "n_hidden": 16,
-    "n_dims": 8,
-    "n_epochs": 3,
-    "pretrain_epochs": 2,
-    "n_init": 2,
-}
+_QUICK = {"hidden": [24, 16], "n_hidden": 16, "n_dims": 8, "n_epochs": 3, "pretrain_epochs": 2, "n_init": 2}
 
 
 def table_1_row(data_set: str) -> str:
-    """Return the data set whose row of Table 1 a data set takes: its own, or that of the set it is most like.
-
-    Examples
-    --------
-    >>> table_1_row("news4")
-    'reut'
-    """
+    """Return the data set whose row of Table 1 a data set takes: its own, or that of the set it is most like."""
     if data_set in PAPER_TABLE_1:
         return data_set
     if data_set not in _ROW_OF:
@@ -173,13 +149,6 @@ def settings_of(method: str, data_set: str, *, own_program: bool = False) -> dic
     autoencoder all start from the same one. On graphs, whose features are binary words, its rows have root mean square
     1: of the preprocessings tried, K-means of its embedding then comes closest to what the paper has for SDCN's
     autoencoders, which are private, on two of the three graphs.
-
-    Examples
-    --------
-    >>> settings_of("kmeans", "acm")
-    {'preprocessing': 'none'}
-    >>> settings_of("pamcgc", "acm")["tau"]
-    0.5
     """
     entry, row = METHODS[method], table_1_row(data_set)
     paper = preset("paper", data_set=row)
@@ -213,13 +182,7 @@ def _has_words(data_set: str) -> bool:
 
 
 def quick_settings(method: str) -> dict[str, Any]:
-    """Return tiny sizes and few epochs for a method: they show that it runs, and nothing else.
-
-    Examples
-    --------
-    >>> quick_settings("kmeans")
-    {'n_init': 2}
-    """
+    """Return tiny sizes and few epochs for a method: they show that it runs, and nothing else."""
     return _known(method, _QUICK)
 
 
@@ -240,25 +203,13 @@ Variant: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
 
 def data_sets_of(scope: Scope, own: Sequence[str]) -> list[str]:
-    """Return those of the experiment's data sets that are asked for; a quick run has digits and blocks in their place.
-
-    Examples
-    --------
-    >>> data_sets_of(Scope(data_sets=("acm",)), ["dblp", "acm"]), data_sets_of(Scope(quick=True), ["dblp", "acm"])
-    (['acm'], ['digits', 'blocks'])
-    """
+    """Return those of the experiment's data sets that are asked for; a quick run has digits and blocks instead."""
     names = QUICK_SETS if scope.quick else own
     return [name for name in names if scope.data_sets is None or name in scope.data_sets]
 
 
 def methods_of(scope: Scope, own: Sequence[str]) -> list[str]:
-    """Return those of the experiment's methods that are asked for.
-
-    Examples
-    --------
-    >>> methods_of(Scope(methods=("sdcn", "ae")), ["pamcgc", "sdcn"])
-    ['sdcn']
-    """
+    """Return those of the experiment's methods that are asked for."""
     return [method for method in own if scope.methods is None or method in scope.methods]
 
 
@@ -270,34 +221,18 @@ def seeds_of(scope: Scope, own: int) -> range:
     >>> seeds_of(Scope(), 3), seeds_of(Scope(quick=True), 3), seeds_of(Scope(seeds=10), 3)
     (range(0, 3), range(0, 1), range(0, 10))
     """
-    if scope.seeds is not None:
-        return range(scope.seeds)
-    return range(1 if scope.quick else own)
+    return range(scope.seeds if scope.seeds is not None else 1 if scope.quick else own)
 
 
 def kind_of_device(device: str) -> str:
-    """Return "cuda" or "cpu" for the name of a device; a GPU need not be there to be named.
-
-    Examples
-    --------
-    >>> kind_of_device("cuda:1")
-    'cuda'
-    """
+    """Return "cuda" or "cpu" for the name of a device; a GPU need not be there to be named."""
     return resolve_device(device).type if device == "auto" else device.split(":")[0]
 
 
 def run_settings(
     scope: Scope, method: str, data_set: str, *, own_program: bool = False, **changes: Any
 ) -> dict[str, Any]:
-    """Return the settings of a method on a data set, some of them changed; tiny ones for a quick run.
-
-    The number of epochs is not changed in a quick run.
-
-    Examples
-    --------
-    >>> run_settings(Scope(), "pamcgc", "acm", tau=2.0)["tau"]
-    2.0
-    """
+    """Return the settings of a method on a data set, some of them changed; a quick run has tiny ones and few epochs."""
     tiny = quick_settings(method) if scope.quick else {}
     kept = {name: value for name, value in changes.items() if not (scope.quick and name == "n_epochs")}
     return {**settings_of(method, data_set, own_program=own_program), **tiny, **kept}
@@ -310,20 +245,18 @@ def fit_cells(
     *,
     data_sets: Sequence[str],
     methods: Sequence[str],
-    n_seeds: int,
+    n_seeds: int | Mapping[str, int],
     variants: Callable[[str, str, int], Iterable[Variant]] = lambda data_set, method, seed: [({}, {})],
 ) -> list[Cell]:
     """Return a cell per data set, method, seed and variant: those of the names given that are asked for.
 
-    Parameters
-    ----------
-    variants
-        Returns, for a data set, a method and a seed, the settings that are changed and the parameters of the task.
+    `n_seeds` is the same for all methods or by method. `variants` returns, for a data set, a method and a seed, the
+    settings that change and the parameters of the task.
     """
     return [
         Cell(case, task, method, name, seed, run_settings(scope, method, name, **changes), parameters, scope.quick)
         for name in data_sets_of(scope, data_sets)
         for method in methods_of(scope, methods)
-        for seed in seeds_of(scope, n_seeds)
+        for seed in seeds_of(scope, n_seeds if isinstance(n_seeds, int) else n_seeds[method])
         for changes, parameters in variants(name, method, seed)
     ]

@@ -39,16 +39,9 @@ _DIED = "the worker process died (killed by the system for want of memory, perha
 
 
 class _Work(NamedTuple):
-    """How cells run.
+    """How cells run: on which device, with which folder of kept starts.
 
-    Parameters
-    ----------
-    device
-        Name of the device.
-    starts
-        Folder of kept starts, None for none.
-    measured
-        Whether a cell that runs out of memory is a measurement, which is not repeated, or an error.
+    With `measured`, a cell that runs out of memory is a measurement, which is not repeated, and else an error.
     """
 
     device: str
@@ -69,17 +62,10 @@ def run_cells(
 
     Each new row is appended to the file as soon as its cell is done. A cell that fails becomes a row with its error and
     runs again the next time. Cells with the parameter `alone`, whose times count, come last and one at a time. A worker
-    that dies takes the cells that were running with it; each of them runs once more,
-    alone.
+    that dies takes the cells that were running with it; each of them runs once more, alone.
 
     Parameters
     ----------
-    cells
-        What to run; equal cells run once.
-    rows_file
-        JSON lines; made where it is missing.
-    device
-        "auto", "cpu", "cuda", …; jobs on one GPU share it.
     jobs
         Worker processes; 1 runs the cells in this process.
     progress

@@ -1,4 +1,4 @@
-"""How many clusters choose_k finds beside the truth, and what confidence is worth on data with known classes.
+"""How many clusters choose_k finds beside the truth, what confidence is worth, and the parts of `docs/choosing.md`.
 
 Classes, and the agreement of re-fits with other seeds, are compared with what a fit said; no fit sees them.
 """
@@ -6,10 +6,10 @@ Classes, and the agreement of re-fits with other seeds, are compared with what a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,16 @@ from sklearn.metrics import roc_auc_score
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.estimator import PamCGC
-from pamc.initialize.calibration import calibration_error, fit_split_halves, matched_clusters
-from pamc.lab.cell import Cell, Scope, register_case
+from pamc.initialize.calibration import calibration_error, matched_clusters
+from pamc.lab.cell import Cell, Row, Scope, register_case
+from pamc.lab.pages import Part, joined, origin
+from pamc.lab.pages.style import MISSING, PALETTE, by, drawing, save_figure
+from pamc.lab.rows import stored
 from pamc.lab.settings import load_unlinked, n_classes, seeds_of
+from pamc.results.table import Table
 from pamc.selection.choose_k import choose_k
 
-__all__ = ["PLANTED", "SETS", "WITHOUT", "answer", "confidence", "fit_seconds"]
+__all__ = ["CHOOSING", "PLANTED", "SETS", "WITHOUT"]
 
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
 
@@ -86,7 +90,7 @@ def answer(cell: Cell, device: str) -> dict[str, Any]:
     began = time.process_time()
     chosen = choose_k(graph, candidates=range(2, 6) if cell.quick else None, random_state=cell.seed, device="cpu")
     seconds = time.process_time() - began
-    fit_s = fit_seconds(graph, max(2, truth), cell.seed)
+    fit_s = _fit_seconds(graph, max(2, truth), cell.seed)["fit"]
     n_candidates = len(chosen.table["n_clusters"])
     return {
         "truth": truth or None,
@@ -100,16 +104,18 @@ def answer(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> float:
-    """Return the seconds of a fit of the default settings, all but some epochs reckoned from those that were run."""
+def _fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> dict[str, float]:
+    """Return the seconds of a fit of the default settings, in all ("fit") and by phases.
+
+    All but some epochs are reckoned from those that were run.
+    """
     model = PamCGC(n_clusters, n_epochs=_TIMED_EPOCHS, random_state=seed, device="cpu")
-    began = time.process_time()
-    wall_began = time.perf_counter()
+    began, wall_began = time.process_time(), time.perf_counter()
     model.fit_graph(graph)
     seconds, wall = time.process_time() - began, time.perf_counter() - wall_began
-    # Of the processor's time training has the share that it has of the clock's.
-    training = seconds * model.record().seconds["training"] / wall
-    return seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * training
+    # Of the processor's time a phase has the share that it has of the clock's.
+    phases = {name: seconds * spent / wall for name, spent in model.record().seconds.items()}
+    return {**phases, "fit": seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * phases["training"]}
 
 
 def confidence_cells(scope: Scope) -> list[Cell]:
@@ -143,7 +149,9 @@ def confidence(cell: Cell, device: str) -> dict[str, Any]:
     model = fitted(0)
     q = model.predict_proba(graph.features).max(axis=1)
     correct = matched_clusters(model.labels_, truth, n_clusters) == truth
-    values: dict[str, Any] = {
+    others = [matched_clusters(fitted(seed).labels_, model.labels_, n_clusters) for seed in range(1, 1 + n_refits)]
+    agreed = np.mean([labels == model.labels_ for labels in others], axis=0)
+    return {
         "n_nodes": graph.n_nodes,
         "acc": float(correct.mean()),
         "confidence": float(model.confidence_.mean()),
@@ -154,36 +162,17 @@ def confidence(cell: Cell, device: str) -> dict[str, Any]:
         "auc": float(roc_auc_score(correct, model.confidence_)),
         "auc_of_q": float(roc_auc_score(correct, q)),
         "bins": _bins(model.confidence_, correct),
+        "refits_agree": float(agreed.mean()),
+        "error_to_refits": calibration_error(model.confidence_, agreed),
+        "error_to_refits_of_q": calibration_error(q, agreed),
     }
-    if n_refits:
-        agreed = np.mean(
-            [
-                matched_clusters(fitted(seed).labels_, model.labels_, n_clusters) == model.labels_
-                for seed in range(1, 1 + n_refits)
-            ],
-            axis=0,
-        )
-        values |= {
-            "refits_agree": float(agreed.mean()),
-            "error_to_refits": calibration_error(model.confidence_, agreed),
-            "error_to_refits_of_q": calibration_error(q, agreed),
-        }
-    return values
 
 
 def _cost(graph: AttributedGraph) -> dict[str, Any]:
     """Return what calibration takes of a fit of the default settings, in seconds of the processor."""
-    spent: list[float] = []
-
-    def timed(*arguments: Any, **options: Any) -> Any:
-        began = time.process_time()
-        found = fit_split_halves(*arguments, **options)
-        spent.append(time.process_time() - began)
-        return found
-
-    with mock.patch("pamc.training.pipeline.fit_split_halves", timed):
-        fit_s = fit_seconds(graph, n_classes(graph), 0)
-    return {"n_nodes": graph.n_nodes, "calibration_s": spent[0], "fit_s": fit_s, "share": spent[0] / fit_s}
+    seconds = _fit_seconds(graph, n_classes(graph), 0)
+    fit_s, calibration_s = seconds["fit"], seconds["confidence"]
+    return {"n_nodes": graph.n_nodes, "calibration_s": calibration_s, "fit_s": fit_s, "share": calibration_s / fit_s}
 
 
 def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> list[dict[str, float]]:
@@ -194,3 +183,82 @@ def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> 
         for part in parts
         if len(part)
     ]
+
+
+def _answers(rows: Sequence[Row], folder: Path) -> str:
+    """Return the answers of choose_k beside the truth, a line for each data set."""
+    by_name = by(rows, lambda row: str(row["data_set"]))
+    body = [_answer(name, by_name[name]) for name in (*SETS, *PLANTED, *WITHOUT) if name in by_name]
+    columns = ["data", "rows", "classes", "answers", "stability", "by chance", "margin", "as stable"]
+    return joined(Table(columns, body).markdown(), origin(rows))
+
+
+def _answer(name: str, rows: Sequence[Row]) -> list[str]:
+    values = rows[0]["values"]
+    table, numbers = values["table"], values["table"]["n_clusters"]
+    best = max(range(len(numbers)), key=table["stability"].__getitem__)
+    place = best if values["n_clusters"] is None else numbers.index(values["n_clusters"])
+    answers = ", ".join(str(row["values"]["n_clusters"] or MISSING) for row in rows)
+    margin = MISSING if values["rival"] is None else f"{values['margin']:.2f} ± {values['margin_error']:.2f}"
+    scores = [f"{table[kind][place]:.2f}" for kind in ("stability", "chance")]
+    stable = ", ".join(map(str, values["also_stable"])) or MISSING
+    return [name, f"{values['n_nodes']:,}", str(values["truth"] or "none"), answers, *scores, margin, stable]
+
+
+def _costs(rows: Sequence[Row], folder: Path) -> str:
+    body = []
+    for row in (row for row in rows if row["seed"] == 0):
+        values = row["values"]
+        seconds = [f"{values[name]:.0f} s" for name in ("seconds", "fit_s")]
+        body.append([row["data_set"], *seconds, f"{values['cost']:.2f}", f"{values['allowed_cost']:.1f}"])
+    return Table(["data", "choose_k", "one fit", "fits", "2 + 0.2 per candidate"], body).markdown()
+
+
+# Column and value of the table of confidence.
+_COLUMNS = (
+    ("ACC", "acc"),
+    ("confidence", "confidence"),
+    ("error to ACC", "error_to_accuracy"),
+    ("of q", "error_to_accuracy_of_q"),
+    ("AUC", "auc"),
+    ("of q", "auc_of_q"),
+    ("error to re-fits", "error_to_refits"),
+    ("of q", "error_to_refits_of_q"),
+    ("stated", "stated_error"),
+)
+
+
+def _confidence(rows: Sequence[Row], folder: Path) -> str:
+    """Return what confidence is worth on each data set, and draw accuracy over it."""
+    # The newest of each data set; rows without AUC are of a confidence that followed from q.
+    fits = list({row["data_set"]: row for row in rows if "auc" in row["values"]}.values())
+    _draw(fits, folder)
+    body = []
+    for row in fits:
+        found = [row["values"].get(name) for _, name in _COLUMNS]
+        body.append([row["data_set"], *(MISSING if value is None else f"{100 * value:.1f}" for value in found)])
+    epochs = ", ".join(sorted({str(row["parameters"]["n_epochs"]) for row in fits}))
+    spent = [100 * row["values"]["share"] for row in rows if row["provider"] == "calibration"]
+    cost = f"Calibration takes {min(spent):.1f} to {max(spent):.1f} % of a fit of the default settings on a CPU."
+    table = Table(["data", *(title for title, _ in _COLUMNS)], body)
+    return joined(f"Percent. Fits of {epochs} epochs.", table.markdown(), cost, origin(fits))
+
+
+def _draw(rows: Sequence[Row], folder: Path) -> None:
+    with drawing(1, 1, size=(6.4, 4.4)) as (figure, axes):
+        ax = axes[0, 0]
+        ax.plot([0, 1], [0, 1], color="#888888", linestyle=":", linewidth=1)
+        for row, color in zip(rows, [*PALETTE] * (1 + len(rows) // len(PALETTE)), strict=False):
+            bins = row["values"]["bins"]
+            x, y = [each["confidence"] for each in bins], [each["accuracy"] for each in bins]
+            ax.plot(x, y, marker="o", markersize=3, linewidth=1, color=color, label=row["data_set"])
+        ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02))
+        ax.legend(fontsize=7)
+        save_figure(figure, folder, "reliability", rows=rows)
+
+
+CHOOSING = {
+    "answers": Part(partial(stored, "choose_k"), _answers),
+    "costs": Part(partial(stored, "choose_k"), _costs),
+    "confidence": Part(partial(stored, "confidence"), _confidence),
+}

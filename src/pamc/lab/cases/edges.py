@@ -27,36 +27,26 @@ from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import TrainingProbe, fit_cell, warm_up
 from pamc.lab.pages.style import (
     PALETTE,
+    acc_of,
     by,
     drawing,
     legend,
     line_with_band,
+    mean_text,
     method_color,
     percent,
     save_figure,
     title_of,
     write_table,
 )
-from pamc.lab.rows import machine_of
+from pamc.lab.rows import machines_of
 from pamc.lab.settings import Variant, fit_cells, load, n_classes
 from pamc.models.method import METHODS
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device, seed_for
 
-__all__ = [
-    "RULES",
-    "UndirectedGraph",
-    "drop_cells",
-    "drop_edges",
-    "drop_order",
-    "fit_with_changed_edges",
-    "noise_cells",
-    "render_drop",
-    "render_noise",
-    "rewire_edges",
-    "undirected",
-]
+__all__ = ["RULES", "UndirectedGraph", "drop_edges", "drop_order", "rewire_edges", "undirected"]
 
 # Ways to choose the edges that are dropped, and what they are called in figures.
 RULES = {
@@ -75,11 +65,6 @@ _TIMED_SHARES = (0.0, 0.4, 0.8)
 NOISE_SHARES = (0.0, 0.1, 0.3, 0.5)
 
 _MARKERS = dict(zip(RULES, "os^D", strict=True))
-
-
-def _homophily(graph: AttributedGraph) -> float:
-    labels, edges = np.asarray(graph.labels), np.asarray(graph.edges)
-    return float((labels[edges[0]] == labels[edges[1]]).mean())
 
 
 @TASKS.register("edges")
@@ -101,14 +86,14 @@ def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
         warm_up(cell, changed, resolved)
     probe = TrainingProbe(resolved, getattr(config, "n_epochs", 0))
     fit = fit_cell(cell, changed, resolved, on_epoch=probe)
-    degree = np.bincount(np.asarray(changed.edges).ravel(), minlength=graph.n_nodes)
+    truth, edges = np.asarray(graph.labels), np.asarray(changed.edges)
     return {
         "selection": "last",
-        "last": evaluate(np.asarray(graph.labels), fit.labels),
+        "last": evaluate(truth, fit.labels),
         "n_edges": changed.n_edges,
         "n_edges_before": given.graph.n_edges,
-        "n_isolated": int((degree == 0).sum()),
-        "homophily": _homophily(changed),
+        "n_isolated": graph.n_nodes - len(np.unique(edges)),
+        "homophily": float((truth[edges[0]] == truth[edges[1]]).mean()),
         "n_positive_pairs": fit.facts["n_positive_pairs"],
         "seconds": fit.seconds,
         "peak_training_bytes": probe.peak,
@@ -163,10 +148,6 @@ def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
     return [*_drop_figure(rows, folder), *_drop_table(rows, folder)]
 
 
-def _acc(row: Row) -> float:
-    return 100 * float(row["values"]["last"]["acc"])
-
-
 def _training_s(row: Row) -> float | None:
     return float(row["values"]["seconds"]["training"]) if row["parameters"]["alone"] else None
 
@@ -177,7 +158,7 @@ def _mebibytes(row: Row) -> float | None:
 
 
 _DROP_PANELS: dict[str, Callable[[Row], float | None]] = {
-    "ACC (%)": _acc,
+    "ACC (%)": acc_of,
     "positive pairs (thousands)": lambda row: row["values"]["n_positive_pairs"] / 1000,
     "training (s)": _training_s,
     "peak GPU memory (MiB)": _mebibytes,
@@ -208,9 +189,8 @@ def _drop_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
         for panel in axes[-1]:
             panel.set_xlabel("edges dropped (%)")
         legend(figure, axes[0, 0], loc="outside upper center", ncols=len(RULES))
-        machines = ", ".join(dict.fromkeys(map(machine_of, rows)))
-        note = f"{machines}. Last epoch; bands: one standard deviation over the seeds; times of runs that were alone."
-        return save_figure(figure, folder, "edge-drop", rows=rows, note=note)
+        note = "Last epoch; bands: one standard deviation over the seeds; times of runs that were alone."
+        return save_figure(figure, folder, "edge-drop", rows=rows, note=f"{machines_of(rows)}. {note}")
 
 
 def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -219,22 +199,13 @@ def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
         rows, lambda row: (row["data_set"], row["parameters"]["rule"], row["parameters"]["share"])
     ).items():
         values = [row["values"] for row in group]
+        metrics = [percent([value["last"][name] for value in values]) for name in ("acc", "nmi")]
+        counted = ("n_edges", "n_positive_pairs", "n_isolated")
+        counts = [mean_text([value[name] for value in values], 0) for name in counted]
         times, memory = ([n for row in group if (n := value(row)) is not None] for value in (_training_s, _mebibytes))
-        body.append(
-            [
-                data_set,
-                RULES[rule] if share else "none dropped",
-                f"{100 * share:.0f}",
-                percent([value["last"]["acc"] for value in values]),
-                percent([value["last"]["nmi"] for value in values]),
-                f"{mean_std([value['n_edges'] for value in values]).mean:.0f}",
-                f"{mean_std([value['n_positive_pairs'] for value in values]).mean:.0f}",
-                f"{mean_std([value['n_isolated'] for value in values]).mean:.0f}",
-                percent([value["homophily"] for value in values]),
-                f"{mean_std(times).mean:.2f}" if times else "–",
-                f"{mean_std(memory).mean:.0f}" if memory else "–",
-            ]
-        )
+        inside = percent([value["homophily"] for value in values])
+        dropped = [RULES[rule] if share else "none dropped", f"{100 * share:.0f}"]
+        body.append([data_set, *dropped, *metrics, *counts, inside, mean_text(times, 2), mean_text(memory, 0)])
     columns = ["data set", "rule", "dropped (%)", "ACC", "NMI", "edges", "positive pairs", "isolated", "inside classes"]
     columns += ["training (s)", "memory (MiB)"]
     note = (
@@ -260,17 +231,15 @@ def _noise_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
     data_sets = by(rows, lambda row: str(row["data_set"]))
     with drawing(1, len(data_sets), size=(1.0 + 3.1 * len(data_sets), 3.4)) as (figure, axes):
         for panel, (data_set, own) in zip(axes[0], data_sets.items(), strict=True):
-            for marker, (method, group) in zip(
-                "osD^v", by(own, lambda row: str(row["provider"])).items(), strict=False
-            ):
-                points = {
-                    100 * s: [_acc(r) for r in g] for s, g in by(group, lambda r: r["parameters"]["share"]).items()
-                }
-                if not METHODS[method].uses_graph:
-                    ((_, flat),) = points.items()
-                    panel.axhline(mean_std(flat).mean, color=method_color(method), ls="dotted", label=title_of(method))
+            methods = by(own, lambda row: str(row["provider"]))
+            for marker, (method, group) in zip("osD^v", methods.items(), strict=False):
+                at = by(group, lambda row: 100 * row["parameters"]["share"])
+                points = {share: [acc_of(row) for row in same] for share, same in at.items()}
+                look = {"label": title_of(method), "color": method_color(method)}
+                if METHODS[method].uses_graph:
+                    line_with_band(panel, points, marker=marker, **look)
                 else:
-                    line_with_band(panel, points, label=title_of(method), color=method_color(method), marker=marker)
+                    panel.axhline(mean_std(points[0]).mean, ls="dotted", **look)
             panel.set(title=data_set, xlabel="edges rewired (%)")
         axes[0, 0].set_ylabel("ACC (%)")
         legend(figure, axes[0, 0])
@@ -298,17 +267,7 @@ Integers: TypeAlias = "NDArray[np.int64]"
 
 
 class UndirectedGraph(NamedTuple):
-    """Rows and the undirected edges between them.
-
-    Parameters
-    ----------
-    graph
-        Its edges are (2, P) pairs i < j, each once, in ascending order.
-    adjacency
-        (N, N) symmetric weights of the same pairs.
-    features
-        (N, d) prepared features.
-    """
+    """A graph whose edges are (2, P) pairs i < j, ascending and each once, their adjacency, and prepared features."""
 
     graph: AttributedGraph
     adjacency: Adjacency
@@ -339,15 +298,10 @@ def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> Undirec
 
 
 def drop_order(given: UndirectedGraph, rule: str, *, n_hops: int = 1, seed: int = 0) -> Integers:
-    """Return (P,) the pairs in the order in which a rule drops them. No rule looks at labels.
+    """Return (P,) the pairs in the order in which a rule drops them; of equals, chance decides. No rule sees labels.
 
-    Parameters
-    ----------
-    rule
-        "random"; "weight": the least γ_ij + γ_ji first, γ of `n_hops`; "similarity": the least cosine of the prepared
-        features first; "neighbors": the fewest common neighbors first and, of equals, the least cosine.
-    seed
-        Of the random order, which also decides between equals.
+    "weight" drops the least γ_ij + γ_ji first, γ of `n_hops`; "similarity" the least cosine of the prepared features;
+    "neighbors" the fewest common neighbors and, of equals, the least cosine.
     """
     pairs = given.pairs
     chance = np.random.default_rng(seed_for(seed, "edge drop")).permutation(pairs.shape[1])
@@ -386,12 +340,12 @@ def rewire_edges(given: UndirectedGraph, share: float, *, seed: int = 0) -> Attr
     waiting = rng.permutation(pairs.shape[1])[: _count(share, pairs.shape[1])]
     if pairs.shape[1] + len(waiting) > n_nodes * (n_nodes - 1) // 2:
         raise ConfigError(f"{n_nodes} nodes have no room for {len(waiting)} new edges beside {pairs.shape[1]}")
-    taken = set(_keys(pairs, n_nodes).tolist())
+    taken = set((pairs[0] * n_nodes + pairs[1]).tolist())
     while len(waiting):
         stays = pairs[rng.integers(2, size=len(waiting)), waiting]
         moved = np.sort(np.stack([stays, rng.integers(n_nodes, size=len(waiting))]), axis=0)
         failed = []
-        for number, key in enumerate(_keys(moved, n_nodes).tolist()):
+        for number, key in enumerate((moved[0] * n_nodes + moved[1]).tolist()):
             if moved[0, number] == moved[1, number] or key in taken:
                 failed.append(number)
             else:
@@ -405,10 +359,6 @@ def _count(share: float, n_pairs: int) -> int:
     if not 0 <= share <= 1:
         raise ConfigError(f"share must lie between 0 and 1, got {share}")
     return round(share * n_pairs)
-
-
-def _keys(pairs: Integers, n_nodes: int) -> Integers:
-    return np.asarray(pairs[0] * n_nodes + pairs[1])
 
 
 def _entries(matrix: Adjacency, pairs: Integers) -> NDArray[np.float64]:

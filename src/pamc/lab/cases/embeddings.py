@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 from sklearn.decomposition import TruncatedSVD
 from sklearn.manifold import TSNE
@@ -22,7 +19,7 @@ from pamc.lab.settings import fit_cells, load
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, seed_for
 
-__all__ = ["cells", "embed", "project", "render"]
+__all__ = ["project"]
 
 Points: TypeAlias = "NDArray[np.float64]"
 
@@ -55,35 +52,30 @@ def cells(scope: Scope) -> list[Cell]:
 def embed(cell: Cell, device: str) -> dict[str, Any]:
     """Return the places of at most 1000 rows in two dimensions, with their classes, at a stage of a method.
 
-    Option `stage`: "raw" features, the embedding of the "pretrained" autoencoder, or the "trained" one. The last also
-    has the places of the centers and, divided by their own mass and not by N, which makes each the mean of its cluster,
-    of the meta-nodes, put there by the same map. `map` is "UMAP" where umap-learn is installed, else "t-SNE".
+    Parameter `stage`: "raw" features, the embedding of the "pretrained" autoencoder, or the "trained" one. The last
+    also has the places of the centers and, divided by their own mass and not by N, which makes each the mean of its
+    cluster, of the meta-nodes, put there by the same map.
     """
     graph, stage = load(cell.data_set, cell.quick), cell.parameters["stage"]
-    truth = np.asarray(graph.labels)
+    truth, rows, marks = np.asarray(graph.labels), graph.features, []
     shown = np.unique(np.linspace(0, graph.n_nodes - 1, min(MAX_POINTS, graph.n_nodes)).round().astype(np.int64))
-    values: dict[str, Any] = {"stage": stage, "n_nodes": graph.n_nodes, "classes": truth[shown].tolist()}
-    if stage == "raw":
-        (points,), values["map"] = project(graph.features, shown, [], seed=cell.seed)
-        return {**values, "points": _rounded(points), "centers": None, "meta_nodes": None, "last": None}
-    epochs = {"n_epochs": 0} if stage == "pretrained" else {}
-    fit = fit_cell(cell, graph, resolve_device(device), changes=epochs)
-    z = fit.z.double().cpu().numpy()
-    values["last"] = evaluate(truth, fit.labels)
-    if stage == "pretrained":
-        (points,), values["map"] = project(z, shown, [], seed=cell.seed)
-        return {**values, "points": _rounded(points), "centers": None, "meta_nodes": None}
-    means = np.stack([z[fit.labels == label].mean(axis=0) for label in np.unique(fit.labels)])
-    centers = fit.centers.double().cpu().numpy()
-    (points, *marks), values["map"] = project(z, shown, [centers, means], seed=cell.seed)
-    placed = dict(zip(("centers", "meta_nodes"), map(_rounded, marks), strict=True))
-    return {**values, "points": _rounded(points), **placed}
+    values: dict[str, Any] = {"stage": stage, "n_nodes": graph.n_nodes, "classes": truth[shown].tolist(), "last": None}
+    if stage != "raw":
+        epochs = {"n_epochs": 0} if stage == "pretrained" else {}
+        fit = fit_cell(cell, graph, resolve_device(device), changes=epochs)
+        rows, values["last"] = fit.z.double().cpu().numpy(), evaluate(truth, fit.labels)
+    if stage == "trained":
+        means = np.stack([rows[fit.labels == label].mean(axis=0) for label in np.unique(fit.labels)])
+        marks = [fit.centers.double().cpu().numpy(), means]
+    points, *placed = map(_rounded, project(rows, shown, marks, seed=cell.seed))
+    centers, meta_nodes = placed or (None, None)
+    return {**values, "map": "t-SNE", "points": points, "centers": centers, "meta_nodes": meta_nodes}
 
 
-def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, seed: int) -> tuple[list[Points], str]:
-    """Return the places (n, 2) of the rows shown, then those of each set of marks, and the name of the map.
+def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, seed: int) -> list[Points]:
+    """Return the places (n, 2) of the rows shown, then those of each set of marks, all by one t-SNE.
 
-    The rows shown and the marks are placed together: by UMAP, as in the paper, where it is installed, else by t-SNE.
+    The paper has UMAP. Wide rows are first cut to their 50 leading directions.
 
     Parameters
     ----------
@@ -94,34 +86,16 @@ def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, see
     marks
         (m, d) arrays.
     """
-    together = rows[shown]
+    together, seed = rows[shown], seed_for(seed, "projection")
     if marks:
         together = np.vstack([together, *marks])
-    ends = np.cumsum([len(shown), *(len(points) for points in marks)])[:-1]
-    try:
-        umap: Any = importlib.import_module("umap")
-    except ImportError:
-        return np.split(_tsne(together, seed=seed_for(seed, "projection")), ends), "t-SNE"
-    n_neighbors = min(15, together.shape[0] - 1)
-    n_threads = torch.get_num_threads()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            reducer = umap.UMAP(n_neighbors=n_neighbors, random_state=seed_for(seed, "projection"), n_jobs=1)
-            placed = np.asarray(reducer.fit_transform(together), dtype=np.float64)
-    finally:
-        # UMAP's compiled loops set the number of OpenMP threads of the whole process, torch's among them.
-        torch.set_num_threads(n_threads)
-    return np.split(placed, ends), "UMAP"
-
-
-def _tsne(points: Any, *, seed: int) -> Points:
-    """Return the places (n, 2) of points (n, d) by t-SNE; wide ones are first cut to their 50 leading directions."""
-    if points.shape[1] > _TSNE_INPUT:
-        points = TruncatedSVD(_TSNE_INPUT, random_state=seed).fit_transform(points)
-    dense = points.toarray() if sp.issparse(points) else np.asarray(points)
+    if together.shape[1] > _TSNE_INPUT:
+        together = TruncatedSVD(_TSNE_INPUT, random_state=seed).fit_transform(together)
+    dense = together.toarray() if sp.issparse(together) else np.asarray(together)
     perplexity = min(30.0, (len(dense) - 1) / 3)
-    return np.asarray(TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(dense), np.float64)
+    placed = TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(dense)
+    ends = np.cumsum([len(shown), *(len(points) for points in marks)])[:-1]
+    return np.split(np.asarray(placed, np.float64), ends)
 
 
 def _rounded(points: Points) -> list[list[float]]:

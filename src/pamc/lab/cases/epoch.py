@@ -1,26 +1,45 @@
-"""200 epochs of training by each provider on the paper's data sets, and what of it is the encoder."""
+"""200 epochs of training by each provider, from the same weights and centers, and what of them is the encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
+from statistics import median
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
+import numpy as np
+import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pamc.config import PAPER_TABLE_1, FitConfig, preset
+from pamc.data.attributed_graph import Features
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.influence import positive_pairs
+from pamc.graph.neighbors import nearest
+from pamc.graph.positives import PositivePairs
+from pamc.initialize.base import initial_centers
 from pamc.lab.cell import Cell, Scope, register_case
-from pamc.lab.measure import interleaved_seconds, median, timed_s
-from pamc.lab.problems import normal
-from pamc.lab.settings import kind_of_device
-from pamc.lab.training import TRAINERS, Beginning, beginning, encoder_epochs, pamc_model, training_values
-from pamc.models.layers import Linear
-from pamc.models.loader import FeatureLoader
+from pamc.lab.measure import interleaved_seconds, peak_memory, release, reset_peak, timed_s
+from pamc.lab.providers import broadcast_assignment, normal, plain_objective, target
+from pamc.lab.settings import kind_of_device, load, n_classes
+from pamc.models.layers import MLP, Linear
+from pamc.models.loader import FeatureLoader, SparseBlock, encode_rows
+from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.models.products import products_in_tf32
 from pamc.ops.cuda_graph import Captured, capturing
-from pamc.ops.dispatch import resolve_backend
+from pamc.ops.dispatch import preferring, resolve_backend
 from pamc.runtime import generator
 from pamc.training.trainer import train
 
-__all__ = ["cells", "epoch_values", "paired_values", "part_values", "sparse_values"]
+__all__ = ["TRAINERS", "Beginning", "beginning", "part_values", "sparse_values", "training_values"]
+
+# Runs a number of epochs; nothing waits for the device at the end.
+Training: TypeAlias = Callable[[int], None]
 
 _SETS = ("usps", "hhar", "acm", "cite", "dblp")
 _CPU_SETS = ("usps", "hhar", "dblp")
@@ -33,6 +52,15 @@ _MANY = 10_000
 
 # Parts of an epoch that are measured by themselves, on the GPU.
 _PARTS = ("positive term", "clustering term")
+
+# Epochs before the measured ones: they compile kernels, and, where epochs are captured, one of them is.
+_WARM_UP_EPOCHS = 6
+
+# As a fit reads its epochs on a GPU.
+_READ_EVERY = 20
+
+# Settings on sets that Table 1 does not have: they have no influence on time.
+_OTHER_SETS = {"alpha": 1.0, "beta": 1.0, "tau": 1.0, "n_hops": 2}
 
 
 def cells(scope: Scope) -> list[Cell]:
@@ -61,7 +89,7 @@ def epoch_values(cell: Cell, device: str) -> dict[str, Any]:
     place, precision = torch.device(device), cell.parameters["precision"]
     start = beginning(cell.data_set, cell.quick)
     if place.type == "cpu":
-        compare = sparse_values if cell.parameters.get("compared") == "input" else paired_values
+        compare = sparse_values if cell.parameters.get("compared") == "input" else _paired_values
         return compare(start, place, precision, quick=cell.quick)
     if cell.provider in _PARTS:
         return part_values(cell.provider, start, place)
@@ -69,9 +97,222 @@ def epoch_values(cell: Cell, device: str) -> dict[str, Any]:
     return training_values(cell.provider, start, place, precision, n_epochs=n_epochs)
 
 
-def paired_values(start: Beginning, device: torch.device, precision: str, *, quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """A data set with the positives of preset "paper", and where training begins: weights as drawn, K-means centers.
+
+    All of it is on the host, and each training copies what it changes.
+    """
+
+    features: Features
+    pairs: PositivePairs
+    config: FitConfig
+    encoder: MLP
+    centers: Tensor
+
+    @cached_property
+    def dense_features(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(N, d) float32."""
+        features: Any = self.features
+        rows = features.toarray() if sp.issparse(features) else features
+        return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+@lru_cache(maxsize=8)
+def beginning(data_set: str, quick: bool) -> Beginning:
+    """Return where training on a data set begins; a quick one has a small encoder."""
+    graph = load(data_set, quick)
+    more: dict[str, Any] = {} if data_set in PAPER_TABLE_1 else dict(_OTHER_SETS)
+    more |= {"hidden": (50, 50, 200)} if quick else {}
+    config = preset("paper", data_set=data_set, n_clusters=n_classes(graph), n_init=1, **more)
+    edges = graph.edges
+    if edges is None:
+        edges = nearest(graph.features, config.n_neighbors, metric=config.metric).edges
+    own_list = graph.edges is None or graph.edges_are_neighbors
+    adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=own_list)
+    pairs, _ = positive_pairs(adjacency, n_hops=int(config.n_hops or 1), max_positives=None, dtype=torch.float32)
+    sizes = (graph.n_features, *config.hidden, config.n_dims or 10)
+    encoder = MLP(sizes, generator=generator(0, "weights"))
+    rows = FeatureLoader(graph.features, device=torch.device("cpu"), dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        centers, _ = initial_centers(encode_rows(encoder, rows), config, seed=0)
+    return Beginning(graph.features, pairs, config, encoder, centers)
+
+
+def _pamc_model(
+    start: Beginning, device: torch.device, precision: str, *, backend: str, sparse: bool | None = None
+) -> tuple[PamCGCModel, FeatureLoader]:
+    """Return the model and its rows on a device; `sparse` as of :class:`~pamc.models.loader.FeatureLoader`."""
+    rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
+    rows.block(0, len(rows))
+    encoder = MLP(start.encoder.sizes, generator=generator(0, "weights"), tensor_cores=precision == "tf32")
+    encoder.load_state_dict(start.encoder.state_dict())
+    pairs = start.pairs.to(device=device)
+    model = PamCGCModel(encoder.to(device), start.centers.to(device), pairs, start.config)
+    model.backend = backend
+    return model, rows
+
+
+def _pamc_epochs(backend: str, start: Beginning, device: torch.device, precision: str) -> Training:
+    """Return training by pamc's own trainer; with Triton's kernels an epoch is captured."""
+    model, rows = _pamc_model(start, device, precision, backend=backend)
+    read_every = _READ_EVERY if device.type == "cuda" else 1
+
+    def run(n_epochs: int) -> None:
+        with warnings.catch_warnings(), capturing(backend == "triton"), preferring(backend):
+            warnings.simplefilter("ignore")
+            for _ in train(model, rows, n_epochs=n_epochs, lr=start.config.lr, read_every=read_every):
+                pass
+
+    return run
+
+
+def _two_passes(provider: str, start: Beginning, device: torch.device, precision: str) -> Training:
+    """Return training as the released program and SCGC* do it: two forward passes per epoch, plain Adam.
+
+    In the paper's words the two differ in nothing but the loss. The first pass gives the target. Its embedding has a
+    name until the second one takes it, so the activations of both are held while the second is computed.
+    """
+    loss = plain_objective(provider, start.pairs.to(device=device), start.config)
+    x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
+    centers = nn.Parameter(start.centers.clone().to(device))
+    optimizer = torch.optim.Adam([*encoder.parameters(), centers], lr=start.config.lr)
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        z = encoder(x)
+        return z, broadcast_assignment(z, centers, eta=start.config.eta)
+
+    def run(n_epochs: int) -> None:
+        with products_in_tf32(precision == "tf32"):
+            for _ in range(n_epochs):
+                z, first_q = model(x)
+                p = target(first_q.detach())
+                del first_q
+                z, q = model(x)
+                value = loss(z, q, p)
+                optimizer.zero_grad()
+                torch.autograd.backward(value)
+                optimizer.step()
+
+    return run
+
+
+def _captured(step: Callable[[], Tensor], device: torch.device, precision: str) -> Training:
+    """Return a step that is captured on a GPU and replayed."""
+
+    def run(n_epochs: int) -> None:
+        with products_in_tf32(precision == "tf32"), capturing(device.type == "cuda"):
+            captured = Captured(step, device=device)
+            for _ in range(n_epochs):
+                captured()
+            captured.release()
+
+    return run
+
+
+def _encoder_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
+    """Return forward, backward and Adam step of the bare encoder: what every method has to do."""
+    x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
+    capturable = device.type == "cuda"
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=start.config.lr, fused=True, capturable=capturable)
+    grad = normal(len(x), start.centers.shape[1], device=device)
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        z: Tensor = encoder(x)
+        torch.autograd.backward(z, grad)
+        optimizer.step()
+        return z.detach()[:1, 0].clone()
+
+    return _captured(step, device, precision)
+
+
+def _matmul_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
+    """Return the encoder's matrix products alone: forward, and both of the backward pass."""
+    sizes, n_nodes = start.encoder.sizes, len(start.dense_features)
+    widths = [normal(n_nodes, size, device=device) for size in sizes]
+    weights = [normal(b, a, device=device) for a, b in pairwise(sizes)]
+    grads = [torch.empty_like(width) for width in widths]
+    changes = [torch.empty_like(weight) for weight in weights]
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        for number, weight in enumerate(weights):
+            torch.mm(widths[number], weight.T, out=grads[number + 1])
+            torch.mm(grads[number + 1].T, widths[number], out=changes[number])
+            if number:
+                torch.mm(grads[number + 1], weight, out=grads[number])
+        return changes[-1][:1, 0].clone()
+
+    return _captured(step, device, precision)
+
+
+TRAINERS: Mapping[str, Callable[[Beginning, torch.device, str], Training]] = MappingProxyType(
+    {
+        "dense": partial(_two_passes, "dense"),
+        "released": partial(_two_passes, "released"),
+        "torch": partial(_pamc_epochs, "torch"),
+        "triton": partial(_pamc_epochs, "triton"),
+        "encoder": _encoder_epochs,
+        "matmul": _matmul_epochs,
+    }
+)
+
+
+def training_values(
+    provider: str, start: Beginning, device: torch.device, precision: str, *, n_epochs: int
+) -> dict[str, Any]:
+    """Return time and peak memory of training, both of one run, after a short one of the same shapes.
+
+    Compiling kernels is not in the time, capturing an epoch is. The memory is all that training holds: features, graph,
+    weights, the optimizer's buffers, activations, temporaries.
+    """
+    make = TRAINERS[provider]
+    make(start, device, precision)(_WARM_UP_EPOCHS)
+    release(device)
+    with peak_memory(device) as held:
+        run = make(start, device, precision)
+        reset_peak(device)
+        seconds = timed_s(lambda: run(n_epochs), device)
+    sparse = _is_sparse(start) and provider in ("torch", "triton")
+    return {
+        "seconds": seconds,
+        "n_epochs": n_epochs,
+        "peak_bytes": held.n_bytes,
+        "n_nodes": len(start.dense_features),
+        "n_dims": start.centers.shape[1],
+        "n_clusters": len(start.centers),
+        "n_pairs": start.pairs.n_pairs,
+        "sizes": list(start.encoder.sizes),
+        "sparse_input": sparse,
+        "input_bytes": _sparse_bytes(start) if sparse else start.dense_features.nbytes,
+    }
+
+
+def _plain_encoder(start: Beginning, device: torch.device) -> nn.Sequential:
+    """Return torch's own layers with the weights of the beginning."""
+    modules: list[nn.Module] = []
+    for (n_in, n_out), layer in zip(pairwise(start.encoder.sizes), start.encoder.layers, strict=True):
+        linear = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
+        linear.load_state_dict(layer.state_dict())
+        modules += [linear, nn.ReLU()]
+    return nn.Sequential(*modules[:-1]).to(device)
+
+
+def _is_sparse(start: Beginning) -> bool:
+    return FeatureLoader(start.features, device=torch.device("cpu"), dtype=torch.float32).sparse
+
+
+def _sparse_bytes(start: Beginning) -> int:
+    rows = SparseBlock.from_scipy(start.features, device=torch.device("cpu"), dtype=torch.float32)
+    parts = [part for m in (rows.matrix, rows.transposed) for part in (m.crow_indices(), m.col_indices(), m.values())]
+    return sum(part.nbytes for part in parts)
+
+
+def _paired_values(start: Beginning, device: torch.device, precision: str, *, quick: bool) -> dict[str, Any]:
     """Return the time of an epoch and of the bare encoder's step, taken in turn."""
-    step = encoder_epochs(start, device, precision)
+    step = _encoder_epochs(start, device, precision)
     functions = {"epoch": _next_epoch(start, device, precision, None), "encoder": lambda: step(1)}
     seconds = interleaved_seconds(functions, repeats=3 if quick else 20)
     return {
@@ -103,7 +344,7 @@ def sparse_values(start: Beginning, device: torch.device, precision: str, *, qui
 
 
 def _next_epoch(start: Beginning, device: torch.device, precision: str, sparse: bool | None) -> Callable[[], object]:
-    model, rows = pamc_model(start, device, precision, backend="torch", sparse=sparse)
+    model, rows = _pamc_model(start, device, precision, backend="torch", sparse=sparse)
     epochs = train(model, rows, n_epochs=_MANY, lr=start.config.lr)
     return lambda: next(epochs)
 
@@ -112,8 +353,8 @@ def _first_layer(start: Beginning, device: torch.device, sparse: bool) -> Callab
     rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
     block, sizes = rows.block(0, len(rows)), start.encoder.sizes
     layer = Linear(sizes[0], sizes[1], generator=generator(0, "weights"), dtype=torch.float32).to(device)
-    slope = torch.ones(len(rows), sizes[1], device=device)
-    return lambda: torch.autograd.grad(layer(block), list(layer.parameters()), slope)
+    grad = torch.ones(len(rows), sizes[1], device=device)
+    return lambda: torch.autograd.grad(layer(block), list(layer.parameters()), grad)
 
 
 def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The loss alone, its positive term alone, and what the machine can do: bandwidth and rate of matrix products."""
+"""The loss alone, its positive term alone, what the machine can do, and what mini-batches miss of the gradient."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pamc.data.synthetic import block_model
 from pamc.graph.positives import PositivePairs
-from pamc.lab.cell import Cell, Row, Scope, register_case
-from pamc.lab.measure import call_values, fitted_exponent, release
+from pamc.lab.cell import Cell, Row, Scope, bench_cells, register_case
+from pamc.lab.measure import call_values, release
 from pamc.lab.pages.style import by
-from pamc.lab.problems import Problem, normal, random_pairs, random_problem
-from pamc.lab.providers import PROVIDERS
-from pamc.lab.rows import derived_row
+from pamc.lab.providers import PROVIDERS, Problem, normal, random_pairs, random_problem
+from pamc.lab.rows import fitted_row
 from pamc.lab.settings import kind_of_device
+from pamc.losses.pamc import meta_nodes, pamc_terms
 from pamc.models.products import products_in_tf32
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch.rows import unit_rows
 
-__all__ = ["ceiling_values", "copy_rate", "exponents", "loss_values", "moved_bytes", "positive_values"]
+__all__ = ["exponents", "moved_bytes"]
 
 # The point through which all sweeps go, and what each varies. The degree counts stored neighbors.
 _BASE = {"degree": 20, "n_dims": 10, "n_clusters": 10}
@@ -60,6 +61,13 @@ _QUICK_BYTES = 1 << 24
 _SIDES = {"cuda": 8192, "cpu": 2048}
 _QUICK_SIDE = 256
 
+# Mini-batches: of random rows, so many of them, or each of one block.
+_N_BLOCKS = 10
+_N_BATCHES = (40, 10, 4, 2, 1)
+_ONE_BLOCK = "one block each"
+_TERMS = ("positive", "proxy", "total")
+_N_NODES, _QUICK_NODES = 4000, 600
+
 
 def exponents(rows: Sequence[Row]) -> list[Row]:
     """Return, for each provider and sweep, the exponents of time and peak memory over its larger sizes."""
@@ -68,36 +76,26 @@ def exponents(rows: Sequence[Row]) -> list[Row]:
         largest = max(row["parameters"][sweep] for row in group)
         used = [row for row in group if _FITTED_RANGE * row["parameters"][sweep] >= largest]
         used.sort(key=lambda row: row["parameters"][sweep])
-        sizes = [row["parameters"][sweep] for row in used]
-        if len(used) < 2:
-            continue
-        values = {"time_exponent": fitted_exponent(sizes, [row["values"]["fastest_s"] for row in used])}
-        memory = [row["values"]["peak_bytes"] for row in used]
-        if all(memory):
-            values["memory_exponent"] = fitted_exponent(sizes, memory)
-        per_pair = [row["values"]["ns_per_pair"] for row in used]
-        values["ns_per_pair_ratio"] = per_pair[-1] / per_pair[0]
-        parameters = {**used[-1]["parameters"], sweep: [sizes[0], sizes[-1]]}
-        found.append(derived_row(used[-1], parameters=parameters, values=values))
+        if len(used) > 1:
+            per_pair = [row["values"]["ns_per_pair"] for row in used]
+            found.append(fitted_row(used, sweep, "fastest_s", ns_per_pair_ratio=per_pair[-1] / per_pair[0]))
     return found
 
 
 def loss_cells(scope: Scope) -> list[Cell]:
     """Return a cell per provider and point of each sweep."""
     kind = "quick" if scope.quick else kind_of_device(scope.device)
-    return [
-        Cell(
-            "loss",
-            "loss",
-            provider,
-            parameters={"sweep": sweep, **_BASES[kind], sweep: size, "precision": scope.precision},
-            quick=scope.quick,
-        )
-        for sweep, sizes in _SWEEPS[kind].items()
-        for size in sizes
-        for provider in PROVIDERS
-        if provider != "dense" or (sweep == "n_nodes" and size <= _MOST_DENSE_NODES)
-    ]
+    return bench_cells(
+        scope,
+        "loss",
+        (
+            (provider, {"sweep": sweep, **_BASES[kind], sweep: size, "precision": scope.precision})
+            for sweep, sizes in _SWEEPS[kind].items()
+            for size in sizes
+            for provider in PROVIDERS
+            if provider != "dense" or (sweep == "n_nodes" and size <= _MOST_DENSE_NODES)
+        ),
+    )
 
 
 @register_case(
@@ -121,7 +119,11 @@ def loss_values(cell: Cell, device: str) -> dict[str, Any]:
     with products_in_tf32(shape["precision"] == "tf32" and cell.provider in ("dense", "released")):
         values = call_values(step, place, budget_s=0.05 if cell.quick else 1.0, captured=True)
     n_pairs = on_host.pairs.n_pairs
-    more = {"graph_bytes": prepared.held_bytes, "n_pairs": n_pairs, "ns_per_pair": 1e9 * values["fastest_s"] / n_pairs}
+    more = {
+        "graph_bytes": sum(tensor.nbytes for tensor in prepared.held),
+        "n_pairs": n_pairs,
+        "ns_per_pair": 1e9 * values["fastest_s"] / n_pairs,
+    }
     return {**values, **more}
 
 
@@ -134,18 +136,8 @@ def _problem(n_nodes: int, degree: int, n_clusters: int, device: str) -> Problem
 def positive_cells(scope: Scope) -> list[Cell]:
     """Return a cell per graph, number of dimensions and backend."""
     sizes = _QUICK_SIZES if scope.quick else _SIZES
-    return [
-        Cell(
-            "positive",
-            "positive",
-            provider,
-            parameters={"degrees": degrees, **sizes, "n_dims": n_dims},
-            quick=scope.quick,
-        )
-        for degrees in ("uniform", "power law")
-        for n_dims in (10, 64)
-        for provider in ("torch", "triton")
-    ]
+    shapes = [{"degrees": kind, **sizes, "n_dims": n_dims} for kind in ("uniform", "power law") for n_dims in (10, 64)]
+    return bench_cells(scope, "positive", ((name, shape) for shape in shapes for name in ("torch", "triton")))
 
 
 @register_case(
@@ -217,11 +209,7 @@ def _copy_rate(device: str, quick: bool) -> float:
 def ceiling_cells(scope: Scope) -> list[Cell]:
     """Return the copy, and the product in each precision that the device has."""
     precisions = ("float32", "tf32") if kind_of_device(scope.device) == "cuda" else ("float32",)
-    measured = [("copy", {}), *(("matmul", {"precision": each}) for each in precisions)]
-    return [
-        Cell("ceilings", "ceilings", provider, parameters=parameters, quick=scope.quick)
-        for provider, parameters in measured
-    ]
+    return bench_cells(scope, "ceilings", [("copy", {}), *(("matmul", {"precision": each}) for each in precisions)])
 
 
 @register_case("ceilings", "what the machine can do: bandwidth of a copy, rate of matrix products", cells=ceiling_cells)
@@ -245,3 +233,56 @@ def copy_rate(device: torch.device, *, quick: bool = False) -> dict[str, Any]:
     target = torch.empty_like(source)
     values = call_values(lambda: target.copy_(source), device)
     return {"seconds": values["seconds"], "n_bytes": 2 * n_bytes, "bytes_per_s": 2 * n_bytes / values["seconds"]}
+
+
+def minibatch_cells(scope: Scope) -> list[Cell]:
+    """Return a cell per kind and size of batches."""
+    n_nodes = _QUICK_NODES if scope.quick else _N_NODES
+    kinds = [*(("random", n_nodes // n_batches) for n_batches in _N_BATCHES), (_ONE_BLOCK, n_nodes // _N_BLOCKS)]
+    return bench_cells(scope, "minibatch", (("torch", {"batches": kind, "batch_size": size}) for kind, size in kinds))
+
+
+@register_case("minibatch", "bias of mini-batches against full batch", cells=minibatch_cells)
+def gradient_errors(cell: Cell, device: str) -> dict[str, Any]:
+    """Return how far the mean gradient of mini-batches is from that of the full batch, and the share of pairs kept.
+
+    The meta-nodes are those of all rows, given to every batch. The proxy's gradient is then exact; the positive term
+    misses the pairs that leave a batch.
+    """
+    n_nodes = _QUICK_NODES if cell.quick else _N_NODES
+    graph = block_model(n_nodes, _N_BLOCKS, random_state=cell.seed)
+    edges, labels = torch.from_numpy(graph.edges), torch.from_numpy(graph.labels)
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    generator = torch.Generator().manual_seed(cell.seed)
+    centers = torch.randn(_N_BLOCKS, 10, generator=generator, dtype=torch.float64)
+    z = centers[labels] + torch.randn(n_nodes, 10, generator=generator, dtype=torch.float64)
+    order, size = torch.randperm(n_nodes, generator=generator), cell.parameters["batch_size"]
+    batches: Sequence[Tensor] = torch.split(order, size)
+    if cell.parameters["batches"] == _ONE_BLOCK:
+        batches = [(labels == block).nonzero()[:, 0] for block in range(_N_BLOCKS)]
+    full, _ = _mean_gradients(z, edges, labels, [torch.arange(n_nodes)])
+    mean, kept = _mean_gradients(z, edges, labels, batches)
+    errors = {f"{name}_error": float((mean[name] - full[name]).norm() / full[name].norm()) for name in _TERMS}
+    return {"kept_pairs": kept, **errors}
+
+
+def _mean_gradients(
+    z: Tensor, edges: Tensor, labels: Tensor, batches: Sequence[Tensor], *, tau: float = 1.0
+) -> tuple[dict[str, Tensor], float]:
+    """Return the mean over the batches of the gradient of each term, and the share of edges inside batches."""
+    nodes = meta_nodes(z, labels)
+    means = {name: torch.zeros_like(z) for name in _TERMS}
+    place = torch.empty(len(z), dtype=torch.int64)
+    n_kept = 0
+    for batch in batches:
+        place.fill_(-1)
+        place[batch] = torch.arange(len(batch))
+        inside = place[edges]
+        inside = inside[:, (inside >= 0).all(dim=0)]
+        n_kept += inside.shape[1]
+        own = z[batch].requires_grad_()
+        terms = pamc_terms(own, inside, labels[batch], tau=tau, meta_nodes=nodes)
+        for name in _TERMS:
+            gradient = torch.autograd.grad(getattr(terms, name), own, retain_graph=True)[0]
+            means[name][batch] = gradient / len(batches)
+    return means, n_kept / edges.shape[1]

@@ -18,10 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.graph.neighbors import ANGLE, nearest
-from pamc.lab.cell import Cell, Scope, register_case
+from pamc.lab.cell import Cell, Scope, bench_cells, register_case
 from pamc.lab.settings import kind_of_device
-
-__all__ = ["cells", "neighbors"]
 
 SIZES = (50_000, 100_000, 200_000)
 QUICK_SIZES = (600,)
@@ -31,7 +29,6 @@ N_NEIGHBORS = 10
 WANTED_RECALL = 0.95
 SIMILARITIES_AT_A_TIME = 1 << 28
 N_ASKED = 1000
-_FAISS_NAME = "faiss {} IVF-flat"
 
 Rows = NDArray[np.float64]
 
@@ -39,16 +36,12 @@ Rows = NDArray[np.float64]
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per size, kind of rows and provider."""
     sizes, on_cpu = QUICK_SIZES if scope.quick else SIZES, kind_of_device(scope.device) == "cpu"
-    found = []
-    for n_nodes in sizes:
-        for kind in ("clusters", "even") if n_nodes == min(sizes) else ("clusters",):
-            parameters = {"n_nodes": n_nodes, "n_columns": N_COLUMNS, "n_neighbors": N_NEIGHBORS, "rows": kind}
-            providers = ["blocked top-k", "exact", "approximate"]
-            providers += [_FAISS_NAME.format(_faiss().__version__)] if on_cpu and _faiss() is not None else []
-            found += [
-                Cell("neighbors", "neighbors", name, parameters=parameters, quick=scope.quick) for name in providers
-            ]
-    return found
+    providers = ["blocked top-k", "exact", "approximate"]
+    providers += [f"faiss {_faiss().__version__} IVF-flat"] if on_cpu and _faiss() is not None else []
+    fixed = {"n_columns": N_COLUMNS, "n_neighbors": N_NEIGHBORS}
+    kinds = [(size, "clusters") for size in sizes] + [(min(sizes), "even")]
+    shapes = [{"n_nodes": n_nodes, **fixed, "rows": kind} for n_nodes, kind in sorted(kinds)]
+    return bench_cells(scope, "neighbors", ((name, shape) for shape in shapes for name in providers))
 
 
 def _faiss() -> Any:
@@ -68,10 +61,10 @@ def neighbors(cell: Cell, device: str) -> dict[str, Any]:
     if cell.provider == "exact":
         values = {**taken, "recall": 1.0}
     elif cell.provider == "blocked top-k":
-        values, plain = timed(lambda: blocked_top_k(placed, place))
+        values, plain = _timed(lambda: blocked_top_k(placed, place))
         values |= {"recall": share_found(plain, exact)}
     elif cell.provider == "approximate":
-        values, found = timed(lambda: nearest(placed, N_NEIGHBORS, metric=ANGLE, device=place, most_exact_rows=0))
+        values, found = _timed(lambda: nearest(placed, N_NEIGHBORS, metric=ANGLE, device=place, most_exact_rows=0))
         values |= {"recall": share_found(found.edges[1].reshape(n_nodes, -1), exact)}
         values |= {"recall_reported": found.recall, "method": found.method}
     else:
@@ -83,7 +76,7 @@ def neighbors(cell: Cell, device: str) -> dict[str, Any]:
 def _exact(n_nodes: int, kind: str, device: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Return the time of an exact search and the (N, k) neighbors that it found; providers share them."""
     placed = rows_of(n_nodes, kind)
-    taken, found = timed(lambda: nearest(placed, N_NEIGHBORS, device=torch.device(device), most_exact_rows=n_nodes))
+    taken, found = _timed(lambda: nearest(placed, N_NEIGHBORS, device=torch.device(device), most_exact_rows=n_nodes))
     return taken, found.edges[1].reshape(n_nodes, -1)
 
 
@@ -109,7 +102,7 @@ def rows_of(n_nodes: int, kind: str) -> Rows:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def timed(work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+def _timed(work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
     """Return the time that some work took, and its result."""
     started = time.perf_counter()
     result = work()
@@ -137,15 +130,14 @@ def by_faiss(placed: Rows, exact: NDArray[np.int64]) -> dict[str, Any]:
         index.add(rows)
         return index
 
-    built, index = timed(build)
+    built, index = _timed(build)
     asked = np.random.default_rng(1).choice(len(rows), min(N_ASKED, len(rows)), replace=False)
+    known = [set(each) for each in exact[asked].tolist()]
     index.nprobe, recall = 1, 0.0
     while recall < WANTED_RECALL and index.nprobe < n_cells:
         index.nprobe = min(2 * index.nprobe, n_cells)
-        known = [set(each) for each in exact[asked].tolist()]
         lists = index.search(rows[asked], N_NEIGHBORS + 1)[1].tolist()
         recall = float(np.mean([len(a & set(b)) for a, b in zip(known, lists, strict=True)])) / N_NEIGHBORS
-    searched, _ = timed(lambda: index.search(rows, N_NEIGHBORS + 1))
+    searched, _ = _timed(lambda: index.search(rows, N_NEIGHBORS + 1))
     seconds = built["seconds"] + searched["seconds"]
-    method = f"{index.nprobe} of {n_cells} cells"
-    return {"seconds": seconds, "recall": recall, "method": method}
+    return {"seconds": seconds, "recall": recall, "method": f"{index.nprobe} of {n_cells} cells"}

@@ -34,8 +34,9 @@ from pamc.config import FitConfig
 from pamc.data.synthetic import block_model
 from pamc.distributed.group import join_group, launched
 from pamc.distributed.scatter import bytes_per_epoch
-from pamc.graph.positives import PairShard, PositivePairs
-from pamc.lab.cell import Cell, Scope, register_case
+from pamc.graph.positives import PairShard
+from pamc.lab.cell import Cell, bench_cells, register_case
+from pamc.lab.providers import normal, random_pairs
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
@@ -48,11 +49,9 @@ __all__ = [
     "SETTINGS",
     "begin",
     "crash",
-    "crashes",
     "fit_arguments",
     "kill_all",
     "kill_moment",
-    "processes",
     "wait_for",
     "worker_of",
     "write_data",
@@ -73,8 +72,7 @@ _N_REPEATS = 3
 SETTINGS = (
     "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--device", "cpu", "--quiet", "--json",
 )  # fmt: skip
-_N_KILLED_EPOCHS = 120
-_N_KILLS, _QUICK_KILLS = 20, 1
+_KILLS = {"n_kills": 20, "n_epochs": 120}
 
 # Seconds that a slow writer waits in the middle of a checkpoint.
 _PAUSE_S = 0.15
@@ -90,24 +88,16 @@ KINDS = {
 }
 
 
-def problem(n_nodes: int, n_features: int, n_neighbors: int) -> tuple[torch.Tensor, PositivePairs]:
-    """Return rows and pairs: what is measured does not depend on what they mean."""
-    draw = torch.Generator().manual_seed(0)
-    rows = torch.randn(n_nodes, n_features, generator=draw)
-    target = torch.randint(n_nodes, (n_nodes * (n_neighbors // 2),), generator=draw)
-    source = torch.arange(n_nodes).repeat_interleave(n_neighbors // 2)
-    return rows, PositivePairs.from_edges(torch.stack([source, target])[:, source != target], n_nodes=n_nodes)
-
-
 def _train(options: dict[str, Any]) -> None:
     """Train as one of the processes, and write the seconds of the epochs."""
     group = join_group("cpu") if launched() else SINGLE_PROCESS
-    features, pairs = problem(options["n_nodes"], options["n_features"], options["n_neighbors"])
+    n_nodes = options["n_nodes"]
+    features, pairs = normal(n_nodes, options["n_features"]), random_pairs(n_nodes, n_nodes * options["n_neighbors"])
     config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS)
     encoder = MLP((options["n_features"], *HIDDEN, N_DIMS), generator=generator(0, "weights"))
     first = FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
     centers = encode_rows(encoder, first)
-    own = row_range(options["n_nodes"], group.rank, group.size)
+    own = row_range(n_nodes, group.rank, group.size)
     rows = FeatureLoader(features.numpy()[own], device=CPU, dtype=torch.float32)
     model: Any = PamCGCModel(encoder, centers, pairs, config)
     if group.size > 1:
@@ -140,14 +130,11 @@ def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0)
     return [sys.executable, *(launcher if n_processes > 1 else []), "-m", *map(str, line)]
 
 
-def processes_cells(scope: Scope) -> list[Cell]:
-    """Return the one cell."""
-    sizes = _QUICK_SIZES if scope.quick else _SIZES
-    return [Cell("processes", "processes", "gloo", parameters=sizes, quick=scope.quick)]
-
-
 @register_case(
-    "processes", "two processes of one thread against one process of two", cells=processes_cells, in_all=False
+    "processes",
+    "two processes of one thread against one process of two",
+    cells=lambda scope: bench_cells(scope, "processes", [("gloo", _QUICK_SIZES if scope.quick else _SIZES)]),
+    in_all=False,
 )
 def processes(cell: Cell, device: str) -> dict[str, Any]:
     """Return the seconds of an epoch by one process and by two, taken in turn, and what they send.
@@ -179,13 +166,14 @@ def processes(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def crashes_cells(scope: Scope) -> list[Cell]:
-    """Return the one cell."""
-    parameters = {"n_kills": _QUICK_KILLS if scope.quick else _N_KILLS, "n_epochs": _N_KILLED_EPOCHS}
-    return [Cell("crashes", "crashes", "SIGKILL", parameters=parameters, quick=scope.quick)]
-
-
-@register_case("crashes", "runs that are killed and go on: what is lost", cells=crashes_cells, in_all=False)
+@register_case(
+    "crashes",
+    "runs that are killed and go on: what is lost",
+    cells=lambda scope: bench_cells(
+        scope, "crashes", [("SIGKILL", {**_KILLS, "n_kills": 1} if scope.quick else _KILLS)]
+    ),
+    in_all=False,
+)
 def crashes(cell: Cell, device: str) -> dict[str, Any]:
     """Return what became of runs that were killed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -200,37 +188,30 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
     expected = _labels(folder / "whole")
     killed: Counter[str] = Counter()
     outcome = {"resumes_failed": 0, "runs_finished": 0, "runs_with_other_labels": 0}
-    kinds: list[str] = []
+    arguments, kinds = [*_arguments(folder, "killed"), "--resume"], rng.sample(list(KINDS), len(KINDS))
     begun = time.perf_counter()
     while killed.total() < n_kills:
-        if not kinds:
-            kinds = rng.sample(list(KINDS), len(KINDS))
-        kind = kinds.pop()
+        kind = kinds[killed.total() % len(kinds)]
         n_processes, rank, while_writing = KINDS[kind]
-        arguments = [*_arguments(folder, "killed"), "--resume"]
         process = begin(arguments, n_processes=n_processes, max_restarts=1, slow_writer=True)
-        if not kill_moment(folder / "killed.partial", process, rng, while_writing=while_writing):
-            _finish(process, outcome)
-            _compare(folder, expected, outcome)
-            kinds.append(kind)
-            continue
-        killed[kind] += 1
-        if rank is None:
-            kill_all(process)
-            continue
-        # Torchrun starts both again, and they go on by themselves.
-        if (victim := worker_of(process.pid, rank)) is not None:
-            os.kill(victim, signal.SIGKILL)
+        if kill_moment(folder / "killed.partial", process, rng, while_writing=while_writing):
+            killed[kind] += 1
+            if rank is None:
+                kill_all(process)
+                continue
+            # Torchrun starts both again, and they go on by themselves.
+            if (victim := worker_of(process.pid, rank)) is not None:
+                os.kill(victim, signal.SIGKILL)
         _finish(process, outcome)
         _compare(folder, expected, outcome)
-    _finish(begin([*_arguments(folder, "killed"), "--resume"]), outcome)
+    _finish(begin(arguments), outcome)
     _compare(folder, expected, outcome)
     return {"n_kills": killed.total(), "by_kind": dict(killed), **outcome, "seconds": time.perf_counter() - begun}
 
 
 def _arguments(folder: Path, name: str) -> list[Any]:
     # In float64 the labels of one process and of two are the same beyond doubt.
-    return [*fit_arguments(folder, epochs=_N_KILLED_EPOCHS, name=name), "--set", "precision=float64"]
+    return [*fit_arguments(folder, epochs=_KILLS["n_epochs"], name=name), "--set", "precision=float64"]
 
 
 def _finish(process: Popen[str], outcome: dict[str, int] | None = None) -> None:

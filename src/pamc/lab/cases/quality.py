@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
@@ -12,12 +13,24 @@ from scipy.stats import spearmanr
 
 from pamc.config import CHOICES, FitConfig
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
-from pamc.lab.pages.style import CLASS_COLORS, by, drawing, legend, percent, save_figure, write_table
+from pamc.lab.pages.style import (
+    CLASS_COLORS,
+    MISSING,
+    acc_of,
+    by,
+    data_sets_in,
+    drawing,
+    legend,
+    mean_text,
+    percent,
+    save_figure,
+    write_table,
+)
 from pamc.lab.published import paper_figure, rival_figure
 from pamc.lab.settings import data_sets_of, methods_of, quick_settings, seeds_of
-from pamc.results.table import Table, mean_std
+from pamc.results.table import Table
 
-__all__ = ["ABLATIONS", "DATA_SETS", "INITIALIZERS", "SEVEN", "cells", "figures_of", "render", "summary_table"]
+__all__ = ["ABLATIONS", "DATA_SETS", "DEFAULT", "INITIALIZERS", "SEVEN", "figures_of", "summary_table"]
 
 SEVEN = ("dblp", "cite", "acm", "usps", "hhar", "cora", "amazon_photo")
 DATA_SETS = (*SEVEN, "news4", "reut21578_4", "digits")
@@ -116,94 +129,81 @@ def render(rows: Sequence[Row], folder: Path) -> list[Path]:
     ]
 
 
+def _of(rows: Sequence[Row], variant: str, data_set: str) -> dict[int, Row]:
+    """Return the rows of a variant on a data set by seed."""
+    own = [row for row in rows if row["parameters"]["variant"] == variant and row["data_set"] == data_set]
+    return {row["seed"]: row for row in own}
+
+
 def figures_of(rows: Sequence[Row], variant: str, data_set: str, metric: str = "acc") -> list[float]:
     """Return a metric of a variant on a data set at the last epoch, one value per seed."""
-    return [
-        float(row["values"]["last"][metric])
-        for row in rows
-        if row["parameters"]["variant"] == variant and row["data_set"] == data_set
-    ]
-
-
-def _data_sets(rows: Sequence[Row]) -> list[str]:
-    return list(by(rows, lambda row: str(row["data_set"])))
+    return [float(row["values"]["last"][metric]) for row in _of(rows, variant, data_set).values()]
 
 
 def summary_table(rows: Sequence[Row], data_sets: Sequence[str], metrics: Sequence[str] = ("acc", "nmi")) -> Table:
     """Return metrics of the default beside K-means, the paper and the best label-free rival."""
     lines = []
     for metric in metrics:
-        ours = [figures_of(rows, DEFAULT, data_set, metric) for data_set in data_sets]
         title = metric.upper()
         for name, variant in (("K-means, features as they are", "kmeans none"), ("K-means, prepared", "kmeans auto")):
             lines.append(
-                [f"{title}: {name}", *(percent(figures_of(rows, variant, data_set, metric)) for data_set in data_sets)]
+                [f"{title}: {name}", *(percent(figures_of(rows, variant, each, metric)) for each in data_sets)]
             )
-        lines.append([f"{title}: paper", *(_printed(paper_figure(name, "pamcgc", metric)) for name in data_sets)])
+        paper = [paper_figure(name, "pamcgc", metric) for name in data_sets]
+        lines.append([f"{title}: paper", *(MISSING if each is None else f"{each.mean:.1f}" for each in paper)])
         lines.append([f"{title}: best rival", *(rival_figure(name, metric) for name in data_sets)])
-        lines.append([f"**{title}: pamc, defaults**", *(f"**{percent(values)}**" for values in ours)])
-    return _by_set("", data_sets, lines)
-
-
-def _printed(figure: Any) -> str:
-    return "–" if figure is None else f"{figure.mean:.1f}"
+        ours = [percent(figures_of(rows, DEFAULT, data_set, metric)) for data_set in data_sets]
+        lines.append([f"**{title}: pamc, defaults**", *(f"**{text}**" for text in ours)])
+    return Table(["", *data_sets], lines)
 
 
 def _summary(rows: Sequence[Row], folder: Path) -> list[Path]:
-    data_sets = _data_sets(rows)
-    seven = [figures_of(rows, DEFAULT, name) for name in SEVEN if name in data_sets]
-    nmi = [figures_of(rows, DEFAULT, name, "nmi") for name in SEVEN if name in data_sets]
-    means = ""
-    if len(seven) == len(SEVEN) and all(seven):
-        acc, nmi_ = (100 * float(np.mean([np.mean(values) for values in each])) for each in (seven, nmi))
-        means = f" Mean over the first seven: ACC {acc:.1f}, NMI {nmi_:.1f}."
+    means = []
+    for metric in ("acc", "nmi"):
+        seven = [figures_of(rows, DEFAULT, name, metric) for name in SEVEN]
+        if all(seven):
+            means.append(f"{metric.upper()} {100 * float(np.mean([np.mean(values) for values in seven])):.1f}")
     note = (
         "Percent, mean ± standard deviation over the seeds. pamc and K-means: no label is read, one configuration for "
         "all sets, the last epoch. paper: settings per set and presumably the best epoch, chosen with labels. best "
         "rival: the highest of other programs, each run on these very files without labels and with one fixed setting."
-        f"{means}"
+        + (f" Mean over the first seven: {', '.join(means)}." if means else "")
     )
-    table = summary_table(rows, data_sets)
+    table = summary_table(rows, data_sets_in(rows))
     return write_table(table, folder, "quality", title="Without labels and without settings", rows=rows, note=note)
 
 
 def _starts(rows: Sequence[Row], folder: Path) -> list[Path]:
-    data_sets = _data_sets(rows)
-    body = [
-        [start, *(_with_losses(rows, start, data_set) for data_set in data_sets)]
-        for start in INITIALIZERS
-        if any(row["parameters"]["variant"] == start for row in rows)
-    ]
+    data_sets, present = data_sets_in(rows), by(rows, lambda row: str(row["parameters"]["variant"]))
+    body = []
+    for start in (start for start in INITIALIZERS if start in present):
+        groups = [list(_of(rows, start, data_set).values()) for data_set in data_sets]
+        body.append([start, *(percent([row["values"]["last"]["acc"] for row in g]) + _losses(g) for g in groups)])
     note = (
         "ACC in percent at the last epoch, mean ± standard deviation over the seeds; every other setting is the "
         "default's. In brackets: runs that ended with fewer clusters than were asked for."
     )
-    table = _by_set("start", data_sets, body)
+    table = Table(["start", *data_sets], body)
     return write_table(table, folder, "quality-starts", title="Every start", rows=rows, note=note)
 
 
-def _by_set(first: str, data_sets: Sequence[str], body: list[list[str]]) -> Table:
-    """Return a table with a column per data set."""
-    return Table([first, *data_sets], body, "l" + "r" * len(data_sets))
-
-
-def _with_losses(rows: Sequence[Row], variant: str, data_set: str) -> str:
-    own = [row for row in rows if row["parameters"]["variant"] == variant and row["data_set"] == data_set]
-    lost = sum(0 in row["values"]["cluster_sizes"] for row in own)
-    shown = percent([row["values"]["last"]["acc"] for row in own])
-    return f"{shown} ({lost})" if lost else shown
+def _losses(rows: Sequence[Row]) -> str:
+    """Return how many runs lost a cluster, in brackets, where any did."""
+    lost = sum(0 in row["values"]["cluster_sizes"] for row in rows)
+    return f" ({lost})" if lost else ""
 
 
 def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
     body = []
-    for data_set, group in by(
-        [r for r in rows if r["parameters"]["variant"] == DEFAULT], lambda r: r["data_set"]
-    ).items():
-        facts = [row["values"]["facts"] for row in group]
+    for data_set in data_sets_in(rows):
+        values = [row["values"] for row in _of(rows, DEFAULT, data_set).values()]
+        if not values:
+            continue
+        facts = [value["facts"] for value in values]
         said = [_said(facts, name) for name in ("preprocessing", "graph", "inputs", "clusters_by", "fallback")]
-        agreed = [float(each["agreement"]) for each in facts]
-        seconds = [sum(v for k, v in r["values"]["seconds"].items() if k != "evaluation") for r in group]
-        body.append([data_set, *said, f"{mean_std(agreed).mean:.2f}", f"{mean_std(seconds).mean:.1f}"])
+        seconds = [sum(v for k, v in value["seconds"].items() if k != "evaluation") for value in values]
+        agreed = mean_text([float(each["agreement"]) for each in facts], 2)
+        body.append([data_set, *said, agreed, mean_text(seconds, 1)])
     columns = ["data set", "preprocessing", "graph", "relies on", "clusters by", "fallback", "agreement", "fit (s)"]
     note = "What the default decided, from the data alone; with the number of seeds where they differ."
     table = Table(columns, body, "llllllrr")
@@ -211,44 +211,31 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _said(facts: Sequence[dict[str, Any]], name: str) -> str:
-    counts: dict[str, int] = {}
-    for each in facts:
-        value = str(each.get(name) or "none")
-        counts[value] = counts.get(value, 0) + 1
+    counts = Counter(str(each.get(name) or "none") for each in facts)
     return ", ".join(value if len(counts) == 1 else f"{value} ({count})" for value, count in counts.items())
 
 
 def _ablations(rows: Sequence[Row], folder: Path) -> list[Path]:
-    data_sets = _data_sets(rows)
+    data_sets = data_sets_in(rows)
     body = [["the default", *(percent(figures_of(rows, DEFAULT, data_set)) for data_set in data_sets)]]
     present = {row["parameters"]["variant"] for row in rows}
-    body += [
-        [name, *(_against_default(rows, name, data_set) for data_set in data_sets)]
-        for name in ABLATIONS
-        if name in present
-    ]
+    shown = [name for name in ABLATIONS if name in present]
+    body += [[name, *(_against_default(rows, name, data_set) for data_set in data_sets)] for name in shown]
     note = (
         "ACC in percent at the last epoch; below the first line, the difference to the default on the same seeds, in "
         "points. In brackets: runs that lost clusters."
     )
-    table = _by_set("", data_sets, body)
+    table = Table(["", *data_sets], body)
     return write_table(table, folder, "quality-ablations", title="One ingredient at a time", rows=rows, note=note)
 
 
 def _against_default(rows: Sequence[Row], name: str, data_set: str) -> str:
-    found = {
-        variant: {
-            row["seed"]: row for row in rows if row["parameters"]["variant"] == variant and row["data_set"] == data_set
-        }
-        for variant in (DEFAULT, name)
-    }
-    seeds = sorted(found[DEFAULT].keys() & found[name].keys())
+    default, own = (_of(rows, variant, data_set) for variant in (DEFAULT, name))
+    seeds = sorted(default.keys() & own.keys())
     if not seeds:
-        return "–"
-    one, other = ([found[v][seed]["values"]["last"]["acc"] for seed in seeds] for v in (name, DEFAULT))
-    lost = sum(0 in found[name][seed]["values"]["cluster_sizes"] for seed in seeds)
-    difference = f"{100 * float(np.mean(np.subtract(one, other))):+.1f}"
-    return f"{difference} ({lost})" if lost else difference
+        return MISSING
+    differences = [own[seed]["values"]["last"]["acc"] - default[seed]["values"]["last"]["acc"] for seed in seeds]
+    return f"{100 * float(np.mean(differences)):+.1f}" + _losses([own[seed] for seed in seeds])
 
 
 def _score(row: Row, where: tuple[str, str]) -> float | None:
@@ -266,17 +253,12 @@ def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
         for panel, (name, where) in zip(axes[0], shown.items(), strict=True):
             line = [name]
             for color, (data_set, group) in zip(CLASS_COLORS, groups.items(), strict=False):
-                pairs = [
-                    (s, 100 * row["values"]["last"]["acc"], row)
-                    for row in group
-                    if (s := _score(row, where)) is not None
-                ]
-                for start in INITIALIZERS:
-                    own = [(x, y) for x, y, row in pairs if row["parameters"]["variant"] == start]
-                    if own:
-                        panel.scatter(*zip(*own, strict=True), s=9, color=color, marker=_MARKERS[start], alpha=0.7)
+                scored = [row for row in group if _score(row, where) is not None]
+                for start, own in by(scored, lambda row: str(row["parameters"]["variant"])).items():
+                    x, y = [_score(row, where) for row in own], [acc_of(row) for row in own]
+                    panel.scatter(x, y, s=9, color=color, marker=_MARKERS[start], alpha=0.7)
                 panel.scatter([], [], s=12, color=color, label=data_set)
-                line.append(_rank_correlation([x for x, _, _ in pairs], [y for _, y, _ in pairs]))
+                line.append(_rank_correlation([_score(row, where) for row in scored], [acc_of(row) for row in scored]))
             panel.set_xlabel(name)
             body.append(line)
         axes[0, 0].set_ylabel("ACC (%)")
@@ -284,14 +266,11 @@ def _scores(rows: Sequence[Row], folder: Path) -> list[Path]:
         note = "One point per fit. Markers: " + ", ".join(f"{m} {s}" for s, m in _MARKERS.items()) + "."
         paths = save_figure(figure, folder, "quality-scores", rows=rows, note=note)
     note = "Spearman's rank correlation between a label-free score and ACC, over all starts and seeds of a data set."
-    table = _by_set("score", list(groups), body)
-    return [
-        *paths,
-        *write_table(table, folder, "quality-scores", title="Which score agrees with accuracy", rows=rows, note=note),
-    ]
+    table, title = Table(["score", *groups], body), "Which score agrees with accuracy"
+    return paths + write_table(table, folder, "quality-scores", title=title, rows=rows, note=note)
 
 
-def _rank_correlation(x: Sequence[float], y: Sequence[float]) -> str:
+def _rank_correlation(x: Sequence[float | None], y: Sequence[float]) -> str:
     if len(set(x)) < 2 or len(set(y)) < 2:
-        return "–"
+        return MISSING
     return f"{float(spearmanr(x, y).statistic):+.2f}"

@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the paper: sixteen methods on graphs (2) and on tables of features (3)."""
+"""Tables 2 and 3 of the paper, sixteen methods on graphs (2) and on tables of features (3), and why figures differ."""
 
 from __future__ import annotations
 
@@ -6,37 +6,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from pamc.data.catalog import available
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
-from pamc.lab.published import (
-    METRICS,
-    PaperFigure,
-    paper_decimals,
-    paper_figure,
-    paper_methods,
-    paper_sets,
-    paper_title,
-)
-from pamc.lab.rows import QUICK_NOTE, is_quick, machine_of, provenance
-from pamc.lab.settings import quick_settings, settings_of
+from pamc.lab.pages.style import MISSING, by, percent, title_of, write_table
+from pamc.lab.published import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
+from pamc.lab.rows import is_quick
+from pamc.lab.settings import PAPER_SETS, Variant, fit_cells, run_settings
+from pamc.models.method import METHODS
 from pamc.results.table import MeanStd, Table, mean_std, paired_t_test
 
-__all__ = ["MISSING", "Comparison", "render_table2", "render_table3", "table_cells"]
+__all__ = ["LARGE", "Comparison", "differences", "reason", "table_cells"]
 
 # Stand-ins for REUT, whose features are not public; they are shown under their own names.
 STAND_INS = ("news4", "reut21578_4")
 
-_QUICK_SETS: dict[str, tuple[str, ...]] = {"table2": ("blocks",), "table3": ("digits",)}
-
 # The methods that differ from PamCGC the least, and those that cost the least, have as many seeds as in the paper.
-_N_SEEDS = dict.fromkeys(("pamcgc", "scgc", "scgc*", "kmeans", "ae"), 10)
-_N_SEEDS_OTHERS = 3
-_N_SEEDS_QUICK = 2
+_MANY_SEEDS = ("pamcgc", "scgc", "scgc*", "kmeans", "ae")
+_N_SEEDS = {method: 10 if method in _MANY_SEEDS else 3 for method in paper_methods()}
 
+_BASE = "pamcgc"
+_NOTE = (
+    "All figures are percentages: mean ± standard deviation over seeds. Last epoch: no label reached the fit or chose "
+    "the epoch. The settings are the authors', chosen with labels, or ours, chosen with the paper's figures in view. "
+    "Oracle epoch: the best epoch of each metric on its own, chosen with the true labels, as the released program "
+    "reports; the paper's figures are presumably chosen so. As there, the first epoch looked at is the start. Methods "
+    "that assign once, by K-means, are looked at every 20th epoch, the others in each: more looks find more."
+)
 _REUT_MISSING = (
-    "REUT was not run: its features are not public. With reut.npz in $PAMC_DATA it is. news4 and reut21578_4 are other "
-    "corpora, made by the same recipe and run with REUT's settings; the paper has no figures for them."
+    " REUT was not run: its features are not public. With reut.npz in $PAMC_DATA it is. news4 and reut21578_4 are "
+    "other corpora, made by the same recipe and run with REUT's settings; the paper has no figures for them."
+)
+_HIDDEN_NOTE = " † The column stands in the source of the paper's table and is not printed."
+_TESTS_NOTE = (
+    "Paired t-test of PamCGC against each other method at the last epoch, ours against ours, over the seeds that both "
+    "have; not corrected for their number."
 )
 
 
@@ -45,38 +50,14 @@ def table_cells(table: str, scope: Scope) -> list[Cell]:
 
     The autoencoders come first: the methods that start from one then find it kept.
     """
-    cells = [
-        Cell(table, "fit", method, data_set, seed, settings=_settings(method, data_set, scope), quick=scope.quick)
-        for data_set in _sets(table, scope)
-        for method in paper_methods()
-        if scope.methods is None or method in scope.methods
-        for seed in range(_n_seeds(method, scope))
-    ]
+    here = scope.data_sets is not None or available("reut") is not None
+    sets = [name for name in _all_sets(table) if here or name != "reut"]
+    cells = fit_cells(scope, table, data_sets=sets, methods=paper_methods(), n_seeds=_N_SEEDS)
     return sorted(cells, key=lambda cell: cell.provider != "ae")
-
-
-def _sets(table: str, scope: Scope) -> list[str]:
-    if scope.quick:
-        own = _QUICK_SETS[table]
-    else:
-        own = _all_sets(table)
-        if scope.data_sets is None and available("reut") is None:
-            own = tuple(name for name in own if name != "reut")
-    return [name for name in own if scope.data_sets is None or name in scope.data_sets]
 
 
 def _all_sets(table: str) -> tuple[str, ...]:
     return (*paper_sets(table), *(STAND_INS if table == "table3" else ()))
-
-
-def _n_seeds(method: str, scope: Scope) -> int:
-    if scope.seeds is not None:
-        return scope.seeds
-    return _N_SEEDS_QUICK if scope.quick else _N_SEEDS.get(method, _N_SEEDS_OTHERS)
-
-
-def _settings(method: str, data_set: str, scope: Scope) -> dict[str, object]:
-    return {**settings_of(method, data_set), **(quick_settings(method) if scope.quick else {})}
 
 
 @register_experiment(
@@ -84,7 +65,7 @@ def _settings(method: str, data_set: str, scope: Scope) -> dict[str, object]:
 )
 def render_table2(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write Table 2, in full and in short, with the paired t-tests."""
-    return _comparison("table2", rows).write(folder, "table2", "Table 2: graphs", [])
+    return Comparison(rows, _all_sets("table2"), paper_decimals("table2")).write(folder, "table2", "Table 2: graphs")
 
 
 @register_experiment(
@@ -95,34 +76,8 @@ def render_table2(rows: Sequence[Row], folder: Path) -> list[Path]:
 def render_table3(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write Table 3, in full and in short, with the paired t-tests; REUT is said to be missing where it is."""
     here = any(row["data_set"] == "reut" for row in rows) or is_quick(rows)
-    return _comparison("table3", rows).write(
-        folder, "table3", "Table 3: tables of features", [] if here else [_REUT_MISSING]
-    )
-
-
-def _comparison(table: str, rows: Sequence[Row]) -> Comparison:
-    own = [row for row in rows if row["case"] == table and row["task"] == "fit"]
-    return Comparison(own, _all_sets(table), paper_decimals(table))
-
-
-MISSING = "–"
-
-_BASE = "pamcgc"
-_LAST, _ORACLE = "last", "oracle"
-_ORACLE_HEADER = "ours, oracle epoch (chosen with the true labels, as the released program reports)"
-_NOTES = (
-    "All figures are percentages: mean ± standard deviation over seeds.",
-    "Last epoch: no label reached the fit or chose the epoch. The settings are the authors', chosen with labels, or "
-    "ours, chosen with the paper's figures in view.",
-    "Oracle epoch: the best epoch of each metric on its own, chosen with the true labels, as the released program "
-    "reports; the paper's figures are presumably chosen so. As there, the first epoch looked at is the start. Methods "
-    "that assign once, by K-means, are looked at every 20th epoch, the others in each: more looks find more.",
-)
-_HIDDEN_NOTE = "† The column stands in the source of the paper's table and is not printed."
-_TESTS_NOTE = (
-    "Paired t-test of PamCGC against each other method at the last epoch, ours against ours, over the seeds that both "
-    "have; not corrected for their number."
-)
+    table = Comparison(rows, _all_sets("table3"), paper_decimals("table3"))
+    return table.write(folder, "table3", "Table 3: tables of features", "" if here else _REUT_MISSING)
 
 
 @dataclass(frozen=True)
@@ -144,15 +99,15 @@ class Comparison:
     decimals: int
 
     @cached_property
-    def runs(self) -> dict[tuple[str, str], list[Row]]:
-        """Rows by data set and method, in the order of their seeds."""
+    def runs(self) -> dict[tuple[str, str], dict[int, Row]]:
+        """Rows by data set and method, and by seed."""
         newest = {(row["data_set"], row["provider"]): row["settings"] for row in self.rows}
         found: dict[tuple[str, str], dict[int, Row]] = {}
-        for row in self.rows:
+        for row in sorted(self.rows, key=lambda row: int(row["seed"])):
             place = row["data_set"], row["provider"]
             if row["settings"] == newest[place]:
                 found.setdefault(place, {})[row["seed"]] = row
-        return {place: [by_seed[seed] for seed in sorted(by_seed)] for place, by_seed in found.items()}
+        return found
 
     @cached_property
     def shown(self) -> list[str]:
@@ -164,24 +119,34 @@ class Comparison:
     def ours(self, data_set: str, method: str, metric: str, epoch: str) -> MeanStd | None:
         """Return our figure (a share), None where there is no run. `epoch` is "last" or "oracle"."""
         rows = self.runs.get((data_set, method))
-        return None if rows is None else mean_std([row["values"][epoch][metric] for row in rows])
+        return None if rows is None else mean_std([row["values"][epoch][metric] for row in rows.values()])
 
-    def full(self, data_set: str) -> Table:
-        """Return all methods and metrics on one data set."""
-        columns = ["method", "metric", "paper", "ours, last epoch (no label chose it)", _ORACLE_HEADER]
+    def _both(self, data_set: str, method: str, metric: str) -> list[str]:
+        """Return our figures at the last and at the oracle epoch as text."""
+        figures = [self.ours(data_set, method, metric, epoch) for epoch in ("last", "oracle")]
+        return [MISSING if figure is None else figure.percent(decimals=self.decimals) for figure in figures]
+
+    def full(self) -> Table:
+        """Return all methods and metrics on all data sets."""
+        columns = ["data set", "method", "metric", "paper", "ours, last epoch (no label chose it)"]
+        columns += ["ours, oracle epoch (chosen with the true labels, as the released program reports)"]
         columns += ["last - paper", "oracle - paper", "seeds"]
         lines = []
-        for method in paper_methods():
-            n_seeds = len(self.runs.get((data_set, method), []))
-            for metric in METRICS:
-                paper = paper_figure(data_set, method, metric)
-                ours = [self.ours(data_set, method, metric, epoch) for epoch in (_LAST, _ORACLE)]
-                differences = [_difference(figure, paper, self.decimals) for figure in ours]
-                texts = [self._text(figure) for figure in ours]
-                printed = MISSING if paper is None else str(paper)
-                seeds = str(n_seeds) if n_seeds else MISSING
-                lines.append([paper_title(method), metric.upper(), printed, *texts, *differences, seeds])
-        return Table(columns, lines, align="llrrrrrr")
+        for data_set in self.shown:
+            for method in paper_methods():
+                seeds = str(len(self.runs.get((data_set, method), ())) or MISSING)
+                for metric in METRICS:
+                    name = [_set_title(data_set), paper_title(method), metric.upper(), _paper(data_set, method, metric)]
+                    texts = self._both(data_set, method, metric)
+                    lines.append([*name, *texts, *self._gaps(data_set, method, metric), seeds])
+        return Table(columns, lines, align="lllrrrrrr")
+
+    def _gaps(self, data_set: str, method: str, metric: str) -> list[str]:
+        paper = paper_figure(data_set, method, metric)
+        ours = [self.ours(data_set, method, metric, epoch) for epoch in ("last", "oracle")]
+        if paper is None:
+            return [MISSING, MISSING]
+        return [MISSING if o is None else f"{100 * o.mean - paper.mean:+.{self.decimals}f}" for o in ours]
 
     def short(self) -> Table:
         """Return ACC alone: one line per method."""
@@ -194,106 +159,51 @@ class Comparison:
         for method in paper_methods():
             line = [paper_title(method)]
             for data_set in self.shown:
-                if _in_paper(data_set):
-                    paper = paper_figure(data_set, method, "acc")
-                    line.append(MISSING if paper is None else str(paper))
-                line += [self._text(self.ours(data_set, method, "acc", epoch)) for epoch in (_LAST, _ORACLE)]
+                line += [_paper(data_set, method, "acc")] if _in_paper(data_set) else []
+                line += self._both(data_set, method, "acc")
             lines.append(line)
         return Table(columns, lines)
 
     def tests(self) -> Table:
         """Return the paired t-test of ACC of PamCGC against every other method, at the last epoch."""
-        columns = ["data set", "PamCGC against", "seeds", "ACC difference", "t", "p"]
         lines = []
         ran = {data_set for data_set, _ in self.runs}
         for data_set in (name for name in self.shown if name in ran):
-            base = {row["seed"]: row for row in self.runs.get((data_set, _BASE), [])}
-            for method in paper_methods():
-                if method == _BASE:
-                    continue
-                others = {row["seed"]: row for row in self.runs.get((data_set, method), [])}
+            base = self.runs.get((data_set, _BASE), {})
+            for method in paper_methods()[:-1]:
+                others = self.runs.get((data_set, method), {})
                 seeds = sorted(base.keys() & others.keys())
-                line = [_set_title(data_set), paper_title(method), str(len(seeds)) if seeds else MISSING]
-                a, b = ([rows[seed]["values"][_LAST]["acc"] for seed in seeds] for rows in (base, others))
+                a, b = ([rows[seed]["values"]["last"]["acc"] for seed in seeds] for rows in (base, others))
+                line = [_set_title(data_set), paper_title(method), str(len(seeds) or MISSING)]
                 lines.append([*line, *_tested(a, b)])
-        return Table(columns, lines, align="llrrrr")
+        return Table(["data set", "PamCGC against", "seeds", "ACC difference", "t", "p"], lines, align="llrrrr")
 
-    def tidy(self) -> Table:
-        """Return every figure in a line of its own, with the runs it comes from: for machines."""
-        figures = ["paper_mean", "paper_std", "last_mean", "last_std", "oracle_mean", "oracle_std"]
-        origin = ["seeds", "device", "first_date", "last_date", "commits"]
-        lines = []
-        for data_set in self.shown:
-            for method in paper_methods():
-                rows = self.runs.get((data_set, method), [])
-                for metric in METRICS:
-                    paper = paper_figure(data_set, method, metric)
-                    printed = [MISSING] * 2 if paper is None else [f"{paper.mean}", f"{paper.std}"]
-                    last, oracle = (_numbers(self.ours(data_set, method, metric, e)) for e in (_LAST, _ORACLE))
-                    hidden = "yes" if paper is not None and paper.hidden else "no"
-                    lines.append([data_set, method, metric, hidden, *printed, *last, *oracle, *_origin(rows)])
-        return Table(["data_set", "method", "metric", "hidden_in_paper", *figures, *origin], lines)
-
-    def write(self, folder: Path, stem: str, title: str, notes: Sequence[str]) -> list[Path]:
-        """Write `STEM`, `STEM-short` and `STEM-tests`, each as .md, .tex and .csv, and return their paths."""
-        quick = [QUICK_NOTE] if is_quick(self.rows) else []
-        hidden = [_HIDDEN_NOTE] if any(_hidden(data_set) for data_set in self.shown) else []
-        notes = [*quick, *_NOTES, *notes, *hidden]
-        full = [(_set_title(data_set), self.full(data_set)) for data_set in self.shown]
-        tests = (_TESTS_NOTE, self.tests())
+    def write(self, folder: Path, stem: str, title: str, more: str = "") -> list[Path]:
+        """Write `STEM`, `STEM-short` and `STEM-tests`, and return their paths."""
+        figures = [paper_figure(data_set, method, "acc") for data_set in self.shown for method in paper_methods()]
+        note = _NOTE + more + (_HIDDEN_NOTE if any(figure and figure.hidden for figure in figures) else "")
         documents = {
-            stem: ([*full, tests], self.tidy()),
-            f"{stem}-short": ([("", self.short())], self.short()),
-            f"{stem}-tests": ([tests], self.tests()),
+            stem: (title, self.full(), note),
+            f"{stem}-short": (title, self.short(), note),
+            f"{stem}-tests": (f"{title}: paired t-tests", self.tests(), _TESTS_NOTE),
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, (sections, table) in documents.items():
-            texts = {
-                "md": _markdown(title, notes, sections, provenance(self.rows)),
-                "tex": _latex(title, notes, sections, provenance(self.rows)),
-                "csv": _marked(table, quick).csv(),
-            }
-            for suffix, text in texts.items():
-                path = folder / f"{name}.{suffix}"
-                path.write_text(text, encoding="utf-8")
-                paths.append(path)
+        paths: list[Path] = []
+        for name, (heading, table, text) in documents.items():
+            paths += write_table(table, folder, name, title=heading, rows=self.rows, note=text)
         return paths
-
-    def _text(self, figure: MeanStd | None) -> str:
-        return MISSING if figure is None else figure.percent(decimals=self.decimals)
 
 
 def _in_paper(data_set: str) -> bool:
     return paper_figure(data_set, _BASE, "acc") is not None
 
 
-def _hidden(data_set: str) -> bool:
-    figures = [paper_figure(data_set, method, "acc") for method in paper_methods()]
-    return any(figure is not None and figure.hidden for figure in figures)
+def _paper(data_set: str, method: str, metric: str) -> str:
+    return str(paper_figure(data_set, method, metric) or MISSING)
 
 
 def _set_title(data_set: str) -> str:
     """Return a name as the paper has it, in capitals; sets that are not in the paper keep their own."""
     return data_set.upper() if _in_paper(data_set) else data_set
-
-
-def _difference(ours: MeanStd | None, paper: PaperFigure | None, decimals: int) -> str:
-    return MISSING if ours is None or paper is None else f"{100 * ours.mean - paper.mean:+.{decimals}f}"
-
-
-def _numbers(figure: MeanStd | None) -> list[str]:
-    return [MISSING] * 2 if figure is None else [f"{100 * figure.mean:.4f}", f"{100 * figure.std:.4f}"]
-
-
-def _origin(rows: Sequence[Row]) -> list[str]:
-    """Return seeds, devices, first and last date, and commits of the runs behind a figure."""
-    if not rows:
-        return [MISSING] * 5
-    dates = sorted(row["date"] for row in rows)
-    devices = dict.fromkeys(machine_of(row) for row in rows)
-    commits = dict.fromkeys(str(row["environment"]["commit"]) for row in rows)
-    return [" ".join(str(row["seed"]) for row in rows), "; ".join(devices), dates[0], dates[-1], " ".join(commits)]
 
 
 def _tested(a: Sequence[float], b: Sequence[float]) -> list[str]:
@@ -303,20 +213,179 @@ def _tested(a: Sequence[float], b: Sequence[float]) -> list[str]:
     return [f"{100 * (mean_std(a).mean - mean_std(b).mean):+.2f}", f"{test.statistic:.2f}", f"{test.p_value:.2g}"]
 
 
-def _marked(table: Table, quick: Sequence[str]) -> Table:
-    """Return a table with the quick note in every line, where there is one: CSV has no place beside its lines."""
-    if not quick:
-        return table
-    return Table([*table.columns, "note"], [[*row, *quick] for row in table.rows])
+_N_SEEDS_VARIANT = 2
+
+# What may explain a difference, in words, and the settings that try it out.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "a start from the features as they are": {"preprocessing": "none"},
+    "a start from rows of root mean square 1": {"preprocessing": "rms"},
+    "a start from rows of unit length, 100 epochs of pre-training": {"preprocessing": "unit", "pretrain_epochs": 100},
+    "a start from standardized columns": {"preprocessing": "standardize"},
+    "features as they are": {"preprocessing": "none"},
+    "rows of unit length": {"preprocessing": "unit"},
+    "tf-idf": {"preprocessing": "tfidf"},
+    "30 epochs of training": {"n_epochs": 30},
+    "2 dimensions": {"n_dims": 2},
+    "100 dimensions": {"n_dims": 100},
+}
+_OF_A_START = tuple(VARIANTS)[:4]
+_OF_A_NETWORK = ("features as they are", "rows of unit length", "tf-idf", "30 epochs of training")
+_OF_A_DECOMPOSITION = ("2 dimensions", "100 dimensions")
+_OF_ROWS = ("rows of unit length", "tf-idf")
+
+# The tables give SCGC* the settings of PamCGC, from which it differs in the loss alone.
+_OF_ONE_METHOD: dict[str, dict[str, dict[str, Any]]] = {
+    "scgc*": {"the settings of its own program": {"own_program": True}},
+    "pamcgc": {"Eq 6 and self-edges, as in the released program": {"proxy": "eq6", "self_edges": "keep"}},
+}
+METHODS_TRIED = (
+    "kmeans", "svd", "ae", "dec", "idec", "gae", "vgae", "arga", "dgi", "daegc", "sdcn", "agcn", "cgc", "scgc", "scgc*",
+    "pamcgc",
+)  # fmt: skip
 
 
-def _markdown(title: str, notes: Sequence[str], sections: Sequence[tuple[str, Table]], origin: str) -> str:
-    parts = [f"# {title}", *notes]
-    for heading, table in sections:
-        parts += [f"## {heading}" if heading else "", table.markdown().rstrip()]
-    return "\n\n".join(part for part in [*parts, f"{origin}."] if part) + "\n"
+def _variants_of(method: str) -> dict[str, dict[str, Any]]:
+    """Return what is tried out for a method: its name and the settings that change."""
+    entry = METHODS[method]
+    names: tuple[str, ...]
+    if method == "kmeans":
+        names = _OF_ROWS
+    elif not entry.uses_features:
+        names = _OF_A_DECOMPOSITION
+    else:
+        names = _OF_A_START if entry.init == "autoencoder" or "init" in entry.config.names() else _OF_A_NETWORK
+    return {**_OF_ONE_METHOD.get(method, {}), **{name: VARIANTS[name] for name in names}}
 
 
-def _latex(title: str, notes: Sequence[str], sections: Sequence[tuple[str, Table]], origin: str) -> str:
-    head = "".join(f"% {line}\n" for line in [title, *notes, origin])
-    return head + "".join((f"\n% {heading}\n" if heading else "\n") + table.latex() for heading, table in sections)
+def difference_cells(scope: Scope) -> list[Cell]:
+    """Return a fit per data set, method, variant that differs from the tables' settings, and seed."""
+
+    def variants(data_set: str, method: str, seed: int) -> list[Variant]:
+        config = METHODS[method].config
+        tables = config(**run_settings(scope, method, data_set))
+        tried = [(changes, {"variant": name}) for name, changes in _variants_of(method).items()]
+        if scope.quick:
+            return tried[:1]
+        return [each for each in tried if config(**run_settings(scope, method, data_set, **each[0])) != tables]
+
+    return fit_cells(
+        scope,
+        "differences",
+        data_sets=PAPER_SETS,
+        methods=METHODS_TRIED,
+        n_seeds=_N_SEEDS_VARIANT,
+        variants=variants,
+    )
+
+
+@register_experiment(
+    "differences",
+    summary="Every system under other settings, one at a time: what a difference to the paper's figures is due to.",
+    cells=difference_cells,
+)
+def render_differences(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Write a table: one line per method and variant, one column per data set."""
+    data_sets = list(by(rows, lambda row: str(row["data_set"])))
+    body = []
+    for (method, variant), group in by(rows, lambda row: (row["provider"], row["parameters"]["variant"])).items():
+        line = [title_of(method), variant]
+        for data_set in data_sets:
+            own = [row["values"] for row in group if row["data_set"] == data_set]
+            both = [percent([value[epoch]["acc"] for value in own]) for epoch in ("last", "oracle")]
+            line.append(" / ".join(both) if own else MISSING)
+        body.append(line)
+    table = Table(["method", "instead of the tables' settings", *data_sets], body, "ll" + "r" * len(data_sets))
+    note = (
+        "ACC in percent, mean ± standard deviation over the seeds: last epoch / oracle epoch (chosen with the true "
+        "labels). A variant that is the tables' own setting is left out."
+    )
+    return write_table(
+        table, folder, "differences", title="The same systems under other settings", rows=rows, note=note
+    )
+
+
+# Points of ACC from which a difference is explained.
+LARGE = 3.0
+
+
+def _acc(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> float | None:
+    """Return the mean ACC in percent of a system on a set, None without rows."""
+    values = [
+        row["values"][epoch]["acc"]
+        for row in rows
+        if (row["provider"], row["data_set"], row["parameters"].get("variant")) == (method, data_set, variant)
+    ]
+    return 100 * mean_std(values).mean if values else None
+
+
+def differences(tables: Sequence[Row], others: Sequence[Row]) -> str:
+    """Return a table of every difference of ACC, with a reason for each of more than three points, as Markdown."""
+    body = []
+    for method in paper_methods():
+        for data_set in PAPER_SETS:
+            paper = paper_figure(data_set, method, "acc")
+            last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
+            if paper is None or last is None or oracle is None:
+                continue
+            gaps = [last - paper.mean, oracle - paper.mean]
+            why = reason(tables, others, method, data_set) if max(map(abs, gaps)) > LARGE else ""
+            texts = [f"{value:.1f}" for value in (paper.mean, last, oracle)]
+            body.append([paper_title(method), data_set.upper(), *texts, *(f"{gap:+.1f}" for gap in gaps), why])
+    columns = ["method", "data set", "paper", "last", "oracle", "last − paper", "oracle − paper", "why"]
+    return Table(columns, body, "llrrrrrl").markdown()
+
+
+def reason(tables: Sequence[Row], others: Sequence[Row], method: str, data_set: str) -> str:
+    """Return one or two sentences on what the difference of a system on a set is due to, as far as it was measured."""
+    figure = paper_figure(data_set, method, "acc")
+    last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
+    if figure is None or last is None or oracle is None:
+        return ""
+    paper = figure.mean
+    if abs(oracle - paper) <= LARGE:
+        return f"The epoch: {oracle:.1f} at the oracle epoch."
+    tried = _variants(others, method, data_set)
+    parts = [_about_the_settings(tried, oracle, paper)] if tried else []
+    if METHODS[method].init_of(METHODS[method].config()) is not None:
+        parts += _about_the_start(tables, method, data_set)
+    return " ".join(parts or [_spread(tables, method, data_set)])
+
+
+def _variants(others: Sequence[Row], method: str, data_set: str) -> dict[str, float]:
+    names = dict.fromkeys(
+        row["parameters"]["variant"] for row in others if row["provider"] == method and row["data_set"] == data_set
+    )
+    found = {name: _acc(others, method, data_set, "oracle", name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _about_the_settings(tried: dict[str, float], ours: float, paper: float) -> str:
+    """Return what the settings that were tried out say: that one of them explains the difference, or that none does."""
+    closest = min(tried, key=lambda name: abs(tried[name] - paper))
+    if abs(tried[closest] - paper) < abs(ours - paper) / 2:
+        return f"The settings: with {closest} it is {tried[closest]:.1f} at the oracle epoch."
+    lowest, highest = min(tried, key=tried.__getitem__), max(tried, key=tried.__getitem__)
+    if min(tried[lowest], ours) <= paper <= max(tried[highest], ours):
+        other = lowest if abs(tried[lowest] - ours) > abs(tried[highest] - ours) else highest
+        return f"The settings, which swing it past the paper's figure: with {other} it is {tried[other]:.1f}."
+    listed = ", ".join(f"{value:.1f} with {name}" for name, value in tried.items())
+    return f"Not the settings tried: {listed}."
+
+
+def _about_the_start(tables: Sequence[Row], method: str, data_set: str) -> list[str]:
+    """Return how the autoencoder that a system starts from compares with the paper's, which is private."""
+    paper, ours = paper_figure(data_set, "ae", "acc"), _acc(tables, "ae", data_set, "last")
+    if method == "ae" or paper is None or ours is None:
+        return []
+    both = f"K-means on its autoencoder is {ours:.1f}, on the paper's, which is private, {paper.mean:.1f}"
+    apart = abs(ours - paper.mean) > LARGE
+    return [f"The start: {both}." if apart else f"Not the start, as far as K-means can tell: {both}."]
+
+
+def _spread(tables: Sequence[Row], method: str, data_set: str) -> str:
+    values = [
+        100 * row["values"]["oracle"]["acc"]
+        for row in tables
+        if (row["provider"], row["data_set"]) == (method, data_set)
+    ]
+    return f"The seeds: {min(values):.1f} to {max(values):.1f} over {len(values)} of them."

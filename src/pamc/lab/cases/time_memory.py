@@ -7,7 +7,7 @@ that every sum can be had.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,27 @@ from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import RARELY, EpochWatch, TrainingProbe, fit_cell, inference_s, warm_up
 from pamc.lab.measure import release
 from pamc.lab.pages.style import (
+    MISSING,
+    acc_of,
     bar_groups,
     by,
+    data_sets_in,
     drawing,
     legend,
+    mean_text,
     method_color,
     percent,
     save_figure,
     title_of,
     write_table,
 )
-from pamc.lab.rows import kind_of, machine_of
+from pamc.lab.rows import kind_of, machine_of, machines_of
 from pamc.lab.settings import ALL_SETS, fit_cells, kind_of_device, load, n_classes
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device
 
-__all__ = ["METHODS_TIMED", "cells", "render", "time_cell"]
+__all__ = ["acc_differences", "cells", "time_cell"]
 
 METHODS_TIMED = ("pamcgc", "scgc*", "scgc", "sdcn", "agcn")
 # Epochs of training and runs of inference: as in the paper on a GPU, a twentieth of that on a CPU.
@@ -44,25 +48,23 @@ _MIB = 1 << 20
 # The start is not timed, and what training costs does not depend on it.
 _SHORT_START: dict[str, Any] = {"pretrain_epochs": 1, "n_init": 1}
 
-# Sums of phases, by the name they have in tables: what is counted as training.
+# Sums of phases, by the name they have in tables; all but the last are what may be counted as training.
 SUMS = {
     "training": ("training",),
     "with γ": ("training", "graph"),
     "with evaluation": ("training_with_evaluation",),
     "with both, as in the paper": ("training_with_evaluation", "graph"),
+    "inference": ("inference",),
 }
+_MEASURES = (*SUMS, "memory")
 
 
 def cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set, method and repeat; each must run alone on its device."""
     device = kind_of_device(scope.device)
     n_repeats = N_REPEATS[device]
-    options = {
-        "alone": True,
-        "device": device,
-        "evaluation": True,
-        "n_inferences": _QUICK_INFERENCES if scope.quick else n_repeats,
-    }
+    options = {"alone": True, "device": device, "evaluation": True}
+    options["n_inferences"] = _QUICK_INFERENCES if scope.quick else n_repeats
     return fit_cells(
         scope,
         "time-memory",
@@ -128,118 +130,76 @@ def render(rows: Sequence[Row], folder: Path) -> list[Path]:
     return paths
 
 
-def seconds_of(row: Row, phases: Sequence[str]) -> float | None:
-    """Return the seconds of some phases together, None where one of them was not measured."""
-    found = [row["values"]["seconds"].get(phase) for phase in phases]
-    return None if None in found else sum(found)
-
-
-def _measures() -> dict[str, Callable[[Row], float | None]]:
-    timed = {name: lambda row, phases=phases: seconds_of(row, phases) for name, phases in SUMS.items()}
-    return {
-        **timed,
-        "inference": lambda row: seconds_of(row, ("inference",)),
-        "memory": lambda row: _mebibytes(row["values"]["peak_training_bytes"]),
-    }
-
-
-def _mebibytes(n_bytes: int | None) -> float | None:
-    return None if n_bytes is None else n_bytes / _MIB
-
-
-def _values(rows: Sequence[Row], measure: Callable[[Row], float | None]) -> list[float]:
-    return [value for row in rows if (value := measure(row)) is not None]
+def _values(rows: Sequence[Row], measure: str) -> list[float]:
+    """Return a sum of phases in seconds, or the peak of memory in MiB, of the rows in which all of it was measured."""
+    if measure == "memory":
+        peaks = [row["values"]["peak_training_bytes"] for row in rows]
+        return [peak / _MIB for peak in peaks if peak is not None]
+    found = [[row["values"]["seconds"].get(phase) for phase in SUMS[measure]] for row in rows]
+    return [sum(seconds) for seconds in found if None not in seconds]
 
 
 def _tables(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
-    cell_rows = by(rows, lambda row: (row["data_set"], row["provider"]))
-    measures = _measures()
-    body = []
-    for (data_set, method), group in cell_rows.items():
-        numbers = [_values(group, measure) for measure in measures.values()]
-        decimals = [2] * (len(numbers) - 1) + [0]
-        body.append([data_set, title_of(method), *(_text(v, d) for v, d in zip(numbers, decimals, strict=True))])
-    units = ["memory (MiB)" if name == "memory" else f"{name} (s)" for name in measures]
+    groups = by(rows, lambda row: (str(row["data_set"]), str(row["provider"])))
+    body = [
+        [data_set, title_of(method), *(_text(_values(group, name), 0 if name == "memory" else 2) for name in _MEASURES)]
+        for (data_set, method), group in groups.items()
+    ]
+    units = ["memory (MiB)" if name == "memory" else f"{name} (s)" for name in _MEASURES]
     n_epochs, n_inferences = (rows[0]["values"][name] for name in ("n_epochs_run", "n_inferences"))
     note = (
-        f"Mean ± standard deviation of the repeats on {', '.join(dict.fromkeys(map(machine_of, rows)))}. Training is "
+        f"Mean ± standard deviation of the repeats on {machines_of(rows)}. Training is "
         f"{n_epochs} epochs after pre-training; γ is everything that builds the graph and its positive pairs; "
         f"evaluation is that of the labels in every epoch. Inference is {n_inferences} assignments of all rows. Memory "
         "is the peak of GPU memory allocated in an epoch, data included; it is not measured on a CPU."
     )
+    table = Table(["data set", "method", *units], body, "ll" + "r" * len(units))
     title = f"Training time, inference time and memory ({kind})"
-    paths = write_table(
-        Table(["data set", "method", *units], body, "ll" + "r" * len(units)),
-        folder,
-        f"time-memory-{kind}",
-        title=title,
-        rows=rows,
-        note=note,
+    paths = write_table(table, folder, f"time-memory-{kind}", title=title, rows=rows, note=note)
+    if not (ratios := _ratios(groups)):
+        return paths
+    note = (
+        "Ratio of the means over the repeats; the last row is the geometric mean over the data sets. The "
+        "paper, on a T4: 3.6 for training with both, 1.8 for inference and 5.3 for memory over its data sets; "
+        "memory 5.2 on USPS, 7.7 on HHAR, 8.7 on Reuters. Here both methods label rows with the same network."
     )
-    ratios = _ratios(cell_rows, measures)
-    if ratios:
-        paths += write_table(
-            Table(["data set", *measures], ratios),
-            folder,
-            f"time-memory-{kind}-ratios",
-            title=f"How many times SCGC* needs what PamCGC needs ({kind})",
-            rows=rows,
-            note=(
-                "Ratio of the means over the repeats; the last row is the geometric mean over the data sets. The "
-                "paper, on a T4: 3.6 for training with both, 1.8 for inference and 5.3 for memory over its data sets; "
-                "memory 5.2 on USPS, 7.7 on HHAR, 8.7 on Reuters. Here both methods label rows with the same network."
-            ),
-        )
-    return paths
+    table = Table(["data set", *_MEASURES], ratios)
+    title = f"How many times SCGC* needs what PamCGC needs ({kind})"
+    return paths + write_table(table, folder, f"time-memory-{kind}-ratios", title=title, rows=rows, note=note)
 
 
 def _text(values: Sequence[float], decimals: int) -> str:
-    if not values:
-        return "–"
-    mean, std = mean_std(values)
-    return f"{mean:.{decimals}f} ± {std:.{decimals}f}" if len(values) > 1 else f"{mean:.{decimals}f}"
+    mean = mean_text(values, decimals)
+    return f"{mean} ± {mean_std(values).std:.{decimals}f}" if len(values) > 1 else mean
 
 
-def _ratios(
-    cell_rows: dict[tuple[str, str], list[Row]], measures: dict[str, Callable[[Row], float | None]]
-) -> list[list[str]]:
-    found: dict[str, list[float]] = {name: [] for name in measures}
-    body = []
-    for data_set in dict.fromkeys(data_set for data_set, _ in cell_rows):
-        quadratic, linear = (cell_rows.get((data_set, method), []) for method in ("scgc*", "pamcgc"))
-        if not quadratic or not linear:
-            continue
-        texts = []
-        for name, measure in measures.items():
-            pair = [_values(group, measure) for group in (quadratic, linear)]
-            if all(pair):
-                found[name].append(mean_std(pair[0]).mean / mean_std(pair[1]).mean)
-            texts.append(f"{found[name][-1]:.2f}" if all(pair) else "–")
-        body.append([data_set, *texts])
-    if not body:
-        return []
-    overall = [f"{math.exp(np.mean(np.log(values))):.2f}" if values else "–" for values in found.values()]
-    return [*body, ["geometric mean", *overall]]
+def _ratios(groups: dict[tuple[str, str], list[Row]]) -> list[list[str]]:
+    """Return what SCGC* needs over what PamCGC needs on the sets that have both, and the geometric means."""
+    both = ("scgc*", "pamcgc")
+    data_sets = dict.fromkeys(name for name, _ in groups if all((name, method) in groups for method in both))
+    columns = []
+    for measure in _MEASURES:
+        pairs = [[_values(groups[name, method], measure) for method in both] for name in data_sets]
+        ratios = [mean_std(a).mean / mean_std(b).mean if a and b else None for a, b in pairs]
+        known = [ratio for ratio in ratios if ratio is not None]
+        overall = math.exp(np.mean(np.log(known))) if known else None
+        columns.append([MISSING if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, overall)])
+    return [[*line] for line in zip([*data_sets, "geometric mean"], *columns, strict=True)] if data_sets else []
 
 
 def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
-    measures = _measures()
-    data_sets = list(dict.fromkeys(row["data_set"] for row in rows))
-    methods = list(dict.fromkeys(row["provider"] for row in rows))
+    data_sets, methods = data_sets_in(rows), list(by(rows, lambda row: str(row["provider"])))
     groups = by(rows, lambda row: (row["provider"], row["data_set"]))
 
     def bars(name: str) -> dict[str, list[list[float]]]:
-        return {
-            title_of(method): [_values(groups.get((method, data_set), []), measures[name]) for data_set in data_sets]
-            for method in methods
-        }
+        return {title_of(m): [_values(groups.get((m, data_set), []), name) for data_set in data_sets] for m in methods}
 
-    alone, paper = bars("training"), bars("with both, as in the paper")
+    paper = bars("with both, as in the paper")
     tops = {
         name: [
             [mean_std(p).mean - mean_std(a).mean] if p and a else [0.0] for p, a in zip(paper[name], own, strict=True)
         ]
-        for name, own in alone.items()
+        for name, own in bars("training").items()
     }
     values = rows[0]["values"]
     panels: list[tuple[str, str, dict[str, Any]]] = [
@@ -253,10 +213,8 @@ def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
             bar_groups(panel, data_sets, bars(name), colors=[method_color(method) for method in methods], **options)
             panel.set_title(label)
         legend(figure, axes[0, 0])
-        note = (
-            f"{machine_of(rows[0])}. Hatched: building γ and evaluating every epoch, which the paper's times include."
-        )
-        return save_figure(figure, folder, f"time-memory-{kind}", rows=rows, note=note)
+        note = "Hatched: building γ and evaluating every epoch, which the paper's times include."
+        return save_figure(figure, folder, f"time-memory-{kind}", rows=rows, note=f"{machine_of(rows[0])}. {note}")
 
 
 NETWORKS = ("sdcn", "agcn")
@@ -302,18 +260,14 @@ def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
     return paths
 
 
-def _share_right(row: Row) -> float:
-    return float(row["values"]["last"]["acc"])
-
-
 def _training_s(rows: Sequence[Row]) -> list[float]:
     """Return the seconds of training of the runs that were alone."""
     return [float(row["values"]["seconds"]["training"]) for row in rows if row["parameters"]["alone"]]
 
 
 def acc_differences(rows: Sequence[Row], network: str, data_set: str) -> list[float]:
-    """Return ACC with PamC minus ACC with the N × N loss, seed by seed, for the seeds that have both."""
-    found = {(row["provider"], row["seed"]): _share_right(row) for row in rows if row["data_set"] == data_set}
+    """Return ACC in percent with PamC minus that with the N × N loss, of each seed that has both."""
+    found = {(row["provider"], row["seed"]): acc_of(row) for row in rows if row["data_set"] == data_set}
     seeds = sorted({seed for _, seed in found})
     pairs = [(found.get((f"{network}+pamc", seed)), found.get((f"{network}+contrast", seed))) for seed in seeds]
     return [a - b for a, b in pairs if a is not None and b is not None]
@@ -324,13 +278,13 @@ def _ablation_table(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     for (data_set, method), group in by(rows, lambda row: (row["data_set"], row["provider"])).items():
         times = _training_s(group)
         network, _, added = method.partition("+")
-        gain = percent(acc_differences(rows, network, data_set), decimals=2) if added == "pamc" else ""
-        seconds = f"{mean_std(times).mean:.2f}" if times else "–"
-        body.append([data_set, title_of(method), seconds, percent([_share_right(row) for row in group]), gain])
+        gain = _text(acc_differences(rows, network, data_set), 2) if added == "pamc" else ""
+        acc = percent([row["values"]["last"]["acc"] for row in group])
+        body.append([data_set, title_of(method), mean_text(times, 2), acc, gain])
     columns = ["data set", "method", "training (s)", "ACC", "ACC of PamC − N × N"]
     note = (
         f"Training is {rows[0]['values']['n_epochs_run']} epochs without γ and without evaluation, on "
-        f"{', '.join(dict.fromkeys(map(machine_of, rows)))}. ACC in percent, last epoch; the difference is that of the "
+        f"{machines_of(rows)}. ACC in percent, last epoch; the difference is that of the "
         "same seeds. Mean ± standard deviation; times are those of one run, which was alone."
     )
     title = f"PamC and the N × N contrastive loss in SDCN and AGCN ({kind})"
@@ -338,16 +292,13 @@ def _ablation_table(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
 
 
 def _ablation_figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
-    data_sets = list(dict.fromkeys(row["data_set"] for row in rows))
+    data_sets = data_sets_in(rows)
     methods = [method for method in METHODS_COMPARED if any(row["provider"] == method for row in rows)]
     groups = by(rows, lambda row: (row["provider"], row["data_set"]))
     times = {
         title_of(method): [_training_s(groups.get((method, name), [])) for name in data_sets] for method in methods
     }
-    gains = {
-        title_of(network): [[100 * d for d in acc_differences(rows, network, name)] for name in data_sets]
-        for network in NETWORKS
-    }
+    gains = {title_of(network): [acc_differences(rows, network, name) for name in data_sets] for network in NETWORKS}
     with drawing(1, 2, size=(11.5, 3.6), width_ratios=[1.7, 1]) as (figure, axes):
         left, right = axes[0]
         bar_groups(left, data_sets, times, colors=[_ABLATION_COLORS[method] for method in methods])

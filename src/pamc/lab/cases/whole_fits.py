@@ -1,25 +1,31 @@
-"""Whole fits from raw rows, by the defaults and by the paper's recipe, and the rows per second of `predict`."""
+"""Whole fits from raw rows, the rows per second of `predict`, K-means on raw features, the cost of importing pamc."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.lab.cases.quality import DATA_SETS
-from pamc.lab.cell import Cell, Scope, register_case
+from pamc.lab.cell import Cell, Scope, bench_cells, register_case
 from pamc.lab.measure import call_values, peak_memory, release, timed_s
-from pamc.lab.settings import kind_of_device, load_unlinked, n_classes
+from pamc.lab.settings import kind_of_device, load, load_unlinked, n_classes, seeds_of
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
+from pamc.results.metrics import evaluate
 from pamc.runtime import generator
 from pamc.training.pipeline import assign_rows, fit_method
 
-__all__ = ["RowsOnDevice", "fit_time", "fit_values", "inference_values"]
+__all__ = ["RowsOnDevice"]
 
 # Epochs of the fit before the measured one: enough that an epoch is captured.
 _WARM_UP_EPOCHS = 6
@@ -35,6 +41,8 @@ _QUICK_ROWS = 5_000
 # As `predict` takes them.
 _CHUNK = 16384
 
+_KMEANS_SETS = ("dblp", "acm", "usps", "hhar", "cite")
+
 
 def fit_cells(scope: Scope) -> list[Cell]:
     """Return a cell per data set."""
@@ -44,21 +52,6 @@ def fit_cells(scope: Scope) -> list[Cell]:
 
 def _phases(graph: AttributedGraph, config: FitConfig, device: torch.device) -> dict[str, float]:
     return fit_method("pamcgc", graph, config, seed=0, device=device).seconds
-
-
-@register_case("fit", "whole fits from raw rows with the defaults, by phases", cells=fit_cells, task="whole-fit")
-def fit_values(cell: Cell, device: str) -> dict[str, Any]:
-    """Return the seconds of a fit and of its phases, and its peak memory, after a short fit of the same shapes."""
-    graph, place = load_unlinked(cell.data_set, cell.quick), torch.device(device)
-    config = FitConfig(n_clusters=n_classes(graph))
-    config = config.with_(n_epochs=10, hidden=(64, 64)) if cell.quick else config
-    graph = graph.without_labels()
-    _phases(graph, config.with_(n_epochs=min(_WARM_UP_EPOCHS, config.n_epochs), pretrain_epochs=1), place)
-    release(place)
-    found: dict[str, Any] = {}
-    with peak_memory(place) as peak:
-        seconds = timed_s(lambda: found.update(phases=_phases(graph, config, place)), place)
-    return {"seconds": seconds, **found, "peak_bytes": peak.n_bytes, "n_epochs": config.n_epochs}
 
 
 def fit_time_cells(scope: Scope) -> list[Cell]:
@@ -72,19 +65,24 @@ def fit_time_cells(scope: Scope) -> list[Cell]:
 
 
 @register_case("fit-time", "whole fits: the defaults and the paper's recipe", cells=fit_time_cells)
-def fit_time(cell: Cell, device: str) -> dict[str, Any]:
-    """Return the seconds of a fit and of its phases, after one that does once what is compiled, loaded or allocated."""
-    graph, place = load_unlinked(cell.data_set), torch.device(device)
-    sizes: dict[str, Any] = {"n_clusters": n_classes(graph), **({"n_epochs": 5} if cell.quick else {})}
+@register_case("fit", "whole fits from raw rows with the defaults, by phases", cells=fit_cells, task="whole-fit")
+def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the seconds of a fit and of its phases, and its peak memory, after a short fit of the same shapes."""
+    graph, place = load_unlinked(cell.data_set, cell.quick), torch.device(device)
+    sizes: dict[str, Any] = {"n_clusters": n_classes(graph)}
+    sizes |= {"n_epochs": 10, "hidden": (64, 64)} if cell.quick else {}
     if cell.provider == "pamc":
         config = FitConfig(**sizes)
     else:
         more = {} if cell.data_set in PAPER_TABLE_1 else _NOT_IN_TABLE_1
         config = preset("paper", data_set=cell.data_set, **sizes, **more)
-    _phases(graph, config.with_(n_epochs=1, pretrain_epochs=1), place)
+    graph = graph.without_labels()
+    _phases(graph, config.with_(n_epochs=min(_WARM_UP_EPOCHS, config.n_epochs), pretrain_epochs=1), place)
+    release(place)
     found: dict[str, Any] = {}
-    seconds = timed_s(lambda: found.update(phases=_phases(graph, config, place)), place)
-    return {"seconds": seconds, **found}
+    with peak_memory(place) as peak:
+        seconds = timed_s(lambda: found.update(phases=_phases(graph, config, place)), place)
+    return {"seconds": seconds, **found, "peak_bytes": peak.n_bytes, "n_epochs": config.n_epochs}
 
 
 class RowsOnDevice(FeatureLoader):
@@ -102,17 +100,8 @@ def inference_cells(scope: Scope) -> list[Cell]:
     kind = kind_of_device(scope.device)
     places, precisions = (("device", "host"), ("tf32", "float32")) if kind == "cuda" else (("host",), ("float32",))
     shape = {"n_rows": _QUICK_ROWS if scope.quick else _N_ROWS[kind], "sizes": list(_SIZES)}
-    return [
-        Cell(
-            "inference",
-            "inference",
-            "pamc",
-            parameters={"rows_in": place, **shape, "precision": precision},
-            quick=scope.quick,
-        )
-        for place in places
-        for precision in precisions
-    ]
+    kinds = ((place, precision) for place in places for precision in precisions)
+    return bench_cells(scope, "inference", (("pamc", {"rows_in": a, **shape, "precision": b}) for a, b in kinds))
 
 
 @register_case(
@@ -139,3 +128,34 @@ def inference_values(cell: Cell, device: str) -> dict[str, Any]:
 
     values = call_values(labels, place, budget_s=1.0)
     return {**values, "rows_per_s": n_rows / values["seconds"]}
+
+
+def kmeans_cells(scope: Scope) -> list[Cell]:
+    """Return a cell per data set and seed."""
+    names = scope.data_sets or (("digits",) if scope.quick else _KMEANS_SETS)
+    return [
+        Cell("kmeans", "kmeans", "kmeans", name, seed, quick=scope.quick)
+        for name in names
+        for seed in seeds_of(scope, 10)
+    ]
+
+
+@register_case("kmeans", "K-means on raw features against the paper's row", cells=kmeans_cells)
+def kmeans(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the metrics of K-means on raw features (20 starts), the check that data and metrics are the paper's."""
+    graph = load(cell.data_set, cell.quick)
+    labels = KMeans(n_classes(graph), n_init=20, random_state=cell.seed).fit_predict(graph.features)
+    return dict(evaluate(np.asarray(graph.labels), labels))
+
+
+@register_case("import", "what importing pamc costs", cells=lambda scope: bench_cells(scope, "import", [("pamc", {})]))
+def import_time(cell: Cell, device: str) -> dict[str, Any]:
+    """Return the seconds that `import pamc` adds to importing torch, in fresh processes."""
+    seconds: dict[str, list[float]] = {"import torch": [], "import torch, pamc": []}
+    for _ in range(2 if cell.quick else 7):
+        for code, own in seconds.items():
+            started = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            own.append(time.perf_counter() - started)
+    torch_s, both_s = map(median, seconds.values())
+    return {"added_s": both_s - torch_s, "torch_s": torch_s}

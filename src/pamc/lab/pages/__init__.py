@@ -1,125 +1,47 @@
-"""Pages of the documentation, tables of the README and figures, all made of rows: `python -m pamc.lab.pages`."""
+"""Pages of the documentation and tables of the README, filled in from rows: `python -m pamc.lab.pages`.
+
+People write the pages. What stands between `<!-- table NAME -->` and `<!-- end NAME -->` is made of rows.
+"""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pamc.lab.cell import CASES
-from pamc.lab.rows import CHECKOUT, rows_of
+from pamc.lab.cell import CASES, Row
+from pamc.lab.rows import CHECKOUT, provenance, rows_of
 
-__all__ = ["DOCS", "Page", "Section", "between_marks", "page", "render", "replace", "write"]
+__all__ = ["DOCS", "Part", "between_marks", "experiment", "filled", "joined", "origin"]
 
 DOCS = CHECKOUT / "docs"
+_NOT_YET = "*Not measured yet.*"
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a page.
+class Part:
+    """What stands between a pair of marks.
 
     Parameters
     ----------
-    title
-        Its heading.
-    artefacts
-        The files of the experiment that it shows, in order; those that were not rendered are left out.
-    titled
-        Whether the tables keep their own titles, one level lower.
-    more
-        Returns what follows, in Markdown.
+    rows
+        Returns the rows that it is made of; None for a part that needs none.
+    text
+        Returns the Markdown made of these rows, and draws its figures into a folder.
     """
 
-    title: str
-    artefacts: tuple[str, ...]
-    titled: bool = False
-    more: Callable[[], str] | None = None
+    rows: Callable[[], Sequence[Row]] | None
+    text: Callable[[Sequence[Row], Path], str]
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page, `docs/<name>.md`, with its figures in the folder of the same name.
-
-    Parameters
-    ----------
-    name
-        Of the page.
-    head
-        What it begins with.
-    sections
-        By the name of the experiment whose rows they show.
-    tail
-        What it ends with.
-    """
-
-    name: str
-    head: str
-    sections: dict[str, Section]
-    tail: str = ""
-
-
-def render(which: Page, folder: Path) -> None:
-    """Write the artefacts of all experiments of a page that have rows into a folder."""
-    for name in which.sections:
-        rows, draw = rows_of(name), CASES[name].render
-        if draw is not None and (rows or name == "bound"):
-            draw(rows, folder)
-
-
-def page(which: Page, rendered: Path) -> str:
-    """Return the text of a page, made of the artefacts in a folder."""
-    parts = [which.head]
-    for name, section in which.sections.items():
-        parts.append(f"## {section.title}\n")
-        parts.append(f"{CASES[name].summary} `pamc reproduce {name}`\n")
-        paths = [rendered / artefact for artefact in section.artefacts]
-        parts += [_shown(which, path, section) for path in paths if path.is_file()]
-        if section.more is not None:
-            parts.append(section.more())
-    return "\n".join([*parts, which.tail] if which.tail else parts)
-
-
-def _shown(which: Page, path: Path, section: Section) -> str:
-    if path.suffix == ".png":
-        return f"![{section.title}]({which.name}/{path.name})\n"
-    return _table(path, titled=section.titled)
-
-
-def _table(path: Path, *, titled: bool) -> str:
-    """Return a Markdown artefact, its headings one level lower.
-
-    Of the tests, which stand below the table they belong to, the notes are left out too.
-    """
-    title, text = path.read_text(encoding="utf-8").split("\n", 1)
-    text = f"##{title.removeprefix('#')}\n\n{text.strip()}" if titled else text.strip()
-    if path.stem.endswith("-tests"):
-        text = text[text.index("## ") :]
-    return re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE) + "\n"
-
-
-def write(which: Page) -> None:
-    """Render a page anew and replace it and its figures."""
-
-    def text(folder: Path) -> str:
-        render(which, folder)
-        return page(which, folder)
-
-    replace(which.name, text)
-
-
-def replace(name: str, text: Callable[[Path], str]) -> None:
-    """Replace the page of a name and its figures by a text and by the figures that it leaves in a folder."""
-    with tempfile.TemporaryDirectory() as made:
-        rendered, figures = Path(made), DOCS / name
-        content = text(rendered)
-        figures.mkdir(exist_ok=True)
-        for old in figures.glob("*.png"):
-            old.unlink()
-        for figure in rendered.glob("*.png"):
-            (figures / figure.name).write_bytes(figure.read_bytes())
-        (DOCS / f"{name}.md").write_text(content, encoding="utf-8")
+def filled(text: str, parts: Mapping[str, Part], folder: Path) -> str:
+    """Return a page with all its parts made anew; their figures are drawn into a folder."""
+    for name, part in parts.items():
+        rows = [] if part.rows is None else part.rows()
+        made = part.text(rows, folder) if rows or part.rows is None else _NOT_YET
+        text = between_marks(text, name, made)
+    return text
 
 
 def between_marks(text: str, name: str, table: str) -> str:
@@ -127,3 +49,37 @@ def between_marks(text: str, name: str, table: str) -> str:
     before, after = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
     start, end = text.index(before) + len(before), text.index(after)
     return text[:start] + table.strip() + "\n" + text[end:]
+
+
+def joined(*parts: str) -> str:
+    """Return paragraphs, tables and figures with one empty line between them."""
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def origin(rows: Sequence[Row]) -> str:
+    """Return the line that says where the rows of a table come from."""
+    return f"Rows: {provenance(rows)}."
+
+
+def experiment(name: str, *tables: str, titled: bool = False) -> Part:
+    """Return the part with some tables of an experiment, in order; those that were not rendered are left out.
+
+    Parameters
+    ----------
+    titled
+        Whether tables keep their titles, one level lower.
+    """
+
+    def text(rows: Sequence[Row], folder: Path) -> str:
+        draw = CASES[name].render
+        rendered = [] if draw is None else draw(rows, folder)
+        paths = [folder / f"{table}.md" for table in tables]
+        return joined(*(_lowered(path.read_text(encoding="utf-8"), titled) for path in paths if path in rendered))
+
+    return Part(None if name == "bound" else lambda: rows_of(name), text)
+
+
+def _lowered(table: str, titled: bool) -> str:
+    """Return a table as Markdown with its headings one level lower, with its title or without."""
+    title, text = table.split("\n", 1)
+    return re.sub(r"^(#+) ", r"#\1 ", joined(f"#{title}", text) if titled else text, flags=re.MULTILINE)

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from pamc import PamCGC
 from pamc.graph.neighbors import nearest
-from pamc.lab.pages.readme import over_nodes
+from pamc.lab.pages.speed import over_nodes
 from pamc.lab.pages.style import CLASS_COLORS, PALETTE, drawing
 from pamc.lab.rows import stored
 

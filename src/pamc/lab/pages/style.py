@@ -15,19 +15,22 @@ from pamc.errors import BackendError
 from pamc.lab.cell import Row
 from pamc.lab.rows import QUICK_NOTE, is_quick, provenance
 from pamc.models.method import METHODS
-from pamc.results.table import MeanStd, Table, mean_std
+from pamc.results.table import Table, mean_std
 
 __all__ = [
     "CLASS_COLORS",
     "MISSING",
     "PALETTE",
     "ShownTable",
+    "acc_of",
     "bar_groups",
     "by",
     "bytes_text",
+    "data_sets_in",
     "drawing",
     "legend",
     "line_with_band",
+    "mean_text",
     "method_color",
     "percent",
     "ratio_to_pamc",
@@ -43,17 +46,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 # Tol (2021), "muted": up to ten classes.
 CLASS_COLORS = (
-    "#332288",
-    "#88CCEE",
-    "#117733",
-    "#DDCC77",
-    "#CC6677",
-    "#44AA99",
-    "#882255",
-    "#999933",
-    "#AA4499",
-    "#BBBBBB",
-)
+    "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#44AA99", "#882255", "#999933", "#AA4499", "#BBBBBB",
+)  # fmt: skip
 
 _METHOD_COLORS = {
     "pamcgc": PALETTE[0],
@@ -100,16 +94,14 @@ K = TypeVar("K", bound=Hashable)
 def drawing(n_rows: int = 1, n_columns: int = 1, *, size: tuple[float, float], **options: Any) -> Iterator[Any]:
     """Yield a new figure and its (n_rows, n_columns) axes, in the one style; draw and save it inside the block.
 
-    Parameters
-    ----------
-    size
-        Width and height in inches.
-    options
-        Of matplotlib's `Figure.subplots`.
+    The size is in inches, and the options are those of matplotlib's `Figure.subplots`.
     """
-    matplotlib = _matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise BackendError('figures need matplotlib: pip install "pamc[reproduce]"') from error
 
     with matplotlib.rc_context(dict(_STYLE)):
         figure = Figure(figsize=size, layout="constrained")
@@ -163,13 +155,7 @@ def write_table(
 
 
 def by(rows: Sequence[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
-    """Return rows grouped by a key, groups and rows in the order in which they come.
-
-    Examples
-    --------
-    >>> by([{"seed": 0}, {"seed": 1}, {"seed": 0}], lambda row: row["seed"])
-    {0: [{'seed': 0}, {'seed': 0}], 1: [{'seed': 1}]}
-    """
+    """Return rows grouped by a key, groups and rows in the order in which they come."""
     groups: dict[K, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -186,7 +172,22 @@ def percent(values: Sequence[float], *, decimals: int = 1) -> str:
     """
     if len(values) == 1:
         return f"{100 * values[0]:.{decimals}f}"
-    return mean_std(values).percent(decimals=decimals) if len(values) else "–"
+    return mean_std(values).percent(decimals=decimals) if len(values) else MISSING
+
+
+def mean_text(values: Sequence[float], decimals: int) -> str:
+    """Return the mean of values, "–" of none."""
+    return f"{mean_std(values).mean:.{decimals}f}" if len(values) else MISSING
+
+
+def acc_of(row: Row) -> float:
+    """Return ACC of a fit at the last epoch, in percent."""
+    return 100 * float(row["values"]["last"]["acc"])
+
+
+def data_sets_in(rows: Sequence[Row]) -> list[str]:
+    """Return the data sets of rows, in the order in which they come."""
+    return list(by(rows, lambda row: str(row["data_set"])))
 
 
 def title_of(method: str) -> str:
@@ -196,9 +197,7 @@ def title_of(method: str) -> str:
 
 def method_color(method: str) -> str:
     """Return the color of a method, the same in every figure."""
-    if method in _METHOD_COLORS:
-        return _METHOD_COLORS[method]
-    return "#7F7F7F"
+    return _METHOD_COLORS.get(method, "#7F7F7F")
 
 
 def legend(figure: Any, panel: Any, *, loc: str = "outside right center", **options: Any) -> None:
@@ -219,18 +218,10 @@ def bar_groups(
 
     Parameters
     ----------
-    axes
-        Where.
-    groups
-        Names under the axis.
     bars
         By legend, for each group the values of that bar; a group without values has no bar.
-    colors
-        One per legend.
     tops
         Values that stand on top of the bars, hatched, by the same legends.
-    spread
-        Whether to draw standard deviations.
     """
     width = 0.82 / max(len(bars), 1)
     for number, (name, values) in enumerate(bars.items()):
@@ -254,27 +245,12 @@ def bar_groups(
 def line_with_band(
     axes: Any, points: Mapping[float, Sequence[float]], *, label: str, color: str, marker: str = "o", **options: Any
 ) -> None:
-    """Draw means over x as a line and one standard deviation to both sides as a band.
-
-    Parameters
-    ----------
-    points
-        By x, the values of all seeds.
-    """
+    """Draw the means of values by x as a line, and one standard deviation to both sides as a band."""
     x = sorted(points)
-    values: list[MeanStd] = [mean_std(points[place]) for place in x]
-    mean, std = np.array([value.mean for value in values]), np.array([value.std for value in values])
+    mean, std = np.array([mean_std(points[place]) for place in x]).reshape(-1, 2).T
     axes.plot(x, mean, color=color, marker=marker, label=label, **options)
     if std.any():
         axes.fill_between(x, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise BackendError('figures need matplotlib: pip install "pamc[reproduce]"') from error
-    return matplotlib
 
 
 MISSING = "–"
@@ -295,13 +271,7 @@ class ShownTable(NamedTuple):
 
 
 def time_text(seconds: float | None) -> str:
-    """Return a time in the unit that suits it.
-
-    Examples
-    --------
-    >>> time_text(1.5), time_text(0.00213), time_text(3.4e-05), time_text(None)
-    ('1.50 s', '2.13 ms', '34.0 µs', '–')
-    """
+    """Return a time in the unit that suits it, such as "2.13 ms"."""
     if seconds is None:
         return MISSING
     scale, unit = next((pair for pair in _TIME_UNITS if seconds >= pair[0]), _TIME_UNITS[-1])
@@ -309,13 +279,7 @@ def time_text(seconds: float | None) -> str:
 
 
 def bytes_text(n_bytes: float | None) -> str:
-    """Return a size in mebibytes.
-
-    Examples
-    --------
-    >>> bytes_text(3 << 20), bytes_text(1000), bytes_text(None)
-    ('3.00 MiB', '0.001 MiB', '–')
-    """
+    """Return a size in mebibytes, such as "3.00 MiB"."""
     if n_bytes is None:
         return MISSING
     return f"{_three(n_bytes / _MIB)} MiB" if n_bytes >= _MIB / 100 else f"{n_bytes / _MIB:.3f} MiB"
@@ -351,25 +315,23 @@ def _measured(case: str, rows: Sequence[Row]) -> ShownTable:
     parameters = [_shown_parameters(row, seed=several) for row in rows]
     names = list(dict.fromkeys(name for own in parameters for name in own))
     varying = [name for name in names if len({json.dumps(own.get(name)) for own in parameters}) > 1]
-    compared = any(row["provider"] in _PAMC for row in rows) and len({row["provider"] for row in rows}) > 1
-    extra = [name for name in _FURTHER if any(name in row["values"] for row in rows)]
-    remembered = any(row["values"].get("peak_bytes") is not None for row in rows)
-    columns = ["provider", *varying, "time", *(["memory"] if remembered else [])]
-    compared_by = ["seconds", "peak_bytes"] if remembered else ["seconds"]
-    columns += ["× time", "× memory"][: len(compared_by)] if compared else []
-    columns += [_FURTHER[name][0] for name in extra]
-    body = []
-    for row, own in zip(rows, parameters, strict=True):
-        values = row["values"]
-        line = [row["provider"], *(_text(own.get(name)) for name in varying)]
-        line.append(row["error"] or time_text(values.get("seconds")))
-        line += [bytes_text(values.get("peak_bytes"))] if remembered else []
-        if compared:
-            line += [_times(ratio_to_pamc(rows, row, name)) for name in compared_by]
-        line += [_FURTHER[name][1](values[name]) if name in values else MISSING for name in extra]
-        body.append(line)
+    values = [row["values"] for row in rows]
+    columns: dict[str, list[str]] = {"provider": [row["provider"] for row in rows]}
+    columns |= {name: [_text(own.get(name)) for own in parameters] for name in varying}
+    columns["time"] = [row["error"] or time_text(row["values"].get("seconds")) for row in rows]
+    measured = {"× time": "seconds"}
+    if any(own.get("peak_bytes") is not None for own in values):
+        columns["memory"] = [bytes_text(own.get("peak_bytes")) for own in values]
+        measured["× memory"] = "peak_bytes"
+    if any(row["provider"] in _PAMC for row in rows) and len({row["provider"] for row in rows}) > 1:
+        for title, name in measured.items():
+            columns[title] = [_text(ratio_to_pamc(rows, row, name), _three) for row in rows]
+    for name, (title, write) in _FURTHER.items():
+        if any(name in own for own in values):
+            columns[title] = [_text(own.get(name), write) for own in values]
     fixed = ", ".join(f"{name} {_text(parameters[0][name])}" for name in names if name not in varying)
-    return ShownTable(f"{case}: {fixed}" if fixed else case, columns, body)
+    body = [list(line) for line in zip(*columns.values(), strict=True)]
+    return ShownTable(f"{case}: {fixed}" if fixed else case, list(columns), body)
 
 
 def _exponents(case: str, rows: Sequence[Row]) -> ShownTable:
@@ -377,12 +339,10 @@ def _exponents(case: str, rows: Sequence[Row]) -> ShownTable:
     for row in rows:
         sweep, values = row["parameters"]["sweep"], row["values"]
         low, high = row["parameters"][sweep]
-        memory = values.get("memory_exponent")
-        texts = [f"{values['time_exponent']:.2f}", MISSING if memory is None else f"{memory:.2f}"]
+        texts = [_text(values.get(name), "{:.2f}".format) for name in ("time_exponent", "memory_exponent")]
         body.append([row["provider"], sweep, f"{low} to {high}", *texts])
-    return ShownTable(
-        f"{case}: fitted exponents", ["provider", "over", "sizes", "time exponent", "memory exponent"], body
-    )
+    columns = ["provider", "over", "sizes", "time exponent", "memory exponent"]
+    return ShownTable(f"{case}: fitted exponents", columns, body)
 
 
 def _three(value: float) -> str:
@@ -390,12 +350,9 @@ def _three(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _times(ratio: float | None) -> str:
-    return MISSING if ratio is None else f"{_three(ratio)}"
-
-
-def _text(value: Any) -> str:
-    return MISSING if value is None else "-".join(map(str, value)) if isinstance(value, list) else str(value)
+def _text(value: Any, write: Callable[[Any], str] = str) -> str:
+    """Return a value as it is shown; numbers of a list with dashes between them."""
+    return MISSING if value is None else "-".join(map(str, value)) if isinstance(value, list) else write(value)
 
 
 def _tera(value: float) -> str:

@@ -1,0 +1,219 @@
+"""What each page is filled in with: README, the paper's experiments, quality, other programs, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from pamc.config import FitConfig
+from pamc.lab.cases.choosing import CHOOSING
+from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, summary_table
+from pamc.lab.cases.tables import Comparison, differences
+from pamc.lab.cell import Row
+from pamc.lab.pages import DOCS, Part, experiment, joined, origin
+from pamc.lab.pages.scale import SCALE
+from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
+from pamc.lab.pages.style import MISSING, by, ratio_to_pamc
+from pamc.lab.published import paper_figure, paper_title, rival_figure
+from pamc.lab.rows import CHECKOUT, machine_of, rows_of, stored
+from pamc.lab.settings import PAPER_SETS
+from pamc.results.table import Table, mean_std
+
+__all__ = ["PAGES", "PAPER_KMEANS", "accuracy_table", "path_of"]
+
+_SHOWN_METHODS = ("kmeans", "ae", "gae", "sdcn", "agcn", "scgc*", "pamcgc")
+
+# ACC of K-means in Tables 2 and 3 of the paper.
+PAPER_KMEANS = {name: figure.mean for name in PAPER_SETS if (figure := paper_figure(name, "kmeans", "acc")) is not None}
+
+
+def path_of(page: str) -> Path:
+    """Return the file of a page."""
+    return CHECKOUT / "README.md" if page == "README" else DOCS / f"{page}.md"
+
+
+def _costs(loss: Sequence[Row], folder: Path) -> str:
+    """Return what was measured on a CPU."""
+    epochs = stored("epoch", device="cpu")
+    (fitted,) = [row for row in over_nodes(loss, "torch") if "time_exponent" in row["values"]]
+    least, most = (f"{size // 1000}k" for size in fitted["parameters"]["n_nodes"])
+    dense = [row for row in over_nodes(loss, "dense") if "peak_bytes" in row["values"]][-1]
+    times = ratio_to_pamc(loss, dense, "peak_bytes") or 0.0
+    rows = [
+        [f"`pamc_loss`, N from {least} to {most}: exponent of time", _number(fitted, "time_exponent")],
+        ["the same: exponent of peak memory", _number(fitted, "memory_exponent")],
+        [f"memory of the N × N loss over `pamc_loss`, N = {dense['parameters']['n_nodes'] // 1000}k", f"{times:.0f} ×"],
+    ]
+    for row in epochs:
+        name = row["data_set"].upper()
+        if "times_encoder" in row["values"]:
+            rows.append([f"training epoch over the bare encoder's step, {name}", f"{_number(row, 'times_encoder')} ×"])
+        else:
+            rows.append([f"dense input over sparse input, an epoch, {name}", f"{_number(row, 'times_faster')} ×"])
+    (imported,) = stored("import")
+    rows.append(["what `import pamc` adds to `import torch`", f"{_number(imported, 'added_s')} s"])
+    head = [f"on {epochs[-1]['environment']['cpu']}", "measured"]
+    return Table(head, [*rows, *_ingest_rows(), *_neighbor_rows()]).markdown()
+
+
+def _ingest_rows() -> list[list[str]]:
+    """Return time and memory of the largest ingest, beside sort."""
+    found = {row["provider"]: row for row in stored("ingest")}
+    ours, sort = found["pamc ingest"], found["sort | uniq"]
+    about = ours["parameters"]
+    what = f"`pamc ingest --memory {about['memory']}`, {about['n_edges'] / 1e6:.0f} M edges between string ids"
+    peak = ours["values"]["peak_anonymous_bytes"] / 1e9
+    return [
+        [what, f"{ours['values']['seconds']:.0f} s, {peak:.2f} GB"],
+        ["`sort | uniq` of the same edges as text", f"{sort['values']['seconds']:.0f} s"],
+    ]
+
+
+def _neighbor_rows() -> list[list[str]]:
+    """Return time and recall of approximate neighbors of the most rows, beside exact ones."""
+    clusters = [row for row in stored("neighbors", device="cpu") if row["parameters"]["rows"] == "clusters"]
+    most = max(row["parameters"]["n_nodes"] for row in clusters)
+    found = {row["provider"]: row["values"] for row in clusters if row["parameters"]["n_nodes"] == most}
+    ours, exact = found["approximate"], found["blocked top-k"]
+    return [
+        [f"neighbors of {most // 1000}k rows, exact", f"{exact['seconds']:.0f} s"],
+        [
+            f"the same, approximate, with {100 * ours['recall']:.1f} % of the exact ones",
+            f"{ours['seconds']:.1f} s ({ours['times_faster']:.0f} × faster)",
+        ],
+    ]
+
+
+def _number(row: Row, name: str) -> str:
+    return f"{row['values'][name]:.2f}"
+
+
+def _kmeans(rows: Sequence[Row], folder: Path) -> str:
+    """Return K-means on raw features beside the paper's row."""
+    body = []
+    for name, printed in PAPER_KMEANS.items():
+        figure = mean_std([row["values"]["acc"] for row in rows if row["data_set"] == name])
+        body.append([name, figure.percent(), f"{printed:.1f}"])
+    return Table(["K-means, raw features", "ACC here", "ACC in the paper"], body).markdown()
+
+
+def _systems() -> list[Row]:
+    return [*rows_of("table2"), *rows_of("table3")]
+
+
+def _systems_table(rows: Sequence[Row]) -> str:
+    """Return ACC of some systems: the paper's figure and ours at the last epoch."""
+    comparison = Comparison(rows, PAPER_SETS, 1)
+    body = []
+    for method in _SHOWN_METHODS:
+        line = [paper_title(method)]
+        for data_set in PAPER_SETS:
+            paper, ours = paper_figure(data_set, method, "acc"), comparison.ours(data_set, method, "acc", "last")
+            printed = MISSING if paper is None else f"{paper.mean:.1f}"
+            line.append(f"{printed} → {MISSING if ours is None else ours.percent()}")
+        body.append(line)
+    return Table(["ACC: paper → here", *(name.upper() for name in PAPER_SETS)], body).markdown()
+
+
+def _fit_times(rows: Sequence[Row], folder: Path) -> str:
+    """Return the seconds of whole fits, by the defaults and by the paper's recipe."""
+    seconds = {(row["provider"], row["data_set"]): row["values"]["seconds"] for row in rows}
+    body = [
+        [title, *(f"{seconds[provider, name]:.1f}" for name in DATA_SETS)]
+        for title, provider in (("the paper's recipe (s)", "paper"), ("pamc's defaults (s)", "pamc"))
+    ]
+    body.append(["times as long", *(f"{seconds['pamc', name] / seconds['paper', name]:.2f}" for name in DATA_SETS)])
+    return Table([machine_of(rows[-1]), *DATA_SETS], body).markdown()
+
+
+def _tried(rows: Sequence[Row], folder: Path) -> str:
+    """Return ACC of the start's clusters before training, and what its alternatives differ by: a settled question."""
+    found = {(row["provider"], row["data_set"]): 100 * row["values"]["acc"] for row in rows}
+    first, *others = by(rows, lambda row: str(row["provider"]))
+    body = [[first, *(f"{found[first, name]:.1f}" for name in DATA_SETS)]]
+    body += [[each, *(f"{found[each, name] - found[first, name]:+.1f}" for name in DATA_SETS)] for each in others]
+    return Table(["clusters of the start", *DATA_SETS], body).markdown()
+
+
+def accuracy_table(rows: Sequence[Row], metric: str) -> str:
+    """Return pamc's metric beside the best of the other programs, a line per data set that has both, as Markdown."""
+    body, ahead = [], 0
+    for name in DATA_SETS:
+        rival, ours = rival_figure(name, metric), figures_of(rows, DEFAULT, name, metric)
+        if rival == MISSING or not ours:
+            continue
+        figure, _, program = rival.partition(" ")
+        mean, std = mean_std([100 * value for value in ours])
+        difference = mean - float(figure)
+        ahead += difference > 0
+        body.append([name, program.strip("()"), figure, f"{mean:.1f} ± {std:.1f}", f"{difference:+.1f}"])
+    head = [metric.upper(), "best other program", "its figure", "pamc", "difference"]
+    return f"{Table(head, body, 'llrrr').markdown()}\nAhead on {ahead} of {len(body)}.\n"
+
+
+def _rivals(rows: Sequence[Row], folder: Path) -> str:
+    own = [row for row in rows if row["parameters"]["variant"] == DEFAULT]
+    return joined(*(accuracy_table(rows, metric) for metric in ("acc", "nmi")), origin(own))
+
+
+def _settings_table(rows: Sequence[Row], folder: Path) -> str:
+    """Return a line for each setting, parameters first: its name, its default, what it does, what it may be."""
+    settings = FitConfig.settings().items()
+    body = []
+    for name, declared in sorted(settings, key=lambda setting: setting[1].expert):
+        default = list(declared.default) if isinstance(declared.default, tuple) else declared.default
+        allowed = ", ".join(f"`{choice}`" for choice in declared.choices) or declared.describe()
+        where = "`advanced`" if declared.expert else "parameter"
+        body.append([f"`{name}`", where, f"`{default}`", declared.about, allowed])
+    return Table(["setting", "in Python", "default", "what it does", "may be"], body, "lllll").markdown()
+
+
+def _with_origin(table: Callable[[Sequence[Row]], str]) -> Callable[[Sequence[Row], Path], str]:
+    return lambda rows, folder: joined(table(rows), origin(rows))
+
+
+_LOSS, _EPOCHS = partial(stored, "loss", device="cpu"), partial(stored, "epoch", device="cuda")
+_TIMES = [f"time-memory-{kind}" for kind in ("cuda-ratios", "cuda", "cpu-ratios", "cpu")]
+_QUALITY = [f"quality{part}" for part in ("", "-starts", "-decisions", "-ablations", "-scores")]
+
+# By page, what stands between each pair of its marks.
+PAGES: dict[str, dict[str, Part]] = {
+    "README": {
+        "quality": Part(
+            partial(rows_of, "quality"), lambda rows, folder: summary_table(rows, DATA_SETS, ("acc",)).markdown()
+        ),
+        "speed": Part(_EPOCHS, lambda rows, folder: training_table(rows)),
+        "costs": Part(_LOSS, _costs),
+        "kmeans": Part(partial(stored, "kmeans"), _kmeans),
+        "reproduce": Part(_systems, lambda rows, folder: _systems_table(rows)),
+    },
+    "reproduce": {
+        "table2": experiment("table2", "table2-short", "table2-tests", titled=True),
+        "table3": experiment("table3", "table3-short", "table3-tests", titled=True),
+        "reasons": Part(_systems, lambda rows, folder: differences(rows, rows_of("differences"))),
+        "differences": experiment("differences", "differences"),
+        "time-memory": experiment("time-memory", *_TIMES, titled=True),
+        "embeddings": experiment("embeddings"),
+        "ablation": experiment("ablation", "ablation-cuda"),
+        **{
+            name: experiment(name, name)
+            for name in ("hyper", "bound", "edge-drop", "edge-noise", "supervision", "assignment")
+        },
+    },
+    "quality": {
+        "quality": experiment("quality", *_QUALITY, titled=True),
+        "fit-time": Part(partial(stored, "fit-time"), _fit_times),
+        "start-choices": Part(partial(stored, "start-choices"), _tried),
+    },
+    "speed": SPEED,
+    "scale": SCALE,
+    "choosing": CHOOSING,
+    "rivals": {
+        "accuracy": Part(partial(rows_of, "quality"), _rivals),
+        "training": Part(_EPOCHS, _with_origin(training_table)),
+        "loss": Part(_LOSS, _with_origin(loss_table)),
+        "systems": Part(_systems, _with_origin(_systems_table)),
+    },
+    "parameters": {"settings": Part(None, _settings_table)},
+}
