@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.blocks import row_blocks
 from pamc.errors import DataError
 
 __all__ = [
@@ -159,11 +158,11 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
         raise DataError("features must be real numbers; complex data not supported")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32)
-    for block in row_blocks(len(array), _ROWS_PER_BLOCK):
-        finite = np.isfinite(array[block])
+    for start in range(0, len(array), _ROWS_PER_BLOCK):
+        finite = np.isfinite(array[start : start + _ROWS_PER_BLOCK])
         if not finite.all():
             row, column = (int(i) for i in np.argwhere(~finite)[0])
-            row += block.start
+            row += start
             count = int(array.size - np.isfinite(array).sum())
             raise _not_finite(row, column, array[row, column], count, names, ids)
     return array

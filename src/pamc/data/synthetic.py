@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.blocks import in_order, row_blocks
-from pamc.data.store import Store, index_dtype
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.store import Store, index_dtype, row_blocks
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress

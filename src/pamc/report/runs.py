@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
 from pamc.data.readers import is_table, open_table, read_graph, read_labels
-from pamc.data.readers.ids import integers_if_all
+from pamc.data.readers.columns import integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.readers.cells import MISSING
-from pamc.data.readers.tables import Table
+from pamc.data.readers.tables import MISSING, Table
 
 __all__ = ["class_names", "color_column"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.data.database import connected, quoted
+from pamc.data.files import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.errors import OutputError, UnknownNameError
 
 __all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]

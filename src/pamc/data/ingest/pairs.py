@@ -12,15 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
-from pamc.data.blocks import in_order
 from pamc.data.files import naming
-from pamc.data.ingest.bad_rows import BadRows
-from pamc.data.ingest.sources import Parts
-from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers.cells import is_integer_text
+from pamc.data.ingest.workspace import BadRows, Parts, Workspace
 from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, warn_about_header
-from pamc.data.readers.tables import Table
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.readers.tables import Table, is_integer_text
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
 from pamc.progress import Progress
 

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pamc.data.adapters import Edges, as_edges, is_adjacency, orient_edge_list
 from pamc.data.attributed_graph import check_edges
 from pamc.data.files import existing_file, naming
-from pamc.data.readers.cells import Cell, is_integer_text
+from pamc.data.readers.columns import find_rows
 from pamc.data.readers.format import EdgeList, endings, format_of, open_table
-from pamc.data.readers.ids import find_rows
-from pamc.data.readers.tables import Table
+from pamc.data.readers.tables import Cell, Table, is_integer_text
 from pamc.errors import DataError, DataWarning
 
 __all__ = ["first_ends", "no_edges", "open_edge_table", "read_edges", "warn_about_header"]

@@ -7,21 +7,25 @@ size of the graph is ever held.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.blocks import in_order
 from pamc.data.store.store import index_dtype
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import DataError
 from pamc.progress import Progress
 
-__all__ = ["NeighborSorter", "bucket_starts"]
+__all__ = ["NeighborSorter", "bucket_starts", "in_order"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # One key holds a row and its neighbor.
 _MOST_NODES = 2**32
@@ -178,6 +182,30 @@ def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int,
             held = 0
         held += count
     return np.array(starts, dtype=np.int64)
+
+
+def in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
+) -> Iterator[Result]:
+    """Yield the results of a function in the order of its items, with so many calls under way and no more.
+
+    Examples
+    --------
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     list(in_order(pool, abs, [-3, 2, -1], ahead=2))
+    [3, 2, 1]
+    """
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

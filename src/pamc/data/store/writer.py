@@ -15,8 +15,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
-from pamc.data.files import sha256_of
+from pamc.data.files import (
+    cannot_write,
+    check_replaceable,
+    commit,
+    missing_folders,
+    partial_of,
+    remove_folder,
+    sha256_of,
+)
 from pamc.data.store.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
 from pamc.errors import ConfigError, OutputError
 
