@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from pamc import __version__
 from pamc.errors import ConfigError, DataError
-from pamc.report.packing import pack, pack_ids, plain, smallest, unpack, unpack_ids
+from pamc.report.page_file import pack, pack_ids, plain, smallest, unpack, unpack_ids
 from pamc.results.metrics import ari, nmi
 
 __all__ = ["COMPARISON", "comparison_data"]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pamc.data.adapters import as_graph
 from pamc.errors import BackendError
 from pamc.report.content import with_found_edges
-from pamc.report.facts import checked_labels, cluster_facts
-from pamc.report.same_rows import check_rows_of_fit
+from pamc.report.facts import check_rows_of_fit, cluster_facts
 
 __all__ = ["Explanation", "explain"]
 
@@ -105,8 +104,7 @@ def explain(
     """
     frame = _frame_class()
     graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
-    checked_labels(model, graph)
-    check_rows_of_fit(model, graph.features)
+    check_rows_of_fit(model, graph)
     graph = with_found_edges(model, graph)
     facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
     flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows

@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
 from pamc.data.readers import is_table, open_table, read_graph, read_labels
-from pamc.data.readers.columns import integers_if_all
+from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
 from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
+from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
-from pamc.report.packing import plain, unpack
-from pamc.report.page_file import read_page
-from pamc.report.points import Frame, density_data, map_data, place_of, shown_rows
-from pamc.report.same_rows import are_rows_of_fit
+from pamc.report.page_file import plain, read_page, unpack
+from pamc.report.points import Frame, class_names, color_column, density_data, map_data, place_of, shown_rows
 from pamc.report.stores import store_page_data
-from pamc.report.table_columns import class_names, color_column
 from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
@@ -90,22 +88,21 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     elif found is not None:
         data = page_data(model, found, record, _noting(extras, record, found))
     else:
-        rows = shown_rows(len(model.labels_), np.empty(0, dtype=np.int64))
-        names = np.arange(len(model.labels_)) if ids is None or len(ids) != len(model.labels_) else ids
+        n_nodes = len(model.labels_)
+        rows = shown_rows(n_nodes, None)
+        names = np.arange(n_nodes) if ids is None or len(ids) != n_nodes else ids
+        note = (
+            f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border and "
+            "odd rows, and edges are left out."
+        )
         data = put_together(
             model,
             record,
             None,
-            projected(model, map_by, record.seed),
+            Extras(notes=(note,), map_by=map_by),
             ids=names if rows is None else names[rows],
             rows=rows,
-            columns=[],
-            truth=None,
             has_edges=False,
-            notes=[
-                f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border "
-                "and odd rows, and edges are left out."
-            ],
             began=began,
         )
     there = {column["name"] for column in data["columns"]}
@@ -132,33 +129,20 @@ def _read_again(
         return None, nothing, "they are no longer where they were"
     if found.n_nodes != n_nodes:
         return None, nothing, "they have another number of rows now"
-    order, extras = None, nothing
+    extras = nothing
     if isinstance(found, AttributedGraph):
         extras = _extras_of(record, folder, found)
         if found.ids is not None and ids is not None:
-            order = _order_of(found.ids.astype(str), ids.astype(str))
-            if order is None:
+            order, is_unknown = find_rows(ids, found.ids)
+            if is_unknown.any():
                 return None, nothing, "they have other ids now"
-            found, extras = _in_order(found, order), _extras_in_order(extras, order)
+            columns = {name: values[order] for name, values in (extras.columns or {}).items()}
+            found, extras = _in_order(found, order), dataclasses.replace(extras, columns=columns)
         elif ids is not None and len(ids) == n_nodes:
             found = dataclasses.replace(found, ids=integers_if_all(ids))
     if not are_rows_of_fit(_encoder_of(folder), found.features):
         return None, nothing, "they are others now, or in another order"
     return found, extras, ""
-
-
-def _order_of(names: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Return where each of the wanted names is; None where these are not the same names.
-
-    Examples
-    --------
-    >>> _order_of(np.array(["a", "b", "c"]), np.array(["c", "a", "b"])).tolist()
-    [2, 0, 1]
-    """
-    by_name = np.argsort(names)
-    places = np.searchsorted(names, wanted, sorter=by_name)
-    order: NDArray[np.int64] = by_name[np.minimum(places, len(names) - 1)]
-    return order if np.array_equal(names[order], wanted) else None
 
 
 def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGraph:
@@ -184,11 +168,6 @@ def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extra
         columns={name: color_column(table, name) for name in record.data.get("color") or () if name in table},
         class_names=None if truth is None or graph.labels is None else class_names(table, truth, graph.labels),
     )
-
-
-def _extras_in_order(extras: Extras, order: NDArray[np.int64]) -> Extras:
-    columns = {name: values[order] for name, values in (extras.columns or {}).items()}
-    return dataclasses.replace(extras, columns=columns)
 
 
 def _columns_before(record: RunRecord, folder: Path) -> list[str]:
