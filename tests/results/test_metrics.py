@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
 
 from pamc.errors import DataError
-from pamc.ops import scores
-from pamc.results import metrics
 from pamc.results.metrics import accuracy, ari, confusion_matrix, contingency, evaluate, macro_f1, nmi
 
 METRICS = {"acc": accuracy, "nmi": nmi, "ari": ari, "f1": macro_f1}
@@ -143,8 +141,3 @@ def test_the_confusion_matrix_has_what_is_right_on_its_diagonal(labelings):
 def test_labels_that_cannot_be_compared_are_refused(metric, y_true, y_pred, message):
     with pytest.raises(DataError, match=message):
         metric(y_true, y_pred)
-
-
-def test_the_label_free_scores_are_offered_here_too():
-    assert all(getattr(metrics, name) is getattr(scores, name) for name in scores.__all__)
-    assert set(scores.__all__) < set(metrics.__all__)

@@ -12,9 +12,7 @@ from pamc.runtime import environment
 from pamc.training.fallback import START_RETURNED
 from pamc.training.pipeline import Fit
 
-__all__ = ["SELECTION_RULES", "RunRecord"]
-
-SELECTION_RULES = ("last", "best_loss", "oracle_acc", "oracle_per_metric")
+__all__ = ["RunRecord"]
 
 
 @dataclass(frozen=True, kw_only=True)
