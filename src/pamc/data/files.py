@@ -144,29 +144,15 @@ def sha256_of(path: str | PathLike[str]) -> str:
 
 
 def partial_of(target: Path) -> Path:
-    """Return the folder in which the content of `target` is made.
-
-    Examples
-    --------
-    >>> partial_of(Path("runs/first")).name
-    'first.partial'
-    """
+    """Return the folder in which the content of `target` is made."""
     return target.with_name(target.name + ".partial")
 
 
 def check_replaceable(target: Path, *, what: str, holds_one: bool, overwrite: bool) -> None:
-    """Refuse a target that may not be written: what holds anything but a `what` is never replaced.
+    """Refuse a target that may not be written.
 
-    Parameters
-    ----------
-    target
-        The folder to write.
-    what
-        What the folder will hold, for messages: "run", "store".
-    holds_one
-        Whether it holds one already, which is replaced with `overwrite` alone.
-    overwrite
-        Whether that is wanted.
+    A folder that holds a `what` ("run", "store") already, `holds_one`, is replaced with `overwrite` alone, and a folder
+    that holds anything else never.
     """
     if target.name in ("", ".."):
         hint = target / f"pamc-{what}"

@@ -240,14 +240,8 @@ def truth_data(
 ) -> dict[str, Any]:
     """Return the confusion of classes and clusters, and how often rows of a given confidence are right.
 
-    A row is right when it lies in the cluster that the best one-to-one matching gives its class.
-
-    Parameters
-    ----------
-    classes, labels, confidence
-        (N,) true class, cluster and confidence of each row.
-    names
-        Of the classes in ascending order of their numbers; the numbers without.
+    A row is right when it lies in the cluster that the best one-to-one matching gives its class. `names` are those of
+    the classes in ascending order of their numbers, which are shown without.
 
     Examples
     --------

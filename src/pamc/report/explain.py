@@ -23,23 +23,9 @@ _SHOWN_ROWS = 60
 class Explanation:
     """What a fit found, as pandas data frames; a notebook shows them all.
 
-    The columns are those of :class:`~pamc.report.facts.ClusterFacts`.
-
-    Parameters
-    ----------
-    clusters
-        `cluster`, `n_rows`, `share`, `confidence`, `edges_inside`.
-    features
-        What makes a cluster different: `cluster`, `feature`, `name`, `difference`, `inside`, `elsewhere`, `kind`.
-    rows
-        Rows that show a cluster: `cluster`, `role`, `rank`, `row`, `id`, `confidence`, `leans_to`.
-    odd
-        Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`, `value`.
-    flows
-        Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`); NaN where
-        edges are not known.
-    similarity
-        Of meta-nodes: `cluster`, `other`, `cosine`.
+    The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have a line for each
+    pair of clusters: `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN where edges are not
+    known), and `cluster`, `other`, `cosine`.
     """
 
     clusters: Any

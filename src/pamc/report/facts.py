@@ -68,14 +68,10 @@ class ClusterFacts:
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where the rows lie among the centers.
+    """Where the rows (N,) lie among the centers.
 
-    Parameters
-    ----------
-    own, nearest
-        (N,) distance to the center of the row's cluster, and to the nearest center.
-    other, leans_to
-        (N,) distance to the nearest center of another cluster that has rows, and that cluster; ∞ and −1 without one.
+    `own` and `nearest` are the distances to the center of the row's cluster and to the nearest center; `other` is that
+    to the nearest center of another cluster that has rows, which is `leans_to`; ∞ and −1 without one.
     """
 
     own: NDArray[np.float64]
@@ -213,10 +209,8 @@ def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> _Places:
         places.nearest[block] = distance.min(axis=1)
         distance[:, empty] = np.inf
         np.put_along_axis(distance, own, np.inf, axis=1)
-        leans_to = distance.argmin(axis=1)
-        other = distance.min(axis=1)
-        places.other[block] = other
-        places.leans_to[block] = np.where(np.isfinite(other), leans_to, -1)
+        places.other[block] = distance.min(axis=1)
+        places.leans_to[block] = np.where(np.isfinite(places.other[block]), distance.argmin(axis=1), -1)
     return places
 
 
@@ -227,10 +221,7 @@ def _row_columns(
     ids: NDArray[Any],
     n_rows: int,
 ) -> Columns:
-    cluster: list[int] = []
-    role: list[str] = []
-    rank: list[int] = []
-    chosen: list[NDArray[np.int64]] = []
+    lines: list[tuple[int, str, int, int]] = []
     for number, members in enumerate(rows_of):
         # A small cluster has its rows shared out: none is both central and on the border.
         n_central = min(n_rows, (len(members) + 1) // 2)
@@ -241,17 +232,14 @@ def _row_columns(
         rest = np.setdiff1d(members[confidence[members] <= usual], central)
         rest = rest[places.leans_to[rest] >= 0]
         border = rest[np.argsort(places.other[rest] - places.own[rest], kind="stable")[:n_rows]]
-        for name, found in (("central", central), ("border", border)):
-            cluster += [number] * len(found)
-            role += [name] * len(found)
-            rank += range(len(found))
-            chosen.append(found)
-    row = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
-    roles = np.array(role, dtype=str)
+        for role, found in (("central", central), ("border", border)):
+            lines += [(number, role, rank, row) for rank, row in enumerate(found.tolist())]
+    roles = np.array([line[1] for line in lines], dtype=str)
+    cluster, rank, row = (np.array([line[i] for line in lines], dtype=np.int64) for i in (0, 2, 3))
     return {
-        "cluster": np.array(cluster, dtype=np.int64),
+        "cluster": cluster,
         "role": roles,
-        "rank": np.array(rank, dtype=np.int64),
+        "rank": rank,
         "row": row,
         "id": ids[row],
         "confidence": confidence[row],
@@ -278,13 +266,6 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
 
     True where it cannot be told: of a method without a row-wise encoder, and of an encoder of the user's, which may
     place a row otherwise once it is trained, as batch normalization does. O(d + n_dims) for each of at most 4,096 rows.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator, or what has its results alone.
-    features
-        (N, d) array or CSR matrix, with as many rows as the fit had.
 
     Examples
     --------

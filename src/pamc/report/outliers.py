@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
+from pamc.report.differences import feature_name
 
 __all__ = ["EXTREME", "FAR", "ISOLATED", "UNSURE", "Extremes", "extreme_rows", "outlier_columns"]
 
@@ -38,16 +39,8 @@ def outlier_columns(
     """Return at most `n_odd` rows with the reason why each is odd; each row once, under its first reason.
 
     What is odd follows from the other rows: clean data have few or none. Where there are more than asked for, each
-    reason names its oddest in turn.
-
-    Parameters
-    ----------
-    nearest
-        (N,) distance to the nearest center.
-    degree
-        (N,) number of edges; None without a graph.
-    features, names
-        (N, d) values, and what the columns are called.
+    reason names its oddest in turn. `nearest` (N,) is the distance to the nearest center, `degree` (N,) the number of
+    edges, None without a graph.
     """
     extremes = extreme_rows(features)
     found = {
@@ -66,7 +59,7 @@ def outlier_columns(
     kept = _shares([len(queue) for queue in queues], n_odd)
     lines = [line for queue, n_kept in zip(queues, kept, strict=True) for line in queue[:n_kept]]
     row = np.array([line[0] for line in lines], dtype=np.int64)
-    feature = [_named(column_of[line[0]], names) if line[1] == EXTREME else "" for line in lines]
+    feature = [feature_name(column_of[row], names) if reason == EXTREME else "" for row, reason, _ in lines]
     return {
         "row": row,
         "id": ids[row],
@@ -76,10 +69,6 @@ def outlier_columns(
         "feature": np.array(feature, dtype=object).astype(str),
         "value": np.array([line[2] for line in lines], dtype=np.float64),
     }
-
-
-def _named(column: int, names: tuple[str, ...] | None) -> str:
-    return f"feature {column}" if names is None else names[column]
 
 
 def _isolated(degree: NDArray[np.integer[Any]] | None, n_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -140,14 +129,10 @@ _VALUES_PER_BLOCK = 1 << 22
 
 
 class Extremes(NamedTuple):
-    """Rows with an extreme value, the most extreme first.
+    """(M,) rows with an extreme value, the most extreme first.
 
-    Parameters
-    ----------
-    rows, columns
-        (M,) rows, and where the most extreme value of each is.
-    times
-        (M,) how many times as far from the median of the column it is as the farthest of the others.
+    `columns` says where the most extreme value of each is, and `times` how many times as far from the median of the
+    column it is as the farthest of the others.
     """
 
     rows: NDArray[np.int64]

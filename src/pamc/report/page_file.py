@@ -112,8 +112,7 @@ def read_page(path: Path, *, formats: Sequence[str]) -> dict[str, Any]:
             f"{path}: holds a {data['format']} of version {data.get('version')}; this pamc reads {' or '.join(formats)}"
             f" of version {_VERSION}: {again}"
         )
-    found: dict[str, Any] = data
-    return found
+    return dict(data)
 
 
 def _check_parts(data: dict[str, Any]) -> None:
@@ -135,14 +134,7 @@ _MOST_CHARACTERS, _LEAST_LEFT = 2_000_000, 48
 
 
 def pack(values: NDArray[Any], kind: str) -> dict[str, Any]:
-    """Return an array as a JSON object: number type, shape and base64 of its bytes.
-
-    Parameters
-    ----------
-    values
-        Of any shape.
-    kind
-        "u1", "u2", "u4", "i4" or "f4", which must hold the values.
+    """Return an array as a JSON object: its number type `kind` ("u1", "u2", "u4", "i4" or "f4"), shape and base64.
 
     Examples
     --------
@@ -154,25 +146,13 @@ def pack(values: NDArray[Any], kind: str) -> dict[str, Any]:
 
 
 def unpack(packed: dict[str, Any]) -> NDArray[Any]:
-    """Return the array of :func:`pack`.
-
-    Examples
-    --------
-    >>> unpack(pack(np.array([[1, 2], [3, 4]]), "u2")).tolist()
-    [[1, 2], [3, 4]]
-    """
+    """Return the array of :func:`pack`."""
     array = np.frombuffer(base64.b64decode(packed["base64"]), dtype=_KINDS[packed["kind"]])
     return array.reshape(packed["shape"])
 
 
 def smallest(largest: int) -> str:
-    """Return the unsigned number type that holds 0 … largest.
-
-    Examples
-    --------
-    >>> smallest(255), smallest(256), smallest(1 << 16)
-    ('u1', 'u2', 'u4')
-    """
+    """Return the unsigned number type that holds 0 … largest."""
     return "u1" if largest < 1 << 8 else "u2" if largest < 1 << 16 else "u4"
 
 
@@ -195,11 +175,6 @@ def pack_ids(ids: NDArray[Any]) -> dict[str, Any]:
 
     Where the text of all names together is too long for a page, long names are cut in the middle and get a part of
     their checksum, so that they stay distinct; `cut` says how many were.
-
-    Examples
-    --------
-    >>> pack_ids(np.array(["a", "b"]))
-    {'text': ['a', 'b'], 'cut': 0}
     """
     limits = np.iinfo(np.int32)
     if ids.dtype.kind in "iu" and len(ids) and limits.min <= ids.min() and ids.max() <= limits.max:
@@ -225,13 +200,13 @@ def cut_names(names: Sequence[str], *, most: int = _MOST_CHARACTERS) -> list[str
     if sum(map(len, names)) <= most:
         return list(names)
     longest = max(most // max(len(names), 1), _LEAST_LEFT)
-    return [name if len(name) <= longest else _cut(name, longest) for name in names]
 
+    def cut(name: str) -> str:
+        mark = f" … {hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]} … "
+        left = longest - len(mark)
+        return name[: left - left // 3] + mark + name[len(name) - left // 3 :]
 
-def _cut(name: str, length: int) -> str:
-    mark = f" … {hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]} … "
-    left = length - len(mark)
-    return name[: left - left // 3] + mark + name[len(name) - left // 3 :]
+    return [name if len(name) <= longest else cut(name) for name in names]
 
 
 def plain(value: Any) -> Any:

@@ -42,13 +42,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
     made of run.json, the labels and the model; where the data that run.json names still lie where they were, they are
     read again and put in the order of the labels. Where they are gone, or have other ids or other values now, a note
     says what is left out.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    map_by
-        Another map: "pca", "umap" or "auto".
+    With `map_by` it has another map.
     """
     if not (folder / RECORD_FILE).is_file():
         raise DataError(f"{folder}: is not a run: it has no {RECORD_FILE}; name a folder that `pamc fit` or save wrote")
@@ -86,7 +80,10 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     if isinstance(found, Store):
         data = store_page_data(model, found, record, extras)
     elif found is not None:
-        data = page_data(model, found, record, _noting(extras, record, found))
+        if found.edges is None and record.facts.get("graph") == "knn":
+            note = "The graph of nearest neighbors that the fit made is not kept: edges are left out."
+            extras = dataclasses.replace(extras, notes=(*extras.notes, note))
+        data = page_data(model, found, record, extras)
     else:
         n_nodes = len(model.labels_)
         rows = shown_rows(n_nodes, None)
@@ -117,31 +114,25 @@ def _read_again(
 ) -> tuple[AttributedGraph | Store | None, Extras, str]:
     """Return the rows of a run in the order of its labels, with what its page had beside them; else None and why.
 
-    Parameters
-    ----------
-    ids
-        (N,) names of the rows of the run, None where no file has them.
-    n_nodes
-        Rows of the run.
+    `ids` (N,) name the rows of the run; None where no file has them.
     """
-    found, nothing = _data_of(record, folder), Extras()
+    found, extras = _data_of(record, folder), Extras()
     if found is None:
-        return None, nothing, "they are no longer where they were"
+        return None, extras, "they are no longer where they were"
     if found.n_nodes != n_nodes:
-        return None, nothing, "they have another number of rows now"
-    extras = nothing
+        return None, extras, "they have another number of rows now"
     if isinstance(found, AttributedGraph):
         extras = _extras_of(record, folder, found)
         if found.ids is not None and ids is not None:
             order, is_unknown = find_rows(ids, found.ids)
             if is_unknown.any():
-                return None, nothing, "they have other ids now"
+                return None, extras, "they have other ids now"
             columns = {name: values[order] for name, values in (extras.columns or {}).items()}
             found, extras = _in_order(found, order), dataclasses.replace(extras, columns=columns)
         elif ids is not None and len(ids) == n_nodes:
             found = dataclasses.replace(found, ids=integers_if_all(ids))
     if not are_rows_of_fit(_encoder_of(folder), found.features):
-        return None, nothing, "they are others now, or in another order"
+        return None, extras, "they are others now, or in another order"
     return found, extras, ""
 
 
@@ -180,13 +171,6 @@ def _columns_before(record: RunRecord, folder: Path) -> list[str]:
         return names
     features = set((page["features"] or {}).get("name", ()))
     return list(dict.fromkeys([*names, *(each["name"] for each in page["columns"] if each["name"] not in features)]))
-
-
-def _noting(extras: Extras, record: RunRecord, graph: AttributedGraph) -> Extras:
-    if graph.edges is not None or record.facts.get("graph") != "knn":
-        return extras
-    note = "The graph of nearest neighbors that the fit made is not kept: edges are left out."
-    return dataclasses.replace(extras, notes=(*extras.notes, note))
 
 
 def _record_of(folder: Path) -> RunRecord:

@@ -31,15 +31,6 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
 
     Sizes, confidence and edges are counted over all rows; features, central, border and odd rows are those of a sample.
     O(N·n_dims + E) time; memory grows with N·n_dims, as that of the fit.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator.
-    store
-        What it was fitted on.
-    record
-        Of the run.
     """
     began = time.perf_counter()
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)

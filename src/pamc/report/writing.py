@@ -111,15 +111,7 @@ def write_fit_report(
     class_names: Sequence[str] | None = None,
     map_by: str = "auto",
 ) -> Path:
-    """Write report.html into the folder of a run.
-
-    Parameters
-    ----------
-    data
-        The AttributedGraph or the store that was fitted; its labels are the truth.
-    columns, class_names, map_by
-        As of :class:`~pamc.report.content.Extras`.
-    """
+    """Write report.html into the folder of a run; `data` is the graph or store that was fitted, with the truth."""
     extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
     made = store_page_data if isinstance(data, Store) else page_data
     return _written(folder / REPORT_FILE, made(model, data, record, extras))

@@ -246,7 +246,7 @@ class _Ingest:
         rows.check(n_rows)
         if not skip:
             rows.bad.refuse("rows")
-        if rows.id_column is None and self.edge_files and rows.bad.count_lines("rows"):
+        if rows.id_column is None and self.edge_files and rows.bad.count("rows", "line"):
             raise DataError(
                 f"{self.rows.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
                 "after them would be numbered otherwise: mend the file, or name the rows with --id"

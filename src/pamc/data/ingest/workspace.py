@@ -19,7 +19,7 @@ from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.database import load_duckdb
 from pamc.data.files import reason_of
 from pamc.data.readers import open_table
-from pamc.data.readers.tables import Cell, Table, not_a_number
+from pamc.data.readers.tables import Cell, Table, number_problem
 from pamc.data.store import row_blocks
 from pamc.errors import DataError, OutputError
 
@@ -33,26 +33,12 @@ class Workspace:
     """A duckdb database in a folder, with bounded memory, that spills into the same folder.
 
     A step and the record that it is finished are one transaction: whenever the process is killed, a step has happened
-    or it has not.
-
-    Parameters
-    ----------
-    folder
-        Where the database and its spilled blocks lie.
-    memory_bytes
-        Memory of the whole ingest; duckdb is given a share of it.
-    n_threads
-        Threads of duckdb.
-
-    Attributes
-    ----------
-    memory_bytes
-        What duckdb may use.
+    or it has not. duckdb is given a share of the memory of the whole ingest, `memory_bytes` of the constructor; what it
+    may use is the attribute of that name.
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, n_threads: int) -> None:
-        duckdb = load_duckdb("ingest works")
-        self._duckdb = duckdb
+        self._duckdb = duckdb = load_duckdb("ingest works")
         self.folder = folder
         place = folder.absolute()
         self.memory_bytes = int(_DATABASE_SHARE * memory_bytes)
@@ -183,15 +169,8 @@ _LONGEST = 1000
 class Parts:
     """Tables of the same columns, one after the other.
 
-    Parameters
-    ----------
-    files
-        Their paths.
-    first
-        The first of them.
-    headers
-        Per file, whether its first line names the columns: then columns go by position. None where all are as the first
-        and columns go by name.
+    `headers` says per file whether its first line names the columns: then columns go by position. It is None where all
+    files are as the first and columns go by name.
     """
 
     files: Sequence[Path]
@@ -241,16 +220,7 @@ class _Bad:
 class BadRows:
     """The table ``bad`` of a workspace.
 
-    Parameters
-    ----------
-    workspace
-        The database.
-    parts
-        The files by what they hold: "rows", and "edges" where there are any.
-    dtype
-        Number type of the features.
-    ids_are_rows
-        Whether edges name row numbers.
+    `parts` are the files by what they hold, "rows" and perhaps "edges"; `ids_are_rows` where edges name row numbers.
     """
 
     def __init__(self, workspace: Workspace, parts: dict[str, Parts], *, dtype: str, ids_are_rows: bool) -> None:
@@ -263,14 +233,10 @@ class BadRows:
             "col INTEGER, cell VARCHAR, reason VARCHAR)"
         )
 
-    def count(self, part: str) -> int:
-        """Return the number of bad rows of a part."""
-        return int(self._workspace.value("SELECT count(*) FROM bad WHERE part = ?", [part]))
-
-    def count_lines(self, part: str) -> int:
-        """Return the number of malformed lines of a part, which are not among the rows that were read."""
-        query = "SELECT count(*) FROM bad WHERE part = ? AND reason = 'line'"
-        return int(self._workspace.value(query, [part]))
+    def count(self, part: str, reason: str = "%") -> int:
+        """Return the number of bad rows of a part; malformed lines, "line", are not among the rows that were read."""
+        query = "SELECT count(*) FROM bad WHERE part = ? AND reason LIKE ?"
+        return int(self._workspace.value(query, [part, reason]))
 
     def forget_lines(self) -> None:
         """Empty duckdb's list of malformed lines, before a file is read."""
@@ -334,7 +300,7 @@ class BadRows:
         if bad.reason == "line":
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
-            return str(not_a_number(path, cell, self._dtype))
+            return number_problem(path, cell, self._dtype)
         shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",

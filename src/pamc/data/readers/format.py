@@ -104,13 +104,7 @@ def endings(what: str) -> tuple[str, ...]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether the ending of a name is that of a table.
-
-    Examples
-    --------
-    >>> is_table(Path("people.csv.gz")), is_table(Path("people.npy"))
-    (True, False)
-    """
+    """Return whether the ending of a name is that of a table, compressed or not."""
     return kind_of(path) in endings("table")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ __all__ = [
     "MISSING",
     "SPACES",
     "Cell",
-    "Header",
     "Records",
     "Table",
     "TextTable",
@@ -40,7 +39,7 @@ __all__ = [
     "header_of",
     "is_integer_text",
     "is_number_text",
-    "not_a_number",
+    "number_problem",
     "shorten",
     "text_lines",
     "unreadable",
@@ -90,13 +89,7 @@ def shorten(text: str) -> str:
 
 
 def is_number_text(text: str) -> bool:
-    """Return whether a cell reads as a number (NaN and infinities included).
-
-    Examples
-    --------
-    >>> is_number_text(" 1e-3 "), is_number_text("age")
-    (True, False)
-    """
+    """Return whether a cell reads as a number (NaN and infinities included)."""
     try:
         float(text)
     except ValueError:
@@ -115,12 +108,8 @@ def is_integer_text(text: str) -> bool:
     return INTEGER.fullmatch(text.strip(SPACES)) is not None
 
 
-def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
-    """Return the error that says what is wrong with a cell that should be a feature, and what to do about it."""
-    return DataError(_number_problem(path, cell, dtype))
-
-
-def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
+def number_problem(path: Path, cell: Cell, dtype: str) -> str:
+    """Return what is wrong with a cell that should be a feature, and what to do about it."""
     text, where = cell.text, f"{path}: {cell.where}"
     if text is None or text.lower() in MISSING:
         what = "is empty" if text is None else f"is {text!r}"
@@ -339,13 +328,7 @@ Records: TypeAlias = Iterator[tuple[int, list[str]]]
 
 @dataclass(frozen=True)
 class TextTable(Table):
-    """A table in a text file.
-
-    Parameters
-    ----------
-    n_skipped
-        Records before the first row of data.
-    """
+    """A table in a text file, with `n_skipped` records before the first row of data."""
 
     _damage: ClassVar[str] = "damaged, or line ends of two kinds?"
     # Whether `tolerant_sql` leaves out a line with a wrong number of cells; else all of its cells are NULL.
@@ -360,15 +343,12 @@ class TextTable(Table):
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
         """Yield row, line and cells of some rows, given in ascending order; the file is gone through once."""
         n_cells = len(self.names)
-        numbered = enumerate(
-            record for record in self._rows() if not self._drops_ragged_lines or len(record[1]) == n_cells
-        )
+        kept = (record for record in self._rows() if not self._drops_ragged_lines or len(record[1]) == n_cells)
+        numbered = enumerate(kept)
         for row in rows:
-            record = next((record for i, record in numbered if i == row), None)
-            if record is not None:
-                line, cells = record
-                texts = [_text_of(cell) for cell in cells]
-                yield row, line, [*texts, *[None] * n_cells][:n_cells]
+            for line, cells in (record for i, record in numbered if i == row):
+                yield row, line, [*map(_text_of, cells), *[None] * n_cells][:n_cells]
+                break
 
     def cell(self, row: int, name: str) -> Cell:
         """Return one cell as the file has it, with its line."""
@@ -404,21 +384,15 @@ class TextTable(Table):
         return False
 
 
-class Header(NamedTuple):
-    """What the first record of a text file says; `n_skipped` records come before the first row of data."""
+def header_of(path: Path, records: Records, header: bool | None) -> tuple[tuple[str, ...], frozenset[int], bool, int]:
+    """Return `names`, `unnamed`, `has_header` and `n_skipped` of the table in a text file.
 
-    names: tuple[str, ...]
-    unnamed: frozenset[int]
-    has_header: bool
-    n_skipped: int
-
-
-def header_of(path: Path, records: Records, header: bool | None) -> Header:
-    """Return the columns of a text file; where ``header`` is None, a first line of numbers only is data."""
+    Where ``header`` is None, a first line of numbers only is data.
+    """
     n_before, first = first_record(path, records)
     has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
     names, unnamed = column_names(path, first if has_header else [""] * len(first))
-    return Header(names, unnamed, has_header, n_before + has_header)
+    return names, unnamed, has_header, n_before + has_header
 
 
 def first_record(path: Path, records: Records) -> tuple[int, list[str]]:

@@ -47,17 +47,7 @@ class NeighborSorter:
 
     As :func:`pamc.graph.adjacency.build_adjacency` has it: a pair of a row with itself is left out; a line that is
     repeated counts once, or with the sum of its weights; the two directions of a pair are joined by their maximum.
-
-    Parameters
-    ----------
-    folder
-        Where the buckets go.
-    n_nodes
-        N, at most 2³².
-    starts
-        First row of each bucket, from :func:`bucket_starts`.
-    weighted
-        Whether pairs have weights.
+    Buckets are files in `folder`; `starts` has the first row of each, from :func:`bucket_starts`.
     """
 
     def __init__(self, folder: Path, n_nodes: int, starts: NDArray[np.int64], *, weighted: bool) -> None:
@@ -114,10 +104,7 @@ class NeighborSorter:
         n_stored = 0
         indices = writer.grow("indices", index_dtype(self.n_nodes))
         weights = writer.grow("weight", np.float32) if self.weighted else None
-        with (
-            ThreadPoolExecutor(n_threads) as pool,
-            progress.phase("neighbors", len(self._buckets)) as phase,
-        ):
+        with ThreadPoolExecutor(n_threads) as pool, progress.phase("neighbors", len(self._buckets)) as phase:
             sorted_buckets = in_order(pool, self._sorted, self._buckets, ahead=n_threads)
             for bucket, (degrees, neighbors, weight) in zip(self._buckets, sorted_buckets, strict=True):
                 indptr[bucket.start + 1 : bucket.stop + 1] = n_stored + np.cumsum(degrees)
@@ -154,17 +141,8 @@ class NeighborSorter:
 def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int, weighted: bool) -> NDArray[np.int64]:
     """Return the first rows of buckets that can be sorted within some memory, two at a time.
 
-    Parameters
-    ----------
-    n_nodes
-        N.
-    counts
-        (R,) how many neighbors, repeated ones included, the rows of each of R equal ranges have. A range is the least
-        that a bucket can hold.
-    memory_bytes
-        What sorting may use.
-    weighted
-        Whether neighbors have weights.
+    `counts` (R,) has the neighbors, repeated ones included, of the rows in each of R equal ranges. A range is the least
+    that a bucket can hold.
 
     Examples
     --------
@@ -187,14 +165,7 @@ def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int,
 def in_order(
     pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
 ) -> Iterator[Result]:
-    """Yield the results of a function in the order of its items, with so many calls under way and no more.
-
-    Examples
-    --------
-    >>> with ThreadPoolExecutor(2) as pool:
-    ...     list(in_order(pool, abs, [-3, 2, -1], ahead=2))
-    [3, 2, 1]
-    """
+    """Yield the results of a function in the order of its items, with so many calls under way and no more."""
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:

@@ -186,24 +186,12 @@ class Store:
 
 
 def row_blocks(n_rows: int, block_size: int) -> list[slice]:
-    """Return slices of at most `block_size` rows that cover all rows in their order.
-
-    Examples
-    --------
-    >>> row_blocks(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Return slices of at most `block_size` rows that cover all rows in their order."""
     return [slice(start, min(start + block_size, n_rows)) for start in range(0, n_rows, block_size)]
 
 
 def index_dtype(n_nodes: int) -> np.dtype[Any]:
-    """Return the number type of stored neighbors: int32 where every row number fits.
-
-    Examples
-    --------
-    >>> index_dtype(10).name, index_dtype(2**31).name
-    ('int32', 'int64')
-    """
+    """Return the number type of stored neighbors: int32 where every row number fits."""
     return np.dtype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64)
 
 
@@ -216,13 +204,7 @@ def has_manifest(path: str | PathLike[str]) -> bool:
 
 
 def is_store(path: str | PathLike[str]) -> bool:
-    """Return whether a folder says that it is a store, of whatever version.
-
-    Examples
-    --------
-    >>> is_store("no-such-folder")
-    False
-    """
+    """Return whether a folder says that it is a store, of whatever version."""
     try:
         manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -317,11 +299,10 @@ def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[
         ("indptr.npy", (n + 1,), ["int64"]),
         ("indices.npy", (n_stored,), [index_dtype(n).name]),
     ]
-    optional: list[tuple[str, tuple[int, ...], Sequence[str]]] = [
-        ("weight.npy", (n_stored,), ["float32"]),
-        ("labels.npy", (n,), ["int64"]),
-    ]
-    expected += [row for row in optional if row[0] in files]
+    if "weight.npy" in files:
+        expected.append(("weight.npy", (n_stored,), ["float32"]))
+    if "labels.npy" in files:
+        expected.append(("labels.npy", (n,), ["int64"]))
     if store.id_kind == "integers":
         expected.append(("ids.npy", (n,), ["int64"]))
     if store.id_kind == "strings" and "ids.parquet" not in files:
@@ -363,15 +344,7 @@ _READ_AT_A_TIME = 2048
 
 @dataclass(frozen=True, eq=False)
 class StoreFeatures:
-    """(N, d) rows of a memory-mapped table, prepared when they are read.
-
-    Parameters
-    ----------
-    raw
-        (N, d) array, or a slice of one, in a file or in memory.
-    preprocessing
-        How each row is prepared.
-    """
+    """(N, d) rows of a table `raw`, in a file or in memory, each of them prepared when it is read."""
 
     raw: NDArray[Any]
     preprocessing: Preprocessing
