@@ -183,10 +183,7 @@ def _features(
 
 @dataclass(frozen=True, kw_only=True)
 class BlockModel:
-    """What a streamed block model is like.
-
-    Each of N·degree/2 draws starts at a node and ends in the same block with probability ``homophily``, else in any
-    other. No edge is a loop, and a pair that is drawn again is one edge. Rows are in random order.
+    """What a streamed block model is like: edges are drawn as in `block_model`, and rows are in random order.
 
     Parameters
     ----------

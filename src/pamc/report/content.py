@@ -57,16 +57,9 @@ ReadFeatures: TypeAlias = Callable[[list[int]], NDArray[Any]]
 class Extras:
     """What a caller may add to a page.
 
-    Parameters
-    ----------
-    columns
-        (N,) values by name that the map can be colored by, numbers or anything else.
-    class_names
-        Names of the true classes, in ascending order of their numbers.
-    notes
-        What a reader has to know.
-    map_by
-        "auto", "pca" or "umap".
+    `columns` are (N,) values by name that the map can be colored by, numbers or anything else; `class_names` those of
+    the true classes, in ascending order of their numbers; `notes` what a reader has to know; `map_by` is "auto", "pca"
+    or "umap".
     """
 
     columns: Mapping[str, Any] | None = None
@@ -78,14 +71,7 @@ class Extras:
 def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Extras) -> dict[str, Any]:
     """Return the page of a fit on a graph in memory. O(N·(d + C·n_dims) + E) time with a map by PCA.
 
-    Parameters
-    ----------
-    model
-        A fitted estimator of any method.
-    graph
-        The rows it was fitted on. Where it has no edges, those that the fit found are taken, if it still has them.
-    record
-        Of the run.
+    Where the graph has no edges, those that the fit found are taken, if the model still has them.
     """
     began = time.perf_counter()
     joined = with_found_edges(model, graph)
@@ -187,9 +173,7 @@ def put_together(
         "python": python_lines(about),
         "notes": notes,
     }
-    cleaned: dict[str, Any] = plain(data)
-    cleaned["seconds"] = round(time.perf_counter() - began, 3)
-    return cleaned
+    return {**plain(data), "seconds": round(time.perf_counter() - began, 3)}
 
 
 def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
@@ -205,9 +189,8 @@ def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
 
 def projected(model: Any, how: str, seed: int) -> Projection:
     """Return the map of a fitted model's rows."""
-    labels = np.asarray(model.labels_)
-    centers = np.asarray(model.cluster_centers_)
-    return project(np.asarray(model.embedding_), centers, labels, how=how, seed=seed_for(seed, "map"))
+    z, centers, labels = (np.asarray(part) for part in (model.embedding_, model.cluster_centers_, model.labels_))
+    return project(z, centers, labels, how=how, seed=seed_for(seed, "map"))
 
 
 def _truth_column(classes: NDArray[np.int64], rows: NDArray[np.int64] | None, names: Sequence[str]) -> dict[str, Any]:

@@ -128,19 +128,13 @@ def cluster_facts(
     return ClusterFacts(
         clusters=cluster_columns(labels, confidence, n_clusters, flows),
         features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
-        rows=_row_columns(_rows_in_clusters(labels, n_clusters), places, confidence, ids, n_rows),
+        rows=_row_columns(labels, n_clusters, places, confidence, ids, n_rows),
         odd=outlier_columns(
             labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd
         ),
         flows=flows,
         similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
     )
-
-
-def _rows_in_clusters(labels: NDArray[np.int64], n_clusters: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each cluster, in order."""
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(labels, minlength=n_clusters))[:-1])
 
 
 def edge_flows(
@@ -215,14 +209,16 @@ def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> _Places:
 
 
 def _row_columns(
-    rows_of: list[NDArray[np.int64]],
+    labels: NDArray[np.int64],
+    n_clusters: int,
     places: _Places,
     confidence: NDArray[np.float64],
     ids: NDArray[Any],
     n_rows: int,
 ) -> Columns:
     lines: list[tuple[int, str, int, int]] = []
-    for number, members in enumerate(rows_of):
+    ends = np.cumsum(np.bincount(labels, minlength=n_clusters))
+    for number, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
         # A small cluster has its rows shared out: none is both central and on the border.
         n_central = min(n_rows, (len(members) + 1) // 2)
         # Training draws doubtful rows to the center too: those that are near it and sure show the cluster.

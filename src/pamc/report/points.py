@@ -24,7 +24,6 @@ __all__ = [
     "is_missing",
     "map_data",
     "number_column",
-    "place_of",
     "point_data",
     "shown_rows",
 ]
@@ -70,8 +69,11 @@ class Frame:
 
     def place(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return places within the square."""
-        within: NDArray[np.float64] = (places - self._middle) / self._side + 0.5
-        return within
+        return np.asarray((places - self._middle) / self._side + 0.5)
+
+    def packed(self, places: NDArray[np.float64]) -> dict[str, Any]:
+        """Return places as the page carries them."""
+        return pack(quantized(self.place(places), 0.0, 1.0, "u2"), "u2")
 
 
 def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
@@ -82,11 +84,6 @@ def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
         "centers": frame.place(projection.centers).round(5),
         "meta_nodes": frame.place(projection.meta_nodes).round(5),
     }
-
-
-def place_of(frame: Frame, places: NDArray[np.float64]) -> dict[str, Any]:
-    """Return places on the map as the page carries them."""
-    return pack(quantized(frame.place(places), 0.0, 1.0, "u2"), "u2")
 
 
 def point_data(
@@ -103,7 +100,7 @@ def point_data(
         "n": len(labels) if rows is None else len(rows),
         "rows": None if rows is None else pack(rows, "u4"),
         "ids": pack_ids(ids),
-        "xy": place_of(frame, projection.rows[chosen]),
+        "xy": frame.packed(projection.rows[chosen]),
         "cluster": pack(labels[chosen], smallest(int(labels.max()))),
         "confidence": _steps(confidence[chosen]),
     }

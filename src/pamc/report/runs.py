@@ -23,11 +23,11 @@ from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected
 from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
 from pamc.report.page_file import plain, read_page, unpack
-from pamc.report.points import Frame, class_names, color_column, density_data, map_data, place_of, shown_rows
+from pamc.report.points import Frame, class_names, color_column, density_data, map_data, shown_rows
 from pamc.report.stores import store_page_data
-from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
+from pamc.results.saved_fit import read_model
 from pamc.training.store_pipeline import LARGE_ROWS
 
 __all__ = ["REPORT_FILE", "run_data"]
@@ -60,13 +60,12 @@ def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
     frame = Frame(projection)
     rows = data["points"]["rows"]
     chosen: Any = slice(None) if rows is None else unpack(rows).astype(np.int64)
-    points = {**data["points"], "xy": place_of(frame, projection.rows[chosen])}
+    points = {**data["points"], "xy": frame.packed(projection.rows[chosen])}
     density = data["density"]
     if density is not None:
         confidence = np.asarray(model.confidence_, dtype=np.float64)
         density = density_data(frame, projection, np.asarray(model.labels_), confidence, data["n_clusters"])
-    found: dict[str, Any] = plain({**data, "points": points, "density": density, "map": map_data(projection, frame)})
-    return found
+    return dict(plain({**data, "points": points, "density": density, "map": map_data(projection, frame)}))
 
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
@@ -184,15 +183,9 @@ def _record_of(folder: Path) -> RunRecord:
 def _model_of(folder: Path) -> SimpleNamespace:
     """Return what is known of the rows of a fit; an encoder of the user's is not needed for it."""
     tensors, about = read_model(folder / MODEL_FILE)
-    arrays = {name: tensors[name].numpy() for name in ("labels", "confidence", "z", "centers", "meta_nodes")}
-    return SimpleNamespace(
-        labels_=arrays["labels"],
-        confidence_=arrays["confidence"],
-        embedding_=arrays["z"],
-        cluster_centers_=arrays["centers"],
-        meta_nodes_=arrays["meta_nodes"],
-        n_features_in_=about["n_features"],
-    )
+    arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
+    places = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
+    return SimpleNamespace(**arrays, **places, n_features_in_=about["n_features"])
 
 
 def _encoder_of(folder: Path) -> Any:

@@ -14,6 +14,8 @@ from pamc.training.pipeline import Fit
 
 __all__ = ["RunRecord"]
 
+_AS_IN_THE_FIT = ("method", "seed", "device", "seconds", "facts", "history", "scores")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
@@ -84,19 +86,14 @@ class RunRecord:
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
         n_epochs_run = len(fit.history.get("loss", []))
+        same: Any = {name: getattr(fit, name) for name in _AS_IN_THE_FIT}
         return cls(
-            method=fit.method,
+            **same,
             data=data,
-            seed=fit.seed,
             config=fit.config.to_dict(),
-            device=fit.device,
             n_epochs_run=n_epochs_run,
             stopped=_why_stopped(fit, n_epochs_run),
-            seconds=fit.seconds,
-            facts=fit.facts,
-            history=fit.history,
             cluster_sizes=np.bincount(fit.labels, minlength=fit.config.n_clusters).tolist(),
-            scores=fit.scores,
             environment=environment(),
             metrics=metrics,
             warnings=list(fit.warnings),

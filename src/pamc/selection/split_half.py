@@ -93,14 +93,8 @@ def split_half_agreement(
 
     Each half is smoothed along its own edges and clustered by itself; its clusters are given to the rows of the other
     half, by the nearest center, and compared with those that were found there: the mean of the two adjusted Rand
-    indices. 1 where both halves tell the same, 0 by chance. O(E·r + N·r·(r + C)) time for each split.
-
-    Parameters
-    ----------
-    candidates
-        K numbers of clusters.
-    dims
-        Of a number of clusters, the dimensions in which they are sought.
+    indices. 1 where both halves tell the same, 0 by chance. `dims` returns the dimensions in which a number of clusters
+    is sought. O(E·r + N·r·(r + C)) time for each split.
     """
     placed = on_sphere(inputs.rows)
     order = np.random.default_rng(seed_for(seed, "splits"))
@@ -121,15 +115,10 @@ def split_half_agreement(
 def null_reference(
     inputs: InputSource, *, shape: str, own_graph: bool, n_neighbors: int, seed: int, device: torch.device
 ) -> InputSource:
-    """Return rows of the same spread in every direction, and a graph like the given one, but no clusters.
+    """Return rows of the same spread in every direction, "gaussian" or "uniform", and a graph, but no clusters.
 
-    Parameters
-    ----------
-    shape
-        "gaussian" or "uniform" along each direction.
-    own_graph
-        Whether the graph is the kNN graph of the rows. Otherwise as many edges are drawn, of which each joins rows as
-        alike, among all, as one of the given edges does: a graph that follows the features as far as the given one.
+    With `own_graph` that is the kNN graph of the rows. Otherwise as many edges are drawn as are given, of which each
+    joins rows as alike, among all, as one of the given edges does: a graph that follows the features as far.
     """
     drawn = np.random.default_rng(seed_for(seed, "rows without clusters"))
     size = inputs.rows.shape
@@ -233,24 +222,12 @@ _FEW = 3
 
 
 class Decision(NamedTuple):
-    """What the agreement of halves says.
+    """What the agreement of halves says of K candidates.
 
-    Parameters
-    ----------
-    chosen
-        Place of the recommended candidate; None where the data do not say.
-    why
-        One sentence.
-    stability, error, chance
-        (K,) agreement, its standard error, and agreement without clusters, of the better way of each candidate.
-    way
-        (K,) which way that is.
-    beats_chance
-        (K,) whether it is beyond what data without clusters reach.
-    margin, margin_error, rival
-        By how much the recommended number is more stable than the next one, with its standard error; 0 without one.
-    equal
-        Places of other candidates that are as stable; those of a recommendation are smaller numbers.
+    `chosen` is the place of the recommended one, None where the data do not say, and `why` one sentence. `stability`,
+    its standard `error` and `chance`, the agreement without clusters, are those of the better `way` of each candidate.
+    The recommended number is more stable than the next one, the `rival`, by `margin`. `equal` are the places of other
+    candidates that are as stable; those of a recommendation are smaller numbers.
     """
 
     chosen: int | None
@@ -346,6 +323,4 @@ def _gain(stability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _error(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the standard error of the mean of each column; 0 of one row."""
-    if len(values) < 2:
-        return np.zeros(values.shape[1])
-    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    return np.asarray(values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values)))

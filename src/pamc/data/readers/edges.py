@@ -96,7 +96,12 @@ def no_edges(path: Path) -> DataError:
 def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
     by_number = ids is None or ids.dtype.kind in "iu"
     table = open_edge_table(path, header=_has_header(path, ids, by_number=by_number))
-    ends, wrong = _numbered_ends(table) if by_number else _named_ends(table)
+    if by_number:
+        numbers, wrong = table.numbers(table.names[:2], dtype="int64")
+        ends: NDArray[Any] = numbers.T
+    else:
+        (sources, wrong), (targets, no_target) = (table.texts(name) for name in table.names[:2])
+        ends, wrong = np.stack([sources, targets]), wrong or no_target
     if wrong is not None:
         raise DataError(f"{path}: {wrong.where}: {_not_an_end(wrong, ids)}")
     if ends.shape[1] == 0:
@@ -120,16 +125,6 @@ def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> boo
     if not by_number:
         warn_about_header(path, ends, stacklevel=4)
     return True
-
-
-def _numbered_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
-    numbers, wrong = table.numbers(table.names[:2], dtype="int64")
-    return numbers.T, wrong
-
-
-def _named_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
-    (sources, no_source), (targets, no_target) = (table.texts(name) for name in table.names[:2])
-    return np.stack([sources, targets]), no_source or no_target
 
 
 def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:
