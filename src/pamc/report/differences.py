@@ -52,7 +52,9 @@ def feature_columns(
     for cluster, (difference, inside, elsewhere) in enumerate(compared):
         # Of words, those that a cluster has; that it lacks one is said by the others.
         size = difference if terms else np.abs(difference)
-        top = _largest(size, n_features, above=_LEAST_ERRORS if terms else _LEAST_DIFFERENCE)
+        found = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
+        # The largest first, and the first of equal ones first.
+        top = found[np.argsort(-size[found], kind="stable")[:n_features]]
         parts.append((np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top]))
     clusters, feature, difference, inside, elsewhere = (np.concatenate(column) for column in zip(*parts, strict=True))
     return {
@@ -69,12 +71,6 @@ def feature_columns(
 def feature_name(number: int, names: tuple[str, ...] | None) -> str:
     """Return what a feature column is called."""
     return f"feature {number}" if names is None else names[number]
-
-
-def _largest(values: NDArray[np.float64], count: int, *, above: float) -> NDArray[np.int64]:
-    """Return where the largest values are, the largest first and the first of equal ones first."""
-    found = np.flatnonzero(values > above)
-    return found[np.argsort(-values[found], kind="stable")[:count]]
 
 
 def _differences(

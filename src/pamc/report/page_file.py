@@ -90,13 +90,7 @@ def write_page(path: Path, data: dict[str, Any]) -> None:
 
 
 def read_page(path: Path, *, formats: Sequence[str]) -> dict[str, Any]:
-    """Return the object inside a page.
-
-    Raises
-    ------
-    DataError
-        The file is no page of pamc's, is damaged, or is of a newer version.
-    """
+    """Return the object inside a page; DataError where the file is no such page, is damaged, or of another version."""
     again = "write it again with `pamc report RUN --rebuild`"
     try:
         text = path.read_text(encoding="utf-8")

@@ -206,16 +206,9 @@ def _dates(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, NaN, and what pandas has for them.
-
-    Examples
-    --------
-    >>> is_missing(float("nan")), is_missing(None), is_missing(""), is_missing(0)
-    (True, True, False, False)
-    """
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    """Return whether a value stands for none: None, NaN, and what pandas has for them; "" and 0 are values."""
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def color_column(table: Table, name: str) -> NDArray[Any]:

@@ -90,13 +90,8 @@ def _sampled(store: Store) -> NDArray[np.int64]:
 
 def _part(model: Any, rows: NDArray[np.int64]) -> SimpleNamespace:
     """Return what is known of some rows of a fitted model."""
-    return SimpleNamespace(
-        labels_=np.asarray(model.labels_)[rows],
-        confidence_=np.asarray(model.confidence_)[rows],
-        embedding_=np.asarray(model.embedding_)[rows],
-        cluster_centers_=model.cluster_centers_,
-        meta_nodes_=model.meta_nodes_,
-    )
+    of_rows = {name: np.asarray(getattr(model, name))[rows] for name in ("labels_", "confidence_", "embedding_")}
+    return SimpleNamespace(**of_rows, cluster_centers_=model.cluster_centers_, meta_nodes_=model.meta_nodes_)
 
 
 def _ids_of(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -45,12 +45,8 @@ def new_run_folder(
 
     A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is. With the
     name of a folder of `checkpoints`, what goes wrong leaves `target.partial` where that folder has files, and the end
-    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it.
-
-    Raises
-    ------
-    OutputError
-        The folder exists, cannot be made, or cannot be written.
+    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it. Raises
+    OutputError where the folder exists, cannot be made, or cannot be written.
     """
     try:
         check_replaceable(target, what="run", holds_one=_holds_run(target), overwrite=overwrite)

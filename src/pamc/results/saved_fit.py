@@ -49,12 +49,9 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the description of a file, or say what is wrong with it.
+    """Return the tensors and the description of a file.
 
-    Raises
-    ------
-    ModelFileError
-        The file is missing, cut off, not one of ours, of a newer format, or was changed after it was written.
+    Raises ModelFileError where it is missing, cut off, not one of ours, of another format, or changed after writing.
     """
     if not path.is_file():
         raise ModelFileError(f"{path}: no such model file; name a folder that `pamc fit` or `save` wrote")

@@ -117,12 +117,13 @@ class ChosenK:
 
     def facts(self) -> dict[str, Any]:
         """Return what a record keeps: plain values, None for numbers that are not finite."""
-        columns = {name: column.tolist() for name, column in self.table.items()}
-        finite = {
-            name: [None if isinstance(value, float) and not math.isfinite(value) else value for value in column]
-            for name, column in columns.items()
+        table = {
+            name: [
+                None if isinstance(value, float) and not math.isfinite(value) else value for value in column.tolist()
+            ]
+            for name, column in self.table.items()
         }
-        return {**asdict(self), "also_stable": list(self.also_stable), "table": finite}
+        return {**asdict(self), "also_stable": list(self.also_stable), "table": table}
 
     def __repr__(self) -> str:
         return f"ChosenK(n_clusters={self.n_clusters}): {self.summary}"
