@@ -19,7 +19,7 @@ from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.database import load_duckdb
 from pamc.data.files import reason_of
 from pamc.data.readers import open_table
-from pamc.data.readers.tables import Cell, Table, number_problem
+from pamc.data.readers.tables import Cell, Table, not_a_number
 from pamc.data.store import row_blocks
 from pamc.errors import DataError, OutputError
 
@@ -300,7 +300,7 @@ class BadRows:
         if bad.reason == "line":
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
-            return number_problem(path, cell, self._dtype)
+            return str(not_a_number(path, cell, self._dtype))
         shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",

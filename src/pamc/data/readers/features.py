@@ -24,7 +24,7 @@ from pamc.data.readers.columns import (
 from pamc.data.readers.edges import read_edges
 from pamc.data.readers.format import Format, Matrix, endings, format_of, open_table
 from pamc.data.readers.labels import codes_of
-from pamc.data.readers.tables import Table, number_problem
+from pamc.data.readers.tables import Table, not_a_number
 from pamc.errors import ConfigError, DataError
 
 __all__ = ["read_features", "read_graph"]
@@ -149,7 +149,7 @@ def _graph_of_table(
 ) -> AttributedGraph:
     features, wrong = table.numbers(names, dtype=dtype)
     if wrong is not None:
-        raise DataError(number_problem(table.path, wrong, dtype))
+        raise not_a_number(table.path, wrong, dtype)
     check_has_rows(table, len(features))
     ids = None if id_column is None else integers_if_all(id_texts(table, id_column))
     labels = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))

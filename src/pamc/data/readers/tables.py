@@ -39,7 +39,7 @@ __all__ = [
     "header_of",
     "is_integer_text",
     "is_number_text",
-    "number_problem",
+    "not_a_number",
     "shorten",
     "text_lines",
     "unreadable",
@@ -108,8 +108,12 @@ def is_integer_text(text: str) -> bool:
     return INTEGER.fullmatch(text.strip(SPACES)) is not None
 
 
-def number_problem(path: Path, cell: Cell, dtype: str) -> str:
-    """Return what is wrong with a cell that should be a feature, and what to do about it."""
+def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
+    """Return the error that says what is wrong with a cell that should be a feature, and what to do about it."""
+    return DataError(_number_problem(path, cell, dtype))
+
+
+def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
     text, where = cell.text, f"{path}: {cell.where}"
     if text is None or text.lower() in MISSING:
         what = "is empty" if text is None else f"is {text!r}"
