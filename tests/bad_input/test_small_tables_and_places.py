@@ -93,7 +93,7 @@ def full(*_, **__):
 def test_a_disk_that_is_full_for_the_model_leaves_nothing(refused, monkeypatch, tmp_path):
     write(rows_csv=table())
     fitted = model().fit(X)
-    monkeypatch.setattr("pamc.results.model_file.save_file", full)
+    monkeypatch.setattr("pamc.results.saved_fit.save_file", full)
     refused("fit", "rows.csv", "-k", 3, "--out", "run", *FAST, code=3, says=["cannot write to", "No space left"])
     assert_refused(lambda: fitted.save(tmp_path / "run"), "No space left", builtin=OSError)
     assert not list(tmp_path.glob("run*"))

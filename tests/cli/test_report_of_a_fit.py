@@ -2,8 +2,7 @@ import json
 from pathlib import Path
 
 from pamc.report.content import FORMAT
-from pamc.report.packing import unpack
-from pamc.report.page_file import read_page
+from pamc.report.page_file import read_page, unpack
 from tests.cli.conftest import FAST
 
 

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pamc.data.blocks import in_order
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.errors import DataError
 from pamc.graph.adjacency import build_adjacency

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pamc.data.readers import open_table, read_features, read_graph
-from pamc.data.readers.cells import Cell, is_integer_text, is_number_text
+from pamc.data.readers.columns import integers_if_all
 from pamc.data.readers.formats.delimited import first_delimited_cells
-from pamc.data.readers.ids import integers_if_all
+from pamc.data.readers.tables import Cell, is_integer_text, is_number_text
 from pamc.errors import BackendError, ConfigError, DataWarning
 
 PEOPLE = "name,age,income,group\nann,31,1.5,red\nbob,25,2.5,blue\ncyd,40,0.5,red\n"

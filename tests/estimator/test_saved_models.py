@@ -8,9 +8,9 @@ import torch
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import block_model
 from pamc.errors import DataError, ModelFileError, OutputError, UnknownNameError
-from pamc.results.model_file import FORMAT_VERSION, read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder, write_labels
+from pamc.results.saved_fit import FORMAT_VERSION, read_model
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.consensus import InputSource
 from pamc.selection import split_half
 from pamc.selection.choose_k import ChosenK, choose_k
-from pamc.selection.decision import decide
-from pamc.selection.split_half import null_reference, split_half_agreement
+from pamc.selection.split_half import decide, null_reference, split_half_agreement
 
 CPU = torch.device("cpu")
 

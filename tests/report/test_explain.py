@@ -12,8 +12,7 @@ import pamc
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import block_model
 from pamc.errors import BackendError, DataError
-from pamc.report.facts import cluster_facts
-from pamc.report.same_rows import are_rows_of_fit
+from pamc.report.facts import are_rows_of_fit, cluster_facts
 
 SETTINGS = {"hidden": (16,), "n_epochs": 5, "random_state": 0, "device": "cpu"}
 

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from pamc import AttributedGraph, PamCGC
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError
-from pamc.report.extreme_values import extreme_rows
 from pamc.report.facts import cluster_facts
+from pamc.report.outliers import extreme_rows
 
 
 def fitted(labels, z=None, *, n_clusters=None, confidence=None, centers=None):

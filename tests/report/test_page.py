@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,15 +14,25 @@ import pamc
 from pamc.errors import BackendError, DataError, UnknownNameError
 from pamc.report import projection as projection_module
 from pamc.report.comparison import COMPARISON, comparison_data
-from pamc.report.content import FORMAT, Extras
+from pamc.report.content import FORMAT, Extras, page_data, truth_data
 from pamc.report.narrative import narrative, python_lines, stability
-from pamc.report.packing import cut_names, island, pack, pack_ids, quantized, unpack, unpack_ids
-from pamc.report.page_file import PARTS, page_html, read_page, write_page
-from pamc.report.points import column, feature_column, shown_rows
+from pamc.report.page_file import (
+    PARTS,
+    cut_names,
+    island,
+    pack,
+    pack_ids,
+    page_html,
+    quantized,
+    read_page,
+    unpack,
+    unpack_ids,
+    write_page,
+)
+from pamc.report.points import column, shown_rows
 from pamc.report.projection import project
-from pamc.report.truth import truth_data
 from pamc.results.metrics import accuracy
-from tests.report.made import HOSTILE, made_model, made_page, made_record
+from tests.report.made import HOSTILE, made_graph, made_model, made_page, made_record
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +186,28 @@ def test_dates_are_shown_as_dates():
     assert (spans["name"], spans["min"], spans["max"]) == ("age (days)", 1.0, 2.0)
 
 
-def test_a_sparse_feature_can_color_the_map():
-    features = sp.csr_matrix(np.array([[0.0, 2.0], [1.0, 0.0]]))
-    assert unpack(feature_column("word", features, 1)["values"]).tolist() == [65534, 0]
+def test_sparse_features_color_the_map_as_dense_ones_do():
+    model = made_model(300, 5, seed=0)
+    graph = made_graph(model, seed=0)
+    thin = np.where(np.abs(graph.features) > 1, graph.features, 0)
+    pages = [
+        page_data(model, replace(graph, features=kind(thin)), made_record(model), Extras(map_by="pca"))
+        for kind in (np.asarray, sp.csr_matrix)
+    ]
+    assert len([each for each in pages[0]["columns"] if each["kind"] == "number"]) > 3
+    assert pages[0]["columns"] == pages[1]["columns"]
 
 
 def test_rows_of_a_page_are_all_or_the_same_sample():
-    assert shown_rows(200_000, np.empty(0, dtype=np.int64)) is None
-    rows = shown_rows(300_000, np.array([7]))
+    def facts(row):
+        return SimpleNamespace(rows={"row": np.array([row])}, odd={"row": np.array([], dtype=np.int64)})
+
+    assert shown_rows(200_000, None) is None
+    rows = shown_rows(300_000, facts(7))
     assert len(rows) <= 50_001
     assert 7 in rows
     assert (np.diff(rows) > 0).all()
-    assert np.isin(shown_rows(300_000, np.array([9])), rows).sum() >= 49_999
+    assert np.isin(shown_rows(300_000, facts(9)), rows).sum() >= 49_999
 
 
 def test_more_rows_become_a_density():

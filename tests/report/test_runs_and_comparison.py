@@ -15,8 +15,7 @@ from pamc.errors import ConfigError, DataError, ModelFileError, OutputError
 from pamc.report import stores as stores_module
 from pamc.report.comparison import comparison_data
 from pamc.report.content import FORMAT
-from pamc.report.packing import unpack, unpack_ids
-from pamc.report.page_file import read_page
+from pamc.report.page_file import read_page, unpack, unpack_ids
 from pamc.report.runs import run_data
 from pamc.report.writing import write_comparison, write_fit_report, write_run_report
 from tests.report.made import made_page
@@ -272,7 +271,7 @@ def test_runs_are_matched_and_compared():
     labels = unpack(first["points"]["cluster"]).astype(np.int64)
     renamed = (labels + 2) % 5
     renamed[:10] = (renamed[:10] + 1) % 5
-    from pamc.report.packing import pack
+    from pamc.report.page_file import pack
 
     other["points"]["cluster"] = pack(renamed, "u1")
     other["record"]["seed"] = 7

@@ -10,7 +10,7 @@ from pamc import PamCGC, evaluate
 from pamc.config import FitConfig
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import open_store
-from pamc.data.store.features import StoreFeatures, neighborhood_means
+from pamc.data.store.store import StoreFeatures, neighborhood_means
 from pamc.data.store.writer import StoreWriter
 from pamc.data.synthetic import BlockModel, write_block_model
 from pamc.errors import ConfigError

@@ -15,8 +15,8 @@ from pamc.data.files import existing_file
 from pamc.data.readers import is_table, open_table, read_graph
 from pamc.errors import ConfigError, OutputError, counted
 from pamc.estimator import estimator_class
-from pamc.results.model_file import read_model
 from pamc.results.run_folder import MODEL_FILE, new_run_folder, write_labels
+from pamc.results.saved_fit import read_model
 
 __all__ = ["predict"]
 

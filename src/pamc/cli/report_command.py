@@ -12,8 +12,8 @@ from pamc.data.readers import is_table, open_table
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 from pamc.report.comparison import COMPARISON
 from pamc.report.page_file import read_page
+from pamc.report.points import class_names, color_column
 from pamc.report.projection import MAPS
-from pamc.report.table_columns import class_names, color_column
 from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
 from pamc.results.record import RunRecord
 

@@ -10,8 +10,8 @@ from typing import Any
 from pamc.cli.show import Interrupted, note, print_json, print_text
 from pamc.cli.sizes import parse_bytes, parse_count, shown_bytes, split_names
 from pamc.data import ingest as ingesting
-from pamc.data.atomic_dir import partial_of
-from pamc.data.ingest.bad_rows import BAD_ROWS_FILE
+from pamc.data.files import partial_of
+from pamc.data.ingest.workspace import BAD_ROWS_FILE
 from pamc.data.store import Store
 from pamc.data.synthetic import BlockModel, write_block_model
 from pamc.errors import counted

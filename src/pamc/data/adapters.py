@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -318,39 +319,26 @@ def _from_torch_geometric(data: Any) -> AttributedGraph:
         raise DataError("the torch_geometric data hold adj_t, not edge_index: leave out the ToSparseTensor transform")
     features = _tensor_matrix(x)
     edges = None if edge_index is None else _tensor_matrix(edge_index)
+    weights = ["edge_weight", "edge_attr"]
     return AttributedGraph(
         features,
         edges=edges,
-        edge_weight=None if edges is None else _stored_weight(data, edges.shape[1]),
-        labels=_stored_labels(data, features.shape[0]),
+        edge_weight=None if edges is None else _stored(data, weights, edges.shape[1], "one weight per edge"),
+        labels=_stored(data, ["y"], features.shape[0], "one label per node"),
     )
 
 
-def _stored_weight(data: Any, n_edges: int) -> NDArray[Any] | None:
-    for name in ("edge_weight", "edge_attr"):
+def _stored(data: Any, names: Sequence[str], size: int, meant: str) -> NDArray[Any] | None:
+    """Return the first attribute that has `size` values, which are what is `meant`; None, and a warning, without."""
+    for name in names:
         stored = getattr(data, name, None)
         if stored is None:
             continue
         values = _tensor_matrix(stored)
-        if values.size == n_edges:
-            return np.asarray(values).reshape(n_edges)
-        _warn_left_out(name, values.shape, "one weight per edge")
+        if values.size == size:
+            return np.asarray(values).reshape(size)
+        warnings.warn(f"{name} of shape {values.shape} is not {meant} and is left out", DataWarning, stacklevel=4)
     return None
-
-
-def _stored_labels(data: Any, n_nodes: int) -> NDArray[Any] | None:
-    stored = getattr(data, "y", None)
-    if stored is None:
-        return None
-    values = _tensor_matrix(stored)
-    if values.size == n_nodes:
-        return np.asarray(values).reshape(n_nodes)
-    _warn_left_out("y", values.shape, "one label per node")
-    return None
-
-
-def _warn_left_out(name: str, shape: tuple[int, ...], meant: str) -> None:
-    warnings.warn(f"{name} of shape {shape} is not {meant} and is left out", DataWarning, stacklevel=5)
 
 
 def _from_anndata(data: Any) -> AttributedGraph:

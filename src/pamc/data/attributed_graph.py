@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.blocks import row_blocks
 from pamc.errors import DataError
 
 __all__ = [
@@ -135,11 +134,7 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
     """
     if sp.issparse(features):
         check_sparse(features, what="features")
-        matrix = sp.csr_matrix(features)
-        if matrix.dtype.kind == "c":
-            raise DataError("features must be real numbers; complex data not supported")
-        if matrix.dtype not in (np.float32, np.float64):
-            matrix = matrix.astype(np.float32)
+        matrix = _as_float(sp.csr_matrix(features))
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -155,18 +150,22 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
     _check_shape(array.shape)
     if array.dtype == object or array.dtype.kind in "USMmV":
         raise DataError(f"features must be numbers, got dtype {array.dtype}")
-    if array.dtype.kind == "c":
-        raise DataError("features must be real numbers; complex data not supported")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32)
-    for block in row_blocks(len(array), _ROWS_PER_BLOCK):
-        finite = np.isfinite(array[block])
+    array = _as_float(array)
+    for start in range(0, len(array), _ROWS_PER_BLOCK):
+        finite = np.isfinite(array[start : start + _ROWS_PER_BLOCK])
         if not finite.all():
             row, column = (int(i) for i in np.argwhere(~finite)[0])
-            row += block.start
+            row += start
             count = int(array.size - np.isfinite(array).sum())
             raise _not_finite(row, column, array[row, column], count, names, ids)
     return array
+
+
+def _as_float(features: Any) -> Any:
+    """Return real numbers as float32 or float64."""
+    if features.dtype.kind == "c":
+        raise DataError("features must be real numbers; complex data not supported")
+    return features if features.dtype in (np.float32, np.float64) else features.astype(np.float32)
 
 
 def check_edges(

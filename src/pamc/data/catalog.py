@@ -215,12 +215,7 @@ def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
 
 def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:
     n_classes = 0 if graph.labels is None else len(np.unique(graph.labels))
-    found = {
-        "n_nodes": graph.n_nodes,
-        "n_features": graph.n_features,
-        "n_classes": n_classes,
-        "n_edges": graph.n_edges,
-    }
+    found = {name: getattr(graph, name) for name in ("n_nodes", "n_features", "n_edges")} | {"n_classes": n_classes}
     for statistic, value in found.items():
         if value != getattr(row, statistic):
             raise DataError(

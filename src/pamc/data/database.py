@@ -42,13 +42,7 @@ def connected() -> Iterator[Any]:
 
 
 def quoted(text: str) -> str:
-    """Return text as a literal of SQL.
-
-    Examples
-    --------
-    >>> quoted("it's")
-    "'it''s'"
-    """
+    """Return text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -58,11 +52,6 @@ def literal_path(path: str | PathLike[str]) -> str:
     duckdb expands ``*``, ``?`` and ``[…]`` anywhere in a name, takes a backslash for a slash, and expands ``~`` or a
     protocol such as ``s3:`` at its start. An absolute path starts with none of these; a file whose path has one of the
     other characters is read through a link with a plain name, which lasts as long as the process.
-
-    Examples
-    --------
-    >>> literal_path("/data/rows.csv")
-    '/data/rows.csv'
     """
     absolute = str(Path(path).absolute())
     return absolute if _SPECIAL.isdisjoint(absolute) else _plain_link(absolute)
@@ -70,14 +59,12 @@ def literal_path(path: str | PathLike[str]) -> str:
 
 @cache
 def _plain_link(path: str) -> str:
-    link = Path(_links().name) / f"{len(list(Path(_links().name).iterdir()))}{''.join(_endings(path))}"
+    """Return a link with a plain name and the last two endings, by which duckdb and pamc tell the kind of a file."""
+    folder = Path(_links().name)
+    endings = [ending for ending in Path(path).suffixes[-2:] if ending[1:].isalnum()]
+    link = folder / f"{len(list(folder.iterdir()))}{''.join(endings)}"
     link.symlink_to(path)
     return str(link)
-
-
-def _endings(path: str) -> list[str]:
-    """Return the last two endings of a name, those that duckdb and pamc tell a kind by."""
-    return [ending for ending in Path(path).suffixes[-2:] if ending[1:].isalnum()]
 
 
 @cache

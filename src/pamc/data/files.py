@@ -1,22 +1,41 @@
-"""What every reader needs of a file: that it is there, what kind it is, and a plain word when it is damaged."""
+"""What every reader and writer needs of a file or folder: that it is there, what kind it is, and that it is whole.
+
+A folder is written beside its place and renamed once, so it is whole or absent.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import IO, cast
 
-from pamc.errors import DataError, PamcError
+from pamc.errors import DataError, OutputError, PamcError
 
-__all__ = ["check_gzip", "existing_file", "kind_of", "naming", "open_bytes", "reading", "reason_of", "sha256_of"]
+__all__ = [
+    "cannot_write",
+    "check_gzip",
+    "check_replaceable",
+    "commit",
+    "existing_file",
+    "kind_of",
+    "missing_folders",
+    "naming",
+    "open_bytes",
+    "partial_of",
+    "reading",
+    "reason_of",
+    "remove_folder",
+    "sha256_of",
+]
 
 _GZIP_BLOCK_BYTES = 1 << 20
 
@@ -122,3 +141,58 @@ def sha256_of(path: str | PathLike[str]) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def partial_of(target: Path) -> Path:
+    """Return the folder in which the content of `target` is made."""
+    return target.with_name(target.name + ".partial")
+
+
+def check_replaceable(target: Path, *, what: str, holds_one: bool, overwrite: bool) -> None:
+    """Refuse a target that may not be written.
+
+    A folder that holds a `what` ("run", "store") already, `holds_one`, is replaced with `overwrite` alone, and a folder
+    that holds anything else never.
+    """
+    if target.name in ("", ".."):
+        hint = target / f"pamc-{what}"
+        raise OutputError(f"{target} cannot be replaced as a whole; name a folder in it, such as {hint}")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise OutputError(f"{target} is a file; name a folder that does not exist yet")
+    if holds_one and not overwrite:
+        raise OutputError(f"{target} already holds a {what}; name another folder, or pass --overwrite to replace it")
+    if not holds_one and any(target.iterdir()):
+        raise OutputError(f"{target} holds files that are not a {what}; name another folder (these are never replaced)")
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Return the folders above a path that do not exist yet, the innermost first."""
+    return [folder for folder in path.parents if not folder.exists()]
+
+
+def commit(target: Path, partial: Path) -> None:
+    """Put `partial` in the place of `target`; the old folder goes only when the new one stands."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    replaced = target.with_name(target.name + ".replaced")
+    target.rename(replaced)
+    partial.rename(target)
+    shutil.rmtree(replaced)
+
+
+def remove_folder(partial: Path, above: list[Path]) -> None:
+    """Remove a folder and those above it that were made for it, the innermost first."""
+    shutil.rmtree(partial, ignore_errors=True)
+    with suppress(OSError):
+        for folder in above:
+            folder.rmdir()
+
+
+def cannot_write(target: Path, error: OSError) -> OutputError:
+    """Return the error that says a place cannot be written."""
+    if isinstance(error, OutputError):
+        return error
+    return OutputError(f"cannot write to {target}: {error.strerror or error}")

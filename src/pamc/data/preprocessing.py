@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +55,7 @@ class Preprocessing:
         if self.kind == "standardize":
             dense = features if isinstance(features, np.ndarray) else features.toarray()
             mean, scale = (self.arrays[name].astype(dense.dtype) for name in ("mean", "scale"))
-            standardized: Features = (dense - mean) / scale
-            return standardized
+            return np.asarray((dense - mean) / scale)
         if self.kind == "tfidf":
             idf = self.arrays["idf"].astype(features.dtype)
             features = features * idf if isinstance(features, np.ndarray) else sp.csr_matrix(features.multiply(idf))
@@ -145,10 +145,6 @@ def _fit_tfidf(features: Features) -> dict[str, NDArray[Any]]:
     return {"idf": np.log((1 + n_nodes) / (1 + n_rows_with)) + 1}
 
 
-def _fit_nothing(features: Features) -> dict[str, NDArray[Any]]:
-    return {}
-
-
 def _unit_rows(features: Features) -> Features:
     features = _near_one(features)
     if not isinstance(features, np.ndarray):
@@ -170,11 +166,12 @@ def _near_one(features: Features) -> Features:
     return sp.csr_matrix(sp.diags(factor, dtype=features.dtype) @ features)
 
 
-_FITS = {
-    "none": _fit_nothing,
+# What a kind learns from the rows.
+_FITS: dict[str, Callable[[Features], dict[str, NDArray[Any]]]] = {
+    "none": lambda features: {},
     "scale": _fit_scale,
     "standardize": _fit_standardize,
-    "unit": _fit_nothing,
-    "rms": _fit_nothing,
+    "unit": lambda features: {},
+    "rms": lambda features: {},
     "tfidf": _fit_tfidf,
 }

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.blocks import in_order, row_blocks
-from pamc.data.store import Store, index_dtype
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.store import Store, index_dtype, row_blocks
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress
@@ -184,10 +183,7 @@ def _features(
 
 @dataclass(frozen=True, kw_only=True)
 class BlockModel:
-    """What a streamed block model is like.
-
-    Each of N·degree/2 draws starts at a node and ends in the same block with probability ``homophily``, else in any
-    other. No edge is a loop, and a pair that is drawn again is one edge. Rows are in random order.
+    """What a streamed block model is like: edges are drawn as in `block_model`, and rows are in random order.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pamc.config import FitConfig
 from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
-from pamc.data.store.features import StoreFeatures
+from pamc.data.store.store import StoreFeatures
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError
 from pamc.graph.positives import PairShard

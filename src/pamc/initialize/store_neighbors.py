@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.data.store import Store
-from pamc.data.store.features import StoreFeatures
+from pamc.data.store.store import StoreFeatures
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.neighbors import ANGLE, DIRECTIONS, nearest
 

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from pamc import __version__
 from pamc.errors import ConfigError, DataError
-from pamc.report.packing import pack, pack_ids, plain, smallest, unpack, unpack_ids
+from pamc.report.page_file import pack, pack_ids, plain, smallest, unpack, unpack_ids
 from pamc.results.metrics import ari, nmi
 
 __all__ = ["COMPARISON", "comparison_data"]
@@ -28,14 +28,8 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
     """Return the object of a page that compares runs, by the rows that all of them name.
 
     Clusters of each run are matched with those of the first, one to one, so that the most rows stay; a row changed
-    where its cluster is not matched with the one it has in the first run.
-
-    Parameters
-    ----------
-    runs
-        Objects of the runs' pages, two or more.
-    names
-        What to call them.
+    where its cluster is not matched with the one it has in the first run. `runs` are the objects of two or more pages,
+    and `names` what to call them.
     """
     if len(runs) < 2:
         raise ConfigError("a comparison needs two runs or more")
@@ -65,8 +59,7 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
         "settings": _differing([run["record"] for run in runs]),
         "notes": _notes(runs, names, len(ids)),
     }
-    found: dict[str, Any] = plain(data)
-    return found
+    return dict(plain(data))
 
 
 def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[str], list[NDArray[np.int64]]]:

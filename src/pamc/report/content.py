@@ -1,37 +1,46 @@
-"""What the page of a run is made of: one JSON-able object, from which the page can be made again."""
+"""What is shown of the true classes, where they were given: scores, confusion, accuracy against confidence."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc import __version__
-from pamc.data.attributed_graph import AttributedGraph, Features
-from pamc.report.facts import ClusterFacts, cluster_facts
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.report.facts import ClusterFacts, cluster_columns, cluster_facts
 from pamc.report.narrative import narrative, python_lines, stability
-from pamc.report.packing import plain
+from pamc.report.page_file import plain
 from pamc.report.points import (
     MOST_POINTS,
     Frame,
     column,
-    columns_of,
     density_data,
-    feature_column,
     map_data,
+    number_column,
     point_data,
     shown_rows,
 )
 from pamc.report.projection import Projection, project
-from pamc.report.truth import truth_data
+from pamc.results.metrics import best_matching, contingency
 from pamc.results.record import RunRecord
 from pamc.runtime import seed_for
 
-__all__ = ["FORMAT", "TRUE_CLASS", "VERSION", "Extras", "page_data", "put_together", "with_found_edges"]
+__all__ = [
+    "FORMAT",
+    "TRUE_CLASS",
+    "VERSION",
+    "Extras",
+    "page_data",
+    "projected",
+    "put_together",
+    "truth_data",
+    "with_found_edges",
+]
 
 FORMAT, VERSION = "pamc-report", 1
 
@@ -40,21 +49,17 @@ _N_FEATURE_COLUMNS, _LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES = 12, 3, 1_200_
 
 TRUE_CLASS = "true class"
 
+# Returns (n, len(numbers)) values of some feature columns, of the rows that a page names.
+ReadFeatures: TypeAlias = Callable[[list[int]], NDArray[Any]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extras:
     """What a caller may add to a page.
 
-    Parameters
-    ----------
-    columns
-        (N,) values by name that the map can be colored by, numbers or anything else.
-    class_names
-        Names of the true classes, in ascending order of their numbers.
-    notes
-        What a reader has to know.
-    map_by
-        "auto", "pca" or "umap".
+    `columns` are (N,) values by name that the map can be colored by, numbers or anything else; `class_names` those of
+    the true classes, in ascending order of their numbers; `notes` what a reader has to know; `map_by` is "auto", "pca"
+    or "umap".
     """
 
     columns: Mapping[str, Any] | None = None
@@ -66,29 +71,17 @@ class Extras:
 def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Extras) -> dict[str, Any]:
     """Return the page of a fit on a graph in memory. O(N·(d + C·n_dims) + E) time with a map by PCA.
 
-    Parameters
-    ----------
-    model
-        A fitted estimator of any method.
-    graph
-        The rows it was fitted on. Where it has no edges, those that the fit found are taken, if it still has them.
-    record
-        Of the run.
+    Where the graph has no edges, those that the fit found are taken, if the model still has them.
     """
     began = time.perf_counter()
     joined = with_found_edges(model, graph)
     facts = cluster_facts(model, joined)
-    projection = projected(model, extras.map_by, record.seed)
-    named = np.union1d(facts.rows["row"], facts.odd["row"]).astype(np.int64)
-    rows = shown_rows(graph.n_nodes, named)
-    chosen: Any = slice(None) if rows is None else rows
-    columns = columns_of(extras.columns, rows, graph.n_nodes)
-    if graph.labels is not None:
-        columns.insert(0, truth_column(graph.labels, rows, extras.class_names))
-    columns += feature_columns(facts, graph.features[chosen], taken=[each["name"] for each in columns])
-    truth = None
-    if graph.labels is not None:
-        truth = truth_data(graph.labels, model.labels_, model.confidence_, names=extras.class_names)
+    rows = shown_rows(graph.n_nodes, facts)
+    features = graph.features if rows is None else graph.features[rows]
+
+    def read(numbers: list[int]) -> NDArray[Any]:
+        return features[:, numbers] if isinstance(features, np.ndarray) else features[:, numbers].toarray()
+
     notes = list(extras.notes)
     if joined.edges is not None and graph.edges is None:
         made = "of nearest neighbors that the fit made" if record.facts.get("graph") == "knn" else "that was fitted"
@@ -97,13 +90,12 @@ def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Ext
         model,
         record,
         facts,
-        projection,
-        ids=graph.row_ids[chosen],
+        dataclasses.replace(extras, notes=tuple(notes)),
+        ids=graph.row_ids if rows is None else graph.row_ids[rows],
         rows=rows,
-        columns=columns,
-        truth=truth,
+        classes=graph.labels,
+        read=read,
         has_edges=joined.edges is not None,
-        notes=notes,
         began=began,
     )
 
@@ -112,14 +104,13 @@ def put_together(
     model: Any,
     record: RunRecord,
     facts: ClusterFacts | None,
-    projection: Projection,
+    extras: Extras,
     *,
     ids: NDArray[Any],
     rows: NDArray[np.int64] | None,
-    columns: list[dict[str, Any]],
-    truth: dict[str, Any] | None,
+    classes: NDArray[np.int64] | None = None,
+    read: ReadFeatures | None = None,
     has_edges: bool,
-    notes: Sequence[str],
     began: float,
 ) -> dict[str, Any]:
     """Return the object of a page from its parts.
@@ -130,31 +121,36 @@ def put_together(
         Of the clusters; None where the rows are not at hand, and cards say no more than size and confidence.
     ids, rows
         Names and numbers of the rows that the page names; `rows` is None for all.
-    columns
-        That the map can be colored by.
-    truth
-        What :func:`~pamc.report.truth.truth_data` returns.
+    classes
+        (N,) true classes, where they are known.
+    read
+        Returns some features of the rows that the page names.
     began
         When this was begun, by `time.perf_counter`.
     """
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_nodes, n_clusters = len(labels), len(model.cluster_centers_)
+    projection = projected(model, extras.map_by, record.seed)
     frame = Frame(projection)
-    history = {name: list(values) for name, values in record.history.items()}
     about = {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "history"}
-    tables: dict[str, Any] = {"features": None, "rows": None, "odd": None, "flows": None, "similarity": None}
+    tables: dict[str, Any] = dict.fromkeys(("features", "rows", "odd", "flows", "similarity"))
+    clusters = cluster_columns(labels, confidence, n_clusters)
     if facts is not None:
-        tables = {name: getattr(facts, name) for name in tables}
+        clusters, tables = facts.clusters, {name: getattr(facts, name) for name in tables}
         tables["flows"] = facts.flows if has_edges else None
-    clusters = clusters_without_rows(labels, confidence, n_clusters) if facts is None else facts.clusters
-    density = None
+    notes, density, truth = list(extras.notes), None, None
     if n_nodes > MOST_POINTS:
         density = density_data(frame, projection, labels, confidence, n_clusters)
-        notes = [
-            *notes,
+        notes.append(
             f"The map is a density of all {n_nodes:,} rows; {len(ids):,} of them, drawn at random, can be pointed at "
-            "and found by id.",
-        ]
+            "and found by id."
+        )
+    columns = [column(str(name), values, rows, n_nodes) for name, values in (extras.columns or {}).items()]
+    if classes is not None:
+        truth = truth_data(classes, labels, confidence, names=extras.class_names)
+        columns.insert(0, _truth_column(classes, rows, truth["names"]))
+    if facts is not None and read is not None:
+        columns += _feature_columns(facts, len(ids), read, taken=[each["name"] for each in columns])
     data = {
         "format": FORMAT,
         "version": VERSION,
@@ -164,7 +160,7 @@ def put_together(
         "n_rows": n_nodes,
         "n_clusters": n_clusters,
         "record": about,
-        "history": history,
+        "history": record.history,
         "map": map_data(projection, frame),
         "points": point_data(frame, projection, labels, confidence, ids, rows),
         "density": density,
@@ -175,11 +171,9 @@ def put_together(
         "story": narrative(about),
         "stability": stability(about, float(confidence.mean())),
         "python": python_lines(about),
-        "notes": list(notes),
+        "notes": notes,
     }
-    cleaned: dict[str, Any] = plain(data)
-    cleaned["seconds"] = round(time.perf_counter() - began, 3)
-    return cleaned
+    return {**plain(data), "seconds": round(time.perf_counter() - began, 3)}
 
 
 def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
@@ -195,43 +189,72 @@ def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
 
 def projected(model: Any, how: str, seed: int) -> Projection:
     """Return the map of a fitted model's rows."""
-    labels = np.asarray(model.labels_)
-    centers = np.asarray(model.cluster_centers_)
-    return project(np.asarray(model.embedding_), centers, labels, how=how, seed=seed_for(seed, "map"))
+    z, centers, labels = (np.asarray(part) for part in (model.embedding_, model.cluster_centers_, model.labels_))
+    return project(z, centers, labels, how=how, seed=seed_for(seed, "map"))
 
 
-def truth_column(
-    classes: NDArray[np.int64], rows: NDArray[np.int64] | None, names: Sequence[str] | None
-) -> dict[str, Any]:
+def _truth_column(classes: NDArray[np.int64], rows: NDArray[np.int64] | None, names: Sequence[str]) -> dict[str, Any]:
     """Return the true classes as a column of the map."""
-    kinds, codes = np.unique(classes, return_inverse=True)
-    called = np.array([str(name) for name in (kinds.tolist() if names is None else names)], dtype=object)
-    return column(TRUE_CLASS, called[codes], rows, len(classes))
+    codes = np.unique(classes, return_inverse=True)[1]
+    return column(TRUE_CLASS, np.array(names, dtype=object)[codes], rows, len(classes))
 
 
-def feature_columns(facts: ClusterFacts, features: Features, *, taken: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the features that tell clusters apart most as columns of the map; `features` are those of its rows.
-
-    A feature that is called like a column that the map has already, one of `taken`, is left out.
-    """
+def _feature_columns(
+    facts: ClusterFacts, n_shown: int, read: ReadFeatures, *, taken: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the features that tell clusters apart most as columns of the map, but for names that it has already."""
     order = np.argsort(-np.abs(facts.features["difference"]), kind="stable")
     names = dict(zip(facts.features["feature"][order].tolist(), facts.features["name"][order].tolist(), strict=True))
-    n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // features.shape[0]))
-    free = [(number, name) for number, name in names.items() if name not in taken]
-    return [feature_column(name, features, number) for number, name in free[:n_columns]]
+    n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // n_shown))
+    free = [number for number, name in names.items() if name not in taken][:n_columns]
+    return [number_column(names[number], values) for number, values in zip(free, read(free).T, strict=True)]
 
 
-def clusters_without_rows(
-    labels: NDArray[np.int64], confidence: NDArray[np.float64], n_clusters: int
-) -> dict[str, NDArray[Any]]:
-    """Return the table of clusters where nothing but labels and confidence is known."""
-    count = np.bincount(labels, minlength=n_clusters)
-    sums = np.bincount(labels, confidence, minlength=n_clusters)
-    undefined = np.full(n_clusters, np.nan)
+# Groups of equally many rows whose accuracy is compared with their confidence.
+_N_GROUPS = 10
+
+
+def truth_data(
+    classes: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    confidence: NDArray[Any],
+    *,
+    names: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return the confusion of classes and clusters, and how often rows of a given confidence are right.
+
+    A row is right when it lies in the cluster that the best one-to-one matching gives its class. `names` are those of
+    the classes in ascending order of their numbers, which are shown without.
+
+    Examples
+    --------
+    >>> told = truth_data(np.array([0, 0, 1, 1]), np.array([3, 3, 5, 3]), np.array([0.9, 0.8, 0.7, 0.4]))
+    >>> told["clusters"], told["table"], told["curve"]["accuracy"]
+    ([3, 5], [[2, 0], [1, 1]], [0.0, 1.0, 1.0, 1.0])
+    """
+    kinds, class_of = np.unique(classes, return_inverse=True)
+    clusters, cluster_of = np.unique(labels, return_inverse=True)
+    table = contingency(classes, labels)
+    matched, clusters_matched = best_matching(table)
+    cluster_for = np.full(len(kinds), -1)
+    cluster_for[matched] = clusters_matched
+    right = cluster_for[class_of] == cluster_of
+    # The cluster of each class that has one, then the others.
+    order = [*cluster_for[cluster_for >= 0], *np.setdiff1d(np.arange(len(clusters)), clusters_matched)]
     return {
-        "cluster": np.arange(n_clusters),
-        "n_rows": count,
-        "share": count / len(labels),
-        "confidence": np.divide(sums, count, out=undefined.copy(), where=count > 0),
-        "edges_inside": undefined,
+        "names": [str(name) for name in (kinds.tolist() if names is None else names)],
+        "clusters": clusters[order].tolist(),
+        "table": table[:, order].tolist(),
+        "curve": _curve(right, np.asarray(confidence, dtype=np.float64)),
+    }
+
+
+def _curve(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[str, list[float]]:
+    """Return mean confidence, accuracy and size of groups of rows, the least confident first."""
+    order = np.argsort(confidence, kind="stable")
+    groups = [group for group in np.array_split(order, _N_GROUPS) if len(group)]
+    return {
+        "confidence": [float(confidence[group].mean()) for group in groups],
+        "accuracy": [float(right[group].mean()) for group in groups],
+        "n": [len(group) for group in groups],
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
 
-__all__ = ["feature_columns", "has_terms"]
+__all__ = ["feature_columns", "feature_name"]
 
 # Share of values other than 0 up to which rows are taken for words.
 _THIN = 0.1
@@ -26,7 +26,7 @@ _PRIOR_ROWS = 10.0
 _LEAST_DIFFERENCE, _LEAST_ERRORS = 1e-6, 2.0
 
 
-def has_terms(features: Features) -> bool:
+def _has_terms(features: Features) -> bool:
     """Return whether rows look like words: few values other than 0, and none below."""
     values = features if isinstance(features, np.ndarray) else features.data
     if values.size == 0 or values.min() < 0:
@@ -46,37 +46,31 @@ def feature_columns(
     O(N·d) or O(nnz + C·d) time, O(C·d) memory. An empty cluster, one that holds every row, and one that is like the
     others have fewer or none.
     """
-    terms = has_terms(features)
+    terms = _has_terms(features)
     compared = _terms(features, labels, n_clusters) if terms else _differences(features, labels, n_clusters)
-    parts: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("cluster", "feature", "difference", "inside", "elsewhere")
-    }
+    parts: list[tuple[NDArray[Any], ...]] = []
     for cluster, (difference, inside, elsewhere) in enumerate(compared):
         # Of words, those that a cluster has; that it lacks one is said by the others.
         size = difference if terms else np.abs(difference)
-        top = _largest(size, n_features, above=_LEAST_ERRORS if terms else _LEAST_DIFFERENCE)
-        values = (np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top])
-        for part, value in zip(parts.values(), values, strict=True):
-            part.append(value)
-    columns = {name: np.concatenate(part) for name, part in parts.items()}
-    feature = columns["feature"]
-    shown = [f"feature {number}" if names is None else names[number] for number in feature]
-    kind = np.full(len(feature), "term" if terms else "difference")
+        found = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
+        # The largest first, and the first of equal ones first.
+        top = found[np.argsort(-size[found], kind="stable")[:n_features]]
+        parts.append((np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top]))
+    clusters, feature, difference, inside, elsewhere = (np.concatenate(column) for column in zip(*parts, strict=True))
     return {
-        "cluster": columns["cluster"],
+        "cluster": clusters,
         "feature": feature,
-        "name": np.array(shown, dtype=object).astype(str),
-        "difference": columns["difference"],
-        "inside": columns["inside"],
-        "elsewhere": columns["elsewhere"],
-        "kind": kind,
+        "name": np.array([feature_name(number, names) for number in feature], dtype=object).astype(str),
+        "difference": difference,
+        "inside": inside,
+        "elsewhere": elsewhere,
+        "kind": np.full(len(feature), "term" if terms else "difference"),
     }
 
 
-def _largest(values: NDArray[np.float64], count: int, *, above: float) -> NDArray[np.int64]:
-    """Return where the largest values are, the largest first and the first of equal ones first."""
-    found = np.flatnonzero(values > above)
-    return found[np.argsort(-values[found], kind="stable")[:count]]
+def feature_name(number: int, names: tuple[str, ...] | None) -> str:
+    """Return what a feature column is called."""
+    return f"feature {number}" if names is None else names[number]
 
 
 def _differences(
@@ -147,9 +141,8 @@ def _terms(
     n_nodes, n_columns = features.shape
     count = np.bincount(labels, minlength=n_clusters)
     if isinstance(features, np.ndarray):
-        sums = [
-            np.count_nonzero(features[labels == cluster], axis=0).astype(np.float64) for cluster in range(n_clusters)
-        ]
+        clusters = (features[labels == cluster] for cluster in range(n_clusters))
+        sums = [np.count_nonzero(rows, axis=0).astype(np.float64) for rows in clusters]
     else:
         sums = list(_sparse_sums(features, labels, n_clusters, presence=True))
     total: NDArray[np.float64] = np.sum(sums, axis=0)

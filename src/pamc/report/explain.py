@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pamc.data.adapters import as_graph
 from pamc.errors import BackendError
 from pamc.report.content import with_found_edges
-from pamc.report.facts import checked_labels, cluster_facts
-from pamc.report.same_rows import check_rows_of_fit
+from pamc.report.facts import check_rows_of_fit, cluster_facts
 
 __all__ = ["Explanation", "explain"]
 
@@ -24,23 +23,9 @@ _SHOWN_ROWS = 60
 class Explanation:
     """What a fit found, as pandas data frames; a notebook shows them all.
 
-    The columns are those of :class:`~pamc.report.facts.ClusterFacts`.
-
-    Parameters
-    ----------
-    clusters
-        `cluster`, `n_rows`, `share`, `confidence`, `edges_inside`.
-    features
-        What makes a cluster different: `cluster`, `feature`, `name`, `difference`, `inside`, `elsewhere`, `kind`.
-    rows
-        Rows that show a cluster: `cluster`, `role`, `rank`, `row`, `id`, `confidence`, `leans_to`.
-    odd
-        Rows to look at: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`, `value`.
-    flows
-        Edges between clusters: `cluster`, `other`, `weight`, `share` (of the edge ends of `cluster`); NaN where
-        edges are not known.
-    similarity
-        Of meta-nodes: `cluster`, `other`, `cosine`.
+    The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have a line for each
+    pair of clusters: `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN where edges are not
+    known), and `cluster`, `other`, `cosine`.
     """
 
     clusters: Any
@@ -105,8 +90,7 @@ def explain(
     """
     frame = _frame_class()
     graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
-    checked_labels(model, graph)
-    check_rows_of_fit(model, graph.features)
+    check_rows_of_fit(model, graph)
     graph = with_found_edges(model, graph)
     facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
     flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows

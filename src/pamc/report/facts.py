@@ -1,7 +1,4 @@
-"""What can be said of each cluster of a fit: its size, features, rows, edges; and which rows are odd.
-
-Time and memory are linear in rows and edges; sparse features stay sparse.
-"""
+"""Whether given rows are those of a fit, as far as its encoder can tell."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning
-from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.adjacency import build_adjacency
 from pamc.report.differences import feature_columns
 from pamc.report.outliers import outlier_columns
 
-__all__ = ["ClusterFacts", "Columns", "Places", "checked_labels", "cluster_facts", "rows_in_clusters"]
+__all__ = ["ClusterFacts", "are_rows_of_fit", "check_rows_of_fit", "cluster_columns", "cluster_facts", "edge_flows"]
 
 # A tidy table: equal-length columns by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -52,7 +49,7 @@ class ClusterFacts:
         Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`,
         `value`. The reasons are "isolated" (no edge; the value is 0), "extreme value" (of the column named in
         `feature`; the value is its distance from the column's median over that of the farthest of the others, see
-        :func:`~pamc.report.extreme_values.extreme_rows`), "far from all centers" (the value is the distance to the
+        :func:`~pamc.report.outliers.extreme_rows`), "far from all centers" (the value is the distance to the
         nearest one over the usual one) and "low confidence" (the value is the confidence over the usual one).
     flows
         (C, C) symmetric weight of the edges between clusters. Each edge counts at both of its ends, so that a row sums
@@ -70,15 +67,11 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
-    """Where the rows lie among the centers.
+class _Places:
+    """Where the rows (N,) lie among the centers.
 
-    Parameters
-    ----------
-    own, nearest
-        (N,) distance to the center of the row's cluster, and to the nearest center.
-    other, leans_to
-        (N,) distance to the nearest center of another cluster that has rows, and that cluster; ∞ and −1 without one.
+    `own` and `nearest` are the distances to the center of the row's cluster and to the nearest center; `other` is that
+    to the nearest center of another cluster that has rows, which is `leans_to`; ∞ and −1 without one.
     """
 
     own: NDArray[np.float64]
@@ -117,7 +110,7 @@ def cluster_facts(
     for name, value in counts.items():
         if not isinstance(value, Integral) or value < 0:
             raise ConfigError(f"{name} must be an integer of at least 0, got {value!r}")
-    labels = checked_labels(model, graph)
+    labels = _checked_labels(model, graph)
     n_clusters = len(model.cluster_centers_)
     confidence = np.asarray(model.confidence_, dtype=np.float64)
     adjacency = None
@@ -126,14 +119,16 @@ def cluster_facts(
             # The fit has said what it dropped.
             warnings.simplefilter("ignore", DataWarning)
             adjacency = build_adjacency(graph.edges, graph.edge_weight, n_nodes=graph.n_nodes, expect_directed=True)
-    flows = _flows(adjacency, labels, n_clusters)
+    flows = np.zeros((n_clusters, n_clusters))
+    if adjacency is not None:
+        flows = edge_flows(adjacency.indptr, adjacency.indices, adjacency.data, labels, n_clusters)
     places = _places(model, labels, n_clusters)
     ids = graph.row_ids.astype(str)
     degree = None if adjacency is None else np.diff(adjacency.indptr)
     return ClusterFacts(
-        clusters=_cluster_columns(labels, confidence, flows, n_clusters),
+        clusters=cluster_columns(labels, confidence, n_clusters, flows),
         features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
-        rows=_row_columns(rows_in_clusters(labels, n_clusters), places, confidence, ids, n_rows),
+        rows=_row_columns(labels, n_clusters, places, confidence, ids, n_rows),
         odd=outlier_columns(
             labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd
         ),
@@ -142,13 +137,42 @@ def cluster_facts(
     )
 
 
-def rows_in_clusters(labels: NDArray[np.int64], n_clusters: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each cluster, in order."""
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(labels, minlength=n_clusters))[:-1])
+def edge_flows(
+    indptr: NDArray[Any], indices: NDArray[Any], weight: NDArray[Any] | None, labels: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.float64]:
+    """Return (C, C) the weight of the edges of a CSR matrix between clusters, read block by block."""
+    flows = np.zeros(n_clusters**2)
+    for start in range(0, len(labels), _ROWS_PER_BLOCK):
+        stop = min(start + _ROWS_PER_BLOCK, len(labels))
+        entries = slice(int(indptr[start]), int(indptr[stop]))
+        own = np.repeat(labels[start:stop], np.diff(indptr[start : stop + 1]))
+        weights = None if weight is None else np.asarray(weight[entries], dtype=np.float64)
+        flows += np.bincount(own * n_clusters + labels[indices[entries]], weights, minlength=len(flows))
+    square = flows.reshape(n_clusters, n_clusters)
+    return np.asarray((square + square.T) / 2)
 
 
-def checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.int64]:
+def cluster_columns(
+    labels: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    n_clusters: int,
+    flows: NDArray[np.float64] | None = None,
+) -> Columns:
+    """Return the table of clusters; without `flows` nothing is known of their edges."""
+    count = np.bincount(labels, minlength=n_clusters)
+    sums = np.bincount(labels, confidence, minlength=n_clusters)
+    inside, volume = (np.zeros(n_clusters),) * 2 if flows is None else (np.diag(flows), flows.sum(axis=1))
+    undefined = np.full(n_clusters, np.nan)
+    return {
+        "cluster": np.arange(n_clusters),
+        "n_rows": count,
+        "share": count / len(labels),
+        "confidence": np.divide(sums, count, out=undefined.copy(), where=count > 0),
+        "edges_inside": np.divide(inside, volume, out=undefined, where=volume > 0),
+    }
+
+
+def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.int64]:
     """Return the cluster (N,) of each row of a graph that a model was fitted on, or say why it cannot be that graph."""
     labels = getattr(model, "labels_", None)
     if labels is None:
@@ -163,37 +187,12 @@ def checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.int
     return np.asarray(labels, dtype=np.int64)
 
 
-def _flows(adjacency: Adjacency | None, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
-    if adjacency is None:
-        return np.zeros((n_clusters, n_clusters))
-    ends = np.repeat(labels, np.diff(adjacency.indptr)) * n_clusters + labels[adjacency.indices]
-    flows = np.bincount(ends, weights=adjacency.data, minlength=n_clusters**2).reshape(n_clusters, n_clusters)
-    return np.asarray((flows + flows.T) / 2, dtype=np.float64)
-
-
-def _cluster_columns(
-    labels: NDArray[np.int64], confidence: NDArray[np.float64], flows: NDArray[np.float64], n_clusters: int
-) -> Columns:
-    count = np.bincount(labels, minlength=n_clusters)
-    volume = flows.sum(axis=1)
-    undefined = np.full(n_clusters, np.nan)
-    return {
-        "cluster": np.arange(n_clusters),
-        "n_rows": count,
-        "share": count / len(labels),
-        "confidence": np.divide(
-            np.bincount(labels, weights=confidence, minlength=n_clusters), count, out=undefined.copy(), where=count > 0
-        ),
-        "edges_inside": np.divide(np.diag(flows), volume, out=undefined, where=volume > 0),
-    }
-
-
-def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> Places:
+def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> _Places:
     z = np.asarray(model.embedding_)
     centers = np.asarray(model.cluster_centers_, dtype=np.float64)
     empty = np.bincount(labels, minlength=n_clusters) == 0
     n_nodes = len(labels)
-    places = Places(np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes, dtype=np.int64))
+    places = _Places(np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes, dtype=np.int64))
     for start in range(0, n_nodes, _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
         rows = z[block].astype(np.float64)
@@ -204,25 +203,22 @@ def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> Places:
         places.nearest[block] = distance.min(axis=1)
         distance[:, empty] = np.inf
         np.put_along_axis(distance, own, np.inf, axis=1)
-        leans_to = distance.argmin(axis=1)
-        other = distance.min(axis=1)
-        places.other[block] = other
-        places.leans_to[block] = np.where(np.isfinite(other), leans_to, -1)
+        places.other[block] = distance.min(axis=1)
+        places.leans_to[block] = np.where(np.isfinite(places.other[block]), distance.argmin(axis=1), -1)
     return places
 
 
 def _row_columns(
-    rows_of: list[NDArray[np.int64]],
-    places: Places,
+    labels: NDArray[np.int64],
+    n_clusters: int,
+    places: _Places,
     confidence: NDArray[np.float64],
     ids: NDArray[Any],
     n_rows: int,
 ) -> Columns:
-    cluster: list[int] = []
-    role: list[str] = []
-    rank: list[int] = []
-    chosen: list[NDArray[np.int64]] = []
-    for number, members in enumerate(rows_of):
+    lines: list[tuple[int, str, int, int]] = []
+    ends = np.cumsum(np.bincount(labels, minlength=n_clusters))
+    for number, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
         # A small cluster has its rows shared out: none is both central and on the border.
         n_central = min(n_rows, (len(members) + 1) // 2)
         # Training draws doubtful rows to the center too: those that are near it and sure show the cluster.
@@ -232,17 +228,14 @@ def _row_columns(
         rest = np.setdiff1d(members[confidence[members] <= usual], central)
         rest = rest[places.leans_to[rest] >= 0]
         border = rest[np.argsort(places.other[rest] - places.own[rest], kind="stable")[:n_rows]]
-        for name, found in (("central", central), ("border", border)):
-            cluster += [number] * len(found)
-            role += [name] * len(found)
-            rank += range(len(found))
-            chosen.append(found)
-    row = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
-    roles = np.array(role, dtype=str)
+        for role, found in (("central", central), ("border", border)):
+            lines += [(number, role, rank, row) for rank, row in enumerate(found.tolist())]
+    roles = np.array([line[1] for line in lines], dtype=str)
+    cluster, rank, row = (np.array([line[i] for line in lines], dtype=np.int64) for i in (0, 2, 3))
     return {
-        "cluster": np.array(cluster, dtype=np.int64),
+        "cluster": cluster,
         "role": roles,
-        "rank": np.array(rank, dtype=np.int64),
+        "rank": rank,
         "row": row,
         "id": ids[row],
         "confidence": confidence[row],
@@ -254,3 +247,55 @@ def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
     return np.asarray(np.clip(unit @ unit.T, -1.0, 1.0))
+
+
+# Rows that are encoded again, evenly spread over all.
+_ENCODED_ROWS = 4096
+
+# How far z may lie from where it was, as shares of its usual distance from the middle and of its own length, and which
+# share of the rows has to be as near. Rounding, in half precision too, stays below; rows in another order do not.
+_NEAR, _ROUNDED, _MOST = 0.05, 0.01, 0.98
+
+
+def are_rows_of_fit(model: Any, features: Any) -> bool:
+    """Return whether the encoder of a fitted model places rows where the fit had them.
+
+    True where it cannot be told: of a method without a row-wise encoder, and of an encoder of the user's, which may
+    place a row otherwise once it is trained, as batch normalization does. O(d + n_dims) for each of at most 4,096 rows.
+
+    Examples
+    --------
+    >>> from pamc import PamCGC
+    >>> from pamc.data.synthetic import block_model
+    >>> X = block_model(90, 3, random_state=0).features
+    >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit(X)
+    >>> are_rows_of_fit(model, X), are_rows_of_fit(model, X[::-1])
+    (True, False)
+    """
+    if not hasattr(model, "transform") or getattr(model, "encoder", None) is not None:
+        return True
+    before = np.asarray(model.embedding_)
+    some = np.unique(np.linspace(0, len(before) - 1, min(_ENCODED_ROWS, len(before))).astype(np.int64))
+    before = before[some].astype(np.float64)
+    with warnings.catch_warnings():
+        # Columns without names are those of the fit here.
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            now = np.asarray(model.transform(features[some]), dtype=np.float64)
+        except DataError:
+            # Too far from the rows of the fit to be encoded.
+            return False
+    # Medians, so that no single row far away makes all others look alike.
+    usual = np.median(np.linalg.norm(before - np.median(before, axis=0), axis=1))
+    allowed = _NEAR * usual + _ROUNDED * np.linalg.norm(before, axis=1)
+    return bool((np.linalg.norm(now - before, axis=1) <= allowed).mean() >= _MOST)
+
+
+def check_rows_of_fit(model: Any, data: AttributedGraph | Store) -> None:
+    """Refuse data that are not those of the fit: of another size, with other rows, or in another order."""
+    _checked_labels(model, data)
+    if not are_rows_of_fit(model, data.features):
+        raise DataError(
+            "these are not the rows of the fit, or they or their columns are in another order: pass X as it was "
+            "fitted, or fit again"
+        )

@@ -37,12 +37,7 @@ _MADE_BY = {
 
 
 def narrative(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what a fit decided on the way, and why, in paragraphs with a title each.
-
-    Parameters
-    ----------
-    record
-        A run's record, as `run.json` holds it.
+    """Return what a fit decided on the way, and why, in paragraphs with a title each, from its record (`run.json`).
 
     Examples
     --------
@@ -170,7 +165,9 @@ def python_lines(record: Mapping[str, Any]) -> str:
     own = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
     changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)))
-    settings = [f"{name}={value!r}" for name, value in (_with_advanced(changed) if own else changed).items()]
+    # `PamCGC` takes the expert settings in one dict.
+    expert = {name: changed.pop(name) for name in list(changed) if own and name in EXPERT}
+    settings = [f"{name}={value!r}" for name, value in (changed | ({"advanced": expert} if expert else {})).items()]
     settings.append(f"random_state={record.get('seed')}")
     if str(record.get("device", "")).startswith("cpu"):
         settings.append('device="cpu"')
@@ -184,13 +181,10 @@ def python_lines(record: Mapping[str, Any]) -> str:
 def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str], str]:
     """Return imports by module, the lines that read the data, and the call that fits."""
     features, name = data.get("features"), data.get("name")
-    if features is not None and ("planned_bytes" in facts or has_manifest(features)):
-        large = "planned_bytes" in facts
-        return (
-            {"pamc.data.store": ["open_store"]},
-            [f"store = open_store({features!r})"],
-            (".fit_store(store)" if large else ".fit_graph(store.to_graph())"),
-        )
+    large = "planned_bytes" in facts
+    if features is not None and (large or has_manifest(features)):
+        fit = ".fit_store(store)" if large else ".fit_graph(store.to_graph())"
+        return {"pamc.data.store": ["open_store"]}, [f"store = open_store({features!r})"], fit
     if features is not None:
         options = {"edges": data.get("edges"), **(data.get("read") or {})}
         given = "".join(f", {key}={value!r}" for key, value in options.items() if value)
@@ -215,13 +209,6 @@ def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, 
     # A chunk is chosen by the plan of a store.
     changed.pop("chunk_size", None)
     return {"n_clusters": n_clusters, **{k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}}
-
-
-def _with_advanced(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as `PamCGC` takes them: the expert ones in one dict."""
-    expert = {name: value for name, value in settings.items() if name in EXPERT}
-    basic = {name: value for name, value in settings.items() if name not in EXPERT}
-    return {**basic, "advanced": expert} if expert else basic
 
 
 def _as_list(value: Any) -> Any:

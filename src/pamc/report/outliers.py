@@ -1,16 +1,17 @@
-"""Rows to look at: those that hang on nothing, have a value like no other, lie far away, or belong nowhere clearly."""
+"""Values of a column that lie far beyond all its others."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
-from pamc.report.extreme_values import extreme_rows
+from pamc.report.differences import feature_name
 
-__all__ = ["EXTREME", "FAR", "ISOLATED", "UNSURE", "outlier_columns"]
+__all__ = ["EXTREME", "FAR", "ISOLATED", "UNSURE", "Extremes", "extreme_rows", "outlier_columns"]
 
 ISOLATED, EXTREME, FAR, UNSURE = "isolated", "extreme value", "far from all centers", "low confidence"
 
@@ -38,16 +39,8 @@ def outlier_columns(
     """Return at most `n_odd` rows with the reason why each is odd; each row once, under its first reason.
 
     What is odd follows from the other rows: clean data have few or none. Where there are more than asked for, each
-    reason names its oddest in turn.
-
-    Parameters
-    ----------
-    nearest
-        (N,) distance to the nearest center.
-    degree
-        (N,) number of edges; None without a graph.
-    features, names
-        (N, d) values, and what the columns are called.
+    reason names its oddest in turn. `nearest` (N,) is the distance to the nearest center, `degree` (N,) the number of
+    edges, None without a graph.
     """
     extremes = extreme_rows(features)
     found = {
@@ -66,7 +59,7 @@ def outlier_columns(
     kept = _shares([len(queue) for queue in queues], n_odd)
     lines = [line for queue, n_kept in zip(queues, kept, strict=True) for line in queue[:n_kept]]
     row = np.array([line[0] for line in lines], dtype=np.int64)
-    feature = [_named(column_of[line[0]], names) if line[1] == EXTREME else "" for line in lines]
+    feature = [feature_name(column_of[row], names) if reason == EXTREME else "" for row, reason, _ in lines]
     return {
         "row": row,
         "id": ids[row],
@@ -76,10 +69,6 @@ def outlier_columns(
         "feature": np.array(feature, dtype=object).astype(str),
         "value": np.array([line[2] for line in lines], dtype=np.float64),
     }
-
-
-def _named(column: int, names: tuple[str, ...] | None) -> str:
-    return f"feature {column}" if names is None else names[column]
 
 
 def _isolated(degree: NDArray[np.integer[Any]] | None, n_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -116,3 +105,122 @@ def _shares(wanted: list[int], n_odd: int) -> list[int]:
         kept[number] = min(wanted[number], left // (len(wanted) - place))
         left -= kept[number]
     return kept
+
+
+# Of a column, this share of the values may be extreme, and two at least: the next one is the farthest of the others. In
+# heavy tails it is itself far away, so that they have few extremes.
+_SHARE, _LEAST = 0.01, 2
+
+# Extreme is so many times as far from the median as the farthest of the others. Of Gaussian columns that is beyond 15
+# standard deviations.
+_TIMES = 8.0
+
+# Among many columns some row is far in one of them by chance: up to so many times in Gaussian ones.
+_BY_CHANCE = 2.0
+
+# Fewer values have no tail to compare with.
+_FEWEST = 8
+
+# A column of one value spreads by rounding.
+_ROUNDING = 1e-6
+
+# Values that are held in float64 at a time.
+_VALUES_PER_BLOCK = 1 << 22
+
+
+class Extremes(NamedTuple):
+    """(M,) rows with an extreme value, the most extreme first.
+
+    `columns` says where the most extreme value of each is, and `times` how many times as far from the median of the
+    column it is as the farthest of the others.
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    times: NDArray[np.float64]
+
+
+def extreme_rows(features: Features) -> Extremes:
+    """Return the rows of which a value lies far beyond the others of its column. O(N·d) or O(nnz + d) time.
+
+    A value is compared with those of its column that are not extreme, by the distance from the median. Where nearly all
+    values are the same, as in the column of a rare word, those that differ are compared with each other.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(100, 3))
+    >>> len(extreme_rows(x).rows)
+    0
+    >>> x[7, 2] = 1e6
+    >>> extreme_rows(x).rows, extreme_rows(x).columns
+    (array([7]), array([2]))
+    """
+    n_nodes = features.shape[0]
+    times, where = np.zeros(n_nodes), np.zeros(n_nodes, dtype=np.int64)
+    if n_nodes >= _FEWEST:
+        for column, rows, ratio in _ratios(features):
+            more = ratio > times[rows]
+            times[rows[more]], where[rows[more]] = ratio[more], column
+    by_chance = _farthest_of_others(times) if n_nodes >= _FEWEST else 0.0
+    found = np.flatnonzero(times > _TIMES * max(1.0, by_chance / _BY_CHANCE))
+    found = found[np.argsort(-times[found], kind="stable")]
+    return Extremes(found, where[found], times[found])
+
+
+def _ratios(features: Features) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
+    """Yield columns, the rows that are farther from the median there than the farthest of the others, and how far."""
+    if isinstance(features, np.ndarray):
+        step = max(1, _VALUES_PER_BLOCK // len(features))
+        for start in range(0, features.shape[1], step):
+            block = np.ascontiguousarray(features[:, start : start + step].T, dtype=np.float64)
+            for number, values in enumerate(block):
+                yield from _of_column(start + number, values)
+        return
+    by_column = features.tocsc()
+    n_nodes, sizes = features.shape[0], np.abs(by_column.data)
+    filled = np.diff(by_column.indptr)
+    for column in np.flatnonzero(filled > 0):
+        entries = slice(by_column.indptr[column], by_column.indptr[column + 1])
+        if 2 * filled[column] >= n_nodes:
+            yield from _of_column(int(column), by_column[:, [column]].toarray()[:, 0].astype(np.float64))
+            continue
+        # The median is 0, and what is not stored is there.
+        away = sizes[entries].astype(np.float64)
+        usual = _usual(away, n_nodes, 0.0) if away.max() > _TIMES * away.min() else 0.0
+        if usual > 0:
+            far = away > usual
+            yield int(column), by_column.indices[entries][far].astype(np.int64), away[far] / usual
+
+
+def _of_column(
+    column: int, values: NDArray[np.float64]
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
+    # Halves keep the difference of the two largest numbers finite.
+    middle = float(np.median(values)) / 2
+    away = np.abs(values / 2 - middle)
+    usual = _usual(away, len(away), abs(middle))
+    if usual > 0:
+        rows = np.flatnonzero(away > usual)
+        yield column, rows, away[rows] / usual
+
+
+def _usual(away: NDArray[np.float64], n_nodes: int, middle: float) -> float:
+    """Return how far from the median the farthest of the others is; 0 where there is nothing to compare with.
+
+    Distances that are not in `away` are 0.
+    """
+    n_extreme = _most_extreme(n_nodes)
+    usual = float(np.partition(away, -n_extreme - 1)[-n_extreme - 1]) if len(away) > n_extreme else 0.0
+    if usual > _ROUNDING * middle:
+        return usual
+    different = away[away > _ROUNDING * middle]
+    return _farthest_of_others(different) if len(different) >= _FEWEST else middle
+
+
+def _farthest_of_others(values: NDArray[Any]) -> float:
+    n_extreme = _most_extreme(len(values))
+    return float(np.partition(values, -n_extreme - 1)[-n_extreme - 1])
+
+
+def _most_extreme(count: int) -> int:
+    return max(_LEAST, int(_SHARE * count))

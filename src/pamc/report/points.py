@@ -1,29 +1,29 @@
-"""What the map of a page is drawn from: places, clusters and columns of rows, or a density of very many."""
+"""Columns of a table for the page of its rows: those that color the map, and the names of true classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import Features
+from pamc.data.readers.tables import MISSING, Table
 from pamc.errors import DataError
-from pamc.report.packing import pack, pack_ids, quantized, smallest
+from pamc.report.facts import ClusterFacts
+from pamc.report.page_file import pack, pack_ids, quantized, smallest
 from pamc.report.projection import Projection
 
 __all__ = [
     "MOST_POINTS",
     "Frame",
+    "class_names",
+    "color_column",
     "column",
-    "columns_of",
     "density_data",
-    "feature_column",
     "is_missing",
     "map_data",
-    "place_of",
+    "number_column",
     "point_data",
     "shown_rows",
 ]
@@ -43,20 +43,16 @@ _NO_NUMBER = (1 << 16) - 1
 _ROWS_PER_BLOCK = 1 << 18
 
 
-def shown_rows(n_nodes: int, always: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return the rows that the page names, in order: None for all, else a sample with those of `always`.
+def shown_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] | None:
+    """Return the rows that the page names, in order: None for all, else a sample and all that `facts` name.
 
     The sample depends on the number of rows alone, so that the pages of two runs on the same rows name the same.
-
-    Examples
-    --------
-    >>> shown_rows(1000, np.array([3])) is None
-    True
     """
     if n_nodes <= MOST_POINTS:
         return None
     drawn = np.random.default_rng(n_nodes).choice(n_nodes, SAMPLED_POINTS, replace=False, shuffle=False)
-    return np.union1d(drawn, always)
+    named = [] if facts is None else [facts.rows["row"], facts.odd["row"]]
+    return np.unique(np.concatenate([drawn, *named]).astype(np.int64))
 
 
 class Frame:
@@ -73,8 +69,11 @@ class Frame:
 
     def place(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return places within the square."""
-        within: NDArray[np.float64] = (places - self._middle) / self._side + 0.5
-        return within
+        return np.asarray((places - self._middle) / self._side + 0.5)
+
+    def packed(self, places: NDArray[np.float64]) -> dict[str, Any]:
+        """Return places as the page carries them."""
+        return pack(quantized(self.place(places), 0.0, 1.0, "u2"), "u2")
 
 
 def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
@@ -85,11 +84,6 @@ def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
         "centers": frame.place(projection.centers).round(5),
         "meta_nodes": frame.place(projection.meta_nodes).round(5),
     }
-
-
-def place_of(frame: Frame, places: NDArray[np.float64]) -> dict[str, Any]:
-    """Return places on the map as the page carries them."""
-    return pack(quantized(frame.place(places), 0.0, 1.0, "u2"), "u2")
 
 
 def point_data(
@@ -106,7 +100,7 @@ def point_data(
         "n": len(labels) if rows is None else len(rows),
         "rows": None if rows is None else pack(rows, "u4"),
         "ids": pack_ids(ids),
-        "xy": place_of(frame, projection.rows[chosen]),
+        "xy": frame.packed(projection.rows[chosen]),
         "cluster": pack(labels[chosen], smallest(int(labels.max()))),
         "confidence": _steps(confidence[chosen]),
     }
@@ -162,21 +156,16 @@ def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int)
     if kind == "M":
         return _classes(name, _dates(array))
     if kind == "m":
-        return _numbers(f"{name} (days)", array / np.timedelta64(1, "D"))
+        return number_column(f"{name} (days)", array / np.timedelta64(1, "D"))
     if kind == "O":
         given = np.array([not is_missing(value) for value in array], dtype=bool)
         if given.any() and all(isinstance(value, Real) and not isinstance(value, bool) for value in array[given]):
-            return _numbers(name, np.where(given, array, np.nan))
-    return _numbers(name, array) if kind in "iuf" else _classes(name, array)
+            return number_column(name, np.where(given, array, np.nan))
+    return number_column(name, array) if kind in "iuf" else _classes(name, array)
 
 
-def feature_column(name: str, features: Features, number: int) -> dict[str, Any]:
-    """Return one column of the features that the map can be colored by; `features` are those of the page's rows."""
-    values = features[:, number] if isinstance(features, np.ndarray) else features[:, [number]].toarray()[:, 0]
-    return _numbers(name, np.asarray(values))
-
-
-def _numbers(name: str, values: NDArray[Any]) -> dict[str, Any]:
+def number_column(name: str, values: NDArray[Any]) -> dict[str, Any]:
+    """Return numbers, which may have gaps, as a column that the map can be colored by."""
     values = values.astype(np.float64)
     finite = np.isfinite(values)
     low, high = (float(values[finite].min()), float(values[finite].max())) if finite.any() else (0.0, 0.0)
@@ -217,18 +206,36 @@ def _dates(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, NaN, and what pandas has for them.
+    """Return whether a value stands for none: None, NaN, and what pandas has for them; "" and 0 are values."""
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
+
+
+def color_column(table: Table, name: str) -> NDArray[Any]:
+    r"""Return a column as numbers, NaN where a cell has none, if all cells with a value are; else as text and None.
 
     Examples
     --------
-    >>> is_missing(float("nan")), is_missing(None), is_missing(""), is_missing(0)
-    (True, True, False, False)
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from pamc.data.readers import open_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rows.csv")
+    ...     _ = path.write_text("age,town\n31,Rome\n,Oslo\n27,\n")
+    ...     table = open_table(path)
+    ...     color_column(table, "age").tolist(), color_column(table, "town").tolist()
+    ([31.0, nan, 27.0], ['Rome', 'Oslo', None])
     """
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    texts, numbers = table.cells(name)
+    given = np.array([text is not None and text.lower() not in MISSING for text in texts.tolist()], dtype=bool)
+    if given.any() and not np.isnan(numbers[given]).any():
+        return numbers
+    texts[~given] = None
+    return texts
 
 
-def columns_of(columns: Mapping[str, Any] | None, rows: NDArray[np.int64] | None, n_nodes: int) -> list[dict[str, Any]]:
-    """Return the user's columns."""
-    return [column(str(name), values, rows, n_nodes) for name, values in (columns or {}).items()]
+def class_names(table: Table, truth: str, labels: NDArray[np.int64]) -> list[str]:
+    """Return the names of the true classes in a column, in ascending order of their numbers (N,)."""
+    texts, _ = table.texts(truth)
+    _, first = np.unique(labels, return_index=True)
+    return [str(texts[row]) for row in first]

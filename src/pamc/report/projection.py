@@ -27,18 +27,9 @@ _ROWS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A map of an embedding.
+    """A map of an embedding by `method`, "PCA" or "UMAP", with a `note` for its readers.
 
-    Parameters
-    ----------
-    method
-        "PCA" or "UMAP".
-    rows
-        (N, 2) place of each row.
-    centers, meta_nodes
-        (C, 2) places of the centers and of the meta-nodes, these in the scale of the rows; NaN where there is none.
-    note
-        What a reader has to know of it.
+    Rows (N, 2), centers and meta-nodes (C, 2), these in the scale of the rows, have a place each; NaN for none.
     """
 
     method: str
@@ -59,18 +50,7 @@ def project(
     """Return the map of an embedding, the same for the same seed.
 
     Meta-nodes (Eq 8) are sums over clusters divided by N; they are shown where the mean of their cluster is, which has
-    the same direction.
-
-    Parameters
-    ----------
-    embedding
-        (N, n_dims) z of the rows.
-    centers
-        (C, n_dims) μ.
-    labels
-        (N,) cluster of each row.
-    how
-        "pca", "umap", or "auto": UMAP where it is installed and there are at most 20,000 rows.
+    the same direction. `how` is "pca", "umap", or "auto": UMAP where it is installed and there are at most 20,000 rows.
 
     Examples
     --------
@@ -107,21 +87,18 @@ def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int6
     share = variance[::-1][:2].sum() / variance.sum() if variance.sum() > 0 else 1.0
     note = f"PCA: the two directions of most variance, {100 * share:.0f} % of all of it. Clusters may overlap here "
     note += "that are apart in the embedding."
-    means = _means(rows, labels, len(centers))
-    return Projection("PCA", rows, (centers.astype(np.float64) - mean) @ axes, means, note)
+    placed = (centers.astype(np.float64) - mean) @ axes
+    return Projection("PCA", rows, placed, _means(rows, labels, len(centers)), note)
 
 
 def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64], seed: int) -> Projection:
-    n_neighbors = min(15, len(embedding) - 1)
     with warnings.catch_warnings():
         # Of packages it could use, of the seed, which takes its threads, and of parts that are not connected.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
-        rows = np.asarray(
-            UMAP(n_neighbors=n_neighbors, n_epochs=_UMAP_EPOCHS, random_state=seed).fit_transform(embedding),
-            dtype=np.float64,
-        )
+        model = UMAP(n_neighbors=min(15, len(embedding) - 1), n_epochs=_UMAP_EPOCHS, random_state=seed)
+        rows = np.asarray(model.fit_transform(embedding), dtype=np.float64)
     means = _means(rows, labels, len(centers))
     note = "UMAP: neighbors stay neighbors; distances between far groups mean little. Centers and meta-nodes are shown "
     note += "at the middle of their cluster's rows."

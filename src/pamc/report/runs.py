@@ -15,21 +15,19 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
 from pamc.data.readers import is_table, open_table, read_graph, read_labels
-from pamc.data.readers.ids import integers_if_all
+from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
 from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
+from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
-from pamc.report.packing import plain, unpack
-from pamc.report.page_file import read_page
-from pamc.report.points import Frame, density_data, map_data, place_of, shown_rows
-from pamc.report.same_rows import are_rows_of_fit
+from pamc.report.page_file import plain, read_page, unpack
+from pamc.report.points import Frame, class_names, color_column, density_data, map_data, shown_rows
 from pamc.report.stores import store_page_data
-from pamc.report.table_columns import class_names, color_column
-from pamc.results.model_file import read_model
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
+from pamc.results.saved_fit import read_model
 from pamc.training.sources import LARGE_ROWS
 
 __all__ = ["REPORT_FILE", "run_data"]
@@ -44,13 +42,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
     made of run.json, the labels and the model; where the data that run.json names still lie where they were, they are
     read again and put in the order of the labels. Where they are gone, or have other ids or other values now, a note
     says what is left out.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    map_by
-        Another map: "pca", "umap" or "auto".
+    With `map_by` it has another map.
     """
     if not (folder / RECORD_FILE).is_file():
         raise DataError(f"{folder}: is not a run: it has no {RECORD_FILE}; name a folder that `pamc fit` or save wrote")
@@ -68,13 +60,12 @@ def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
     frame = Frame(projection)
     rows = data["points"]["rows"]
     chosen: Any = slice(None) if rows is None else unpack(rows).astype(np.int64)
-    points = {**data["points"], "xy": place_of(frame, projection.rows[chosen])}
+    points = {**data["points"], "xy": frame.packed(projection.rows[chosen])}
     density = data["density"]
     if density is not None:
         confidence = np.asarray(model.confidence_, dtype=np.float64)
         density = density_data(frame, projection, np.asarray(model.labels_), confidence, data["n_clusters"])
-    found: dict[str, Any] = plain({**data, "points": points, "density": density, "map": map_data(projection, frame)})
-    return found
+    return dict(plain({**data, "points": points, "density": density, "map": map_data(projection, frame)}))
 
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
@@ -88,24 +79,26 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     if isinstance(found, Store):
         data = store_page_data(model, found, record, extras)
     elif found is not None:
-        data = page_data(model, found, record, _noting(extras, record, found))
+        if found.edges is None and record.facts.get("graph") == "knn":
+            note = "The graph of nearest neighbors that the fit made is not kept: edges are left out."
+            extras = dataclasses.replace(extras, notes=(*extras.notes, note))
+        data = page_data(model, found, record, extras)
     else:
-        rows = shown_rows(len(model.labels_), np.empty(0, dtype=np.int64))
-        names = np.arange(len(model.labels_)) if ids is None or len(ids) != len(model.labels_) else ids
+        n_nodes = len(model.labels_)
+        rows = shown_rows(n_nodes, None)
+        names = np.arange(n_nodes) if ids is None or len(ids) != n_nodes else ids
+        note = (
+            f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border and "
+            "odd rows, and edges are left out."
+        )
         data = put_together(
             model,
             record,
             None,
-            projected(model, map_by, record.seed),
+            Extras(notes=(note,), map_by=map_by),
             ids=names if rows is None else names[rows],
             rows=rows,
-            columns=[],
-            truth=None,
             has_edges=False,
-            notes=[
-                f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border "
-                "and odd rows, and edges are left out."
-            ],
             began=began,
         )
     there = {column["name"] for column in data["columns"]}
@@ -120,45 +113,26 @@ def _read_again(
 ) -> tuple[AttributedGraph | Store | None, Extras, str]:
     """Return the rows of a run in the order of its labels, with what its page had beside them; else None and why.
 
-    Parameters
-    ----------
-    ids
-        (N,) names of the rows of the run, None where no file has them.
-    n_nodes
-        Rows of the run.
+    `ids` (N,) name the rows of the run; None where no file has them.
     """
-    found, nothing = _data_of(record, folder), Extras()
+    found, extras = _data_of(record, folder), Extras()
     if found is None:
-        return None, nothing, "they are no longer where they were"
+        return None, extras, "they are no longer where they were"
     if found.n_nodes != n_nodes:
-        return None, nothing, "they have another number of rows now"
-    order, extras = None, nothing
+        return None, extras, "they have another number of rows now"
     if isinstance(found, AttributedGraph):
         extras = _extras_of(record, folder, found)
         if found.ids is not None and ids is not None:
-            order = _order_of(found.ids.astype(str), ids.astype(str))
-            if order is None:
-                return None, nothing, "they have other ids now"
-            found, extras = _in_order(found, order), _extras_in_order(extras, order)
+            order, is_unknown = find_rows(ids, found.ids)
+            if is_unknown.any():
+                return None, extras, "they have other ids now"
+            columns = {name: values[order] for name, values in (extras.columns or {}).items()}
+            found, extras = _in_order(found, order), dataclasses.replace(extras, columns=columns)
         elif ids is not None and len(ids) == n_nodes:
             found = dataclasses.replace(found, ids=integers_if_all(ids))
     if not are_rows_of_fit(_encoder_of(folder), found.features):
-        return None, nothing, "they are others now, or in another order"
+        return None, extras, "they are others now, or in another order"
     return found, extras, ""
-
-
-def _order_of(names: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Return where each of the wanted names is; None where these are not the same names.
-
-    Examples
-    --------
-    >>> _order_of(np.array(["a", "b", "c"]), np.array(["c", "a", "b"])).tolist()
-    [2, 0, 1]
-    """
-    by_name = np.argsort(names)
-    places = np.searchsorted(names, wanted, sorter=by_name)
-    order: NDArray[np.int64] = by_name[np.minimum(places, len(names) - 1)]
-    return order if np.array_equal(names[order], wanted) else None
 
 
 def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGraph:
@@ -186,11 +160,6 @@ def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extra
     )
 
 
-def _extras_in_order(extras: Extras, order: NDArray[np.int64]) -> Extras:
-    columns = {name: values[order] for name, values in (extras.columns or {}).items()}
-    return dataclasses.replace(extras, columns=columns)
-
-
 def _columns_before(record: RunRecord, folder: Path) -> list[str]:
     """Return what the map of a run could be colored by beside its features, as its record and its page have it."""
     truth = (record.data.get("read") or {}).get("truth_column")
@@ -201,13 +170,6 @@ def _columns_before(record: RunRecord, folder: Path) -> list[str]:
         return names
     features = set((page["features"] or {}).get("name", ()))
     return list(dict.fromkeys([*names, *(each["name"] for each in page["columns"] if each["name"] not in features)]))
-
-
-def _noting(extras: Extras, record: RunRecord, graph: AttributedGraph) -> Extras:
-    if graph.edges is not None or record.facts.get("graph") != "knn":
-        return extras
-    note = "The graph of nearest neighbors that the fit made is not kept: edges are left out."
-    return dataclasses.replace(extras, notes=(*extras.notes, note))
 
 
 def _record_of(folder: Path) -> RunRecord:
@@ -221,15 +183,9 @@ def _record_of(folder: Path) -> RunRecord:
 def _model_of(folder: Path) -> SimpleNamespace:
     """Return what is known of the rows of a fit; an encoder of the user's is not needed for it."""
     tensors, about = read_model(folder / MODEL_FILE)
-    arrays = {name: tensors[name].numpy() for name in ("labels", "confidence", "z", "centers", "meta_nodes")}
-    return SimpleNamespace(
-        labels_=arrays["labels"],
-        confidence_=arrays["confidence"],
-        embedding_=arrays["z"],
-        cluster_centers_=arrays["centers"],
-        meta_nodes_=arrays["meta_nodes"],
-        n_features_in_=about["n_features"],
-    )
+    arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
+    places = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
+    return SimpleNamespace(**arrays, **places, n_features_in_=about["n_features"])
 
 
 def _encoder_of(folder: Path) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
-from pamc.report.content import Extras, clusters_without_rows, feature_columns, projected, put_together, truth_column
-from pamc.report.facts import ClusterFacts, cluster_facts
-from pamc.report.points import columns_of, shown_rows
-from pamc.report.truth import truth_data
+from pamc.report.content import Extras, put_together
+from pamc.report.facts import cluster_columns, cluster_facts, edge_flows
+from pamc.report.points import shown_rows
 from pamc.results.record import RunRecord
 
 __all__ = ["store_page_data"]
@@ -33,39 +31,34 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
 
     Sizes, confidence and edges are counted over all rows; features, central, border and odd rows are those of a sample.
     O(N·n_dims + E) time; memory grows with N·n_dims, as that of the fit.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator.
-    store
-        What it was fitted on.
-    record
-        Of the run.
     """
     began = time.perf_counter()
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_clusters = len(model.cluster_centers_)
     sample = _sampled(store)
     features = np.array(store.features[sample], dtype=np.float32)
-    classes = None if store.labels is None else np.array(store.labels)
     graph = AttributedGraph(features, ids=_ids_of(store, sample), feature_names=store.feature_names, name=store.name)
     facts = cluster_facts(_part(model, sample), graph)
-    clusters = clusters_without_rows(labels, confidence, n_clusters)
-    flows = _flows(store, labels, n_clusters) if store.has_edges else facts.flows
-    volume = flows.sum(axis=1)
-    clusters["edges_inside"] = np.divide(np.diag(flows), volume, out=np.full(n_clusters, np.nan), where=volume > 0)
-    facts = dataclasses.replace(facts, **_with_numbers(facts, sample), clusters=clusters, flows=flows)
+    flows = facts.flows
+    if store.has_edges:
+        flows = edge_flows(store.indptr, store.indices, store.weight, labels, n_clusters)
+    facts = dataclasses.replace(
+        facts,
+        clusters=cluster_columns(labels, confidence, n_clusters, flows),
+        flows=flows,
+        rows={**facts.rows, "row": sample[facts.rows["row"]]},
+        odd={**facts.odd, "row": sample[facts.odd["row"]]},
+    )
+    rows = shown_rows(store.n_nodes, facts)
+    shown = np.arange(store.n_nodes) if rows is None else rows
 
-    named = np.union1d(facts.rows["row"], facts.odd["row"]).astype(np.int64)
-    rows = shown_rows(store.n_nodes, named)
-    everything = np.arange(store.n_nodes) if rows is None else rows
-    columns = columns_of(extras.columns, rows, store.n_nodes)
-    truth = None
-    if classes is not None:
-        columns.insert(0, truth_column(classes, rows, extras.class_names))
-        truth = truth_data(classes, labels, confidence, names=extras.class_names)
-    columns += _feature_columns(facts, store, everything, taken=[each["name"] for each in columns])
+    def read(numbers: list[int]) -> NDArray[Any]:
+        values = np.empty((len(shown), len(numbers)), dtype=np.float32)
+        for start in range(0, len(shown), _ROWS_PER_BLOCK):
+            block = slice(start, start + _ROWS_PER_BLOCK)
+            values[block] = store.features[shown[block]][:, numbers]
+        return values
+
     notes = list(extras.notes)
     if len(sample) < store.n_nodes:
         notes.append(
@@ -78,13 +71,12 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
         model,
         record,
         facts,
-        projected(model, extras.map_by, record.seed),
-        ids=_ids_of(store, everything),
+        dataclasses.replace(extras, notes=tuple(notes)),
+        ids=_ids_of(store, shown),
         rows=rows,
-        columns=columns,
-        truth=truth,
+        classes=None if store.labels is None else np.array(store.labels),
+        read=read,
         has_edges=store.has_edges,
-        notes=notes,
         began=began,
     )
 
@@ -98,18 +90,8 @@ def _sampled(store: Store) -> NDArray[np.int64]:
 
 def _part(model: Any, rows: NDArray[np.int64]) -> SimpleNamespace:
     """Return what is known of some rows of a fitted model."""
-    return SimpleNamespace(
-        labels_=np.asarray(model.labels_)[rows],
-        confidence_=np.asarray(model.confidence_)[rows],
-        embedding_=np.asarray(model.embedding_)[rows],
-        cluster_centers_=model.cluster_centers_,
-        meta_nodes_=model.meta_nodes_,
-    )
-
-
-def _with_numbers(facts: ClusterFacts, sample: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the tables that name rows with their numbers among all."""
-    return {name: {**table, "row": sample[table["row"]]} for name, table in (("rows", facts.rows), ("odd", facts.odd))}
+    of_rows = {name: np.asarray(getattr(model, name))[rows] for name in ("labels_", "confidence_", "embedding_")}
+    return SimpleNamespace(**of_rows, cluster_centers_=model.cluster_centers_, meta_nodes_=model.meta_nodes_)
 
 
 def _ids_of(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -122,30 +104,3 @@ def _ids_of(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
         if len(within):
             parts.append(store.ids(start, start + _IDS_PER_BLOCK)[within - start])
     return np.concatenate(parts)
-
-
-def _feature_columns(
-    facts: ClusterFacts, store: Store, rows: NDArray[np.int64], *, taken: list[str]
-) -> list[dict[str, Any]]:
-    """Return the features that tell clusters apart most, read for the rows of the page."""
-    wanted = np.unique(facts.features["feature"])
-    if not len(wanted):
-        return []
-    values = np.empty((len(rows), len(wanted)), dtype=np.float32)
-    for start in range(0, len(rows), _ROWS_PER_BLOCK):
-        block = slice(start, start + _ROWS_PER_BLOCK)
-        values[block] = store.features[rows[block]][:, wanted]
-    renumbered = {**facts.features, "feature": np.searchsorted(wanted, facts.features["feature"])}
-    return feature_columns(dataclasses.replace(facts, features=renumbered), values, taken=taken)
-
-
-def _flows(store: Store, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
-    """Return (C, C) the weight of the edges between clusters, from the files, block by block."""
-    flows = np.zeros(n_clusters * n_clusters)
-    ends = np.append(np.arange(0, store.n_nodes, _ROWS_PER_BLOCK), store.n_nodes)
-    for start, stop in pairwise(ends):
-        entries = slice(int(store.indptr[start]), int(store.indptr[stop]))
-        own = np.repeat(labels[start:stop], np.diff(store.indptr[start : stop + 1]))
-        weight = None if store.weight is None else np.asarray(store.weight[entries], dtype=np.float64)
-        flows += np.bincount(own * n_clusters + labels[store.indices[entries]], weight, minlength=len(flows))
-    return flows.reshape(n_clusters, n_clusters)

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from pamc.data.adapters import as_graph
 from pamc.data.store import Store
-from pamc.errors import ConfigError, DataError, OutputError
+from pamc.errors import DataError, OutputError
 from pamc.report.comparison import comparison_data
 from pamc.report.content import Extras, page_data
-from pamc.report.facts import checked_labels
+from pamc.report.facts import check_rows_of_fit
 from pamc.report.page_file import write_page
 from pamc.report.points import is_missing
 from pamc.report.runs import REPORT_FILE, run_data
-from pamc.report.same_rows import check_rows_of_fit
 from pamc.report.stores import store_page_data
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
@@ -81,18 +80,14 @@ def write_report(
     """
     target = Path(path)
     target = target / REPORT_FILE if target.is_dir() else target
-    if not hasattr(model, "labels_"):
-        raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
     extras = Extras(columns=columns, map_by=map)
     about = {} if title is None else {"name": title}
     if isinstance(X, Store):
-        checked_labels(model, X)
-        check_rows_of_fit(model, X.features)
+        check_rows_of_fit(model, X)
         record = model.record(data={"name": X.name, "n_edges": X.n_edges, **about})
         return _written(target, store_page_data(model, X, record, extras))
     graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
-    checked_labels(model, graph)
-    check_rows_of_fit(model, graph.features)
+    check_rows_of_fit(model, graph)
     if truth is None:
         truth = getattr(X, "labels", None) if type(X) is type(graph) else None
     metrics = None
@@ -116,15 +111,7 @@ def write_fit_report(
     class_names: Sequence[str] | None = None,
     map_by: str = "auto",
 ) -> Path:
-    """Write report.html into the folder of a run.
-
-    Parameters
-    ----------
-    data
-        The AttributedGraph or the store that was fitted; its labels are the truth.
-    columns, class_names, map_by
-        As of :class:`~pamc.report.content.Extras`.
-    """
+    """Write report.html into the folder of a run; `data` is the graph or store that was fitted, with the truth."""
     extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
     made = store_page_data if isinstance(data, Store) else page_data
     return _written(folder / REPORT_FILE, made(model, data, record, extras))

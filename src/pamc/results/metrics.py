@@ -21,6 +21,7 @@ from pamc.errors import DataError
 __all__ = [
     "accuracy",
     "ari",
+    "best_matching",
     "confusion_matrix",
     "contingency",
     "evaluate",
@@ -67,7 +68,7 @@ def accuracy(y_true: Labels, y_pred: Labels) -> float:
     0.75
     """
     table = contingency(y_true, y_pred)
-    classes, clusters = _match(table)
+    classes, clusters = best_matching(table)
     return float(table[classes, clusters].sum() / table.sum())
 
 
@@ -83,7 +84,7 @@ def macro_f1(y_true: Labels, y_pred: Labels) -> float:
     0.7333
     """
     table = contingency(y_true, y_pred)
-    return float(_f1(table)[_match(table)].sum() / len(table))
+    return float(_f1(table)[best_matching(table)].sum() / len(table))
 
 
 def nmi(y_true: Labels, y_pred: Labels) -> float:
@@ -151,14 +152,17 @@ def confusion_matrix(y_true: Labels, y_pred: Labels) -> Integers:
            [0, 1, 1]])
     """
     table = contingency(y_true, y_pred)
-    classes, clusters = _match(table)
+    classes, clusters = best_matching(table)
     matched = np.zeros((len(table), len(table)), dtype=np.int64)
     matched[:, classes] = table[:, clusters]
     return np.hstack([matched, np.delete(table, clusters, axis=1)])
 
 
-def _match(table: Integers) -> tuple[Integers, Integers]:
-    """Return matched classes and clusters: the most rows right and, among equals, the largest sum of F1."""
+def best_matching(table: Integers) -> tuple[Integers, Integers]:
+    """Return the classes and clusters of a contingency table that are matched one to one.
+
+    The matching has the most rows right and, among equals, the largest sum of F1.
+    """
     # The sum of F1 is at most the number of classes, so its share of the objective stays below one row.
     objective = table + _f1(table) / (len(table) + 1)
     classes, clusters = linear_sum_assignment(objective, maximize=True)

@@ -13,9 +13,9 @@ from pamc.training.constants import fit_constants
 from pamc.training.fallback import START_RETURNED
 from pamc.training.pipeline import Fit
 
-__all__ = ["SELECTION_RULES", "RunRecord"]
+__all__ = ["RunRecord"]
 
-SELECTION_RULES = ("last", "best_loss", "oracle_acc", "oracle_per_metric")
+_AS_IN_THE_FIT = ("method", "seed", "device", "seconds", "facts", "history", "scores")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +90,14 @@ class RunRecord:
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
         n_epochs_run = len(fit.history.get("loss", []))
+        same: Any = {name: getattr(fit, name) for name in _AS_IN_THE_FIT}
         return cls(
-            method=fit.method,
+            **same,
             data=data,
-            seed=fit.seed,
             config=fit.config.to_dict(),
-            device=fit.device,
             n_epochs_run=n_epochs_run,
             stopped=_why_stopped(fit, n_epochs_run),
-            seconds=fit.seconds,
-            facts=fit.facts,
-            history=fit.history,
             cluster_sizes=np.bincount(fit.labels, minlength=fit.config.n_clusters).tolist(),
-            scores=fit.scores,
             environment=environment(),
             metrics=metrics,
             warnings=list(fit.warnings),

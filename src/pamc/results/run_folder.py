@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.data.database import connected, quoted
+from pamc.data.files import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.errors import OutputError, UnknownNameError
 
 __all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]
@@ -45,12 +45,8 @@ def new_run_folder(
 
     A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is. With the
     name of a folder of `checkpoints`, what goes wrong leaves `target.partial` where that folder has files, and the end
-    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it.
-
-    Raises
-    ------
-    OutputError
-        The folder exists, cannot be made, or cannot be written.
+    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it. Raises
+    OutputError where the folder exists, cannot be made, or cannot be written.
     """
     try:
         check_replaceable(target, what="run", holds_one=_holds_run(target), overwrite=overwrite)
@@ -73,11 +69,12 @@ def new_run_folder(
         commit(target, partial)
     except BlockingIOError:
         raise OutputError(f"{partial} is in use: another run is writing there; wait for it, or end it") from None
-    except OSError as error:
-        _remove(partial, above, unless=kept)
-        raise cannot_write(target, error) from None
-    except BaseException:
-        _remove(partial, above, unless=kept)
+    except BaseException as error:
+        # What there is to go on from stays.
+        if kept is None or all(path.name == _LOCK for path in kept.glob("*")):
+            remove_folder(partial, above)
+        if isinstance(error, OSError):
+            raise cannot_write(target, error) from None
         raise
 
 
@@ -119,25 +116,21 @@ def write_labels(
     if file_format not in LABEL_FORMATS:
         raise UnknownNameError("labels format", file_format, LABEL_FORMATS)
     path = folder / f"labels.{file_format}"
+    read = ids if callable(ids) else lambda start, stop: ids[start:stop]
     if file_format == "csv":
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "cluster", "confidence"])
             for start in range(0, len(labels), _ROWS_PER_BLOCK):
-                stop = min(start + _ROWS_PER_BLOCK, len(labels))
-                own = (
-                    ids(start, stop) if callable(ids) else ids[start:stop],
-                    labels[start:stop],
-                    confidence[start:stop],
-                )
+                block = slice(start, min(start + _ROWS_PER_BLOCK, len(labels)))
+                own = (read(block.start, block.stop), labels[block], confidence[block])
                 rows = zip(*(column.tolist() for column in own), strict=True)
                 writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
         return path
     import duckdb
 
-    ids = ids(0, len(labels)) if callable(ids) else ids
-
-    names = ids.astype(str) if ids.dtype.kind not in "iu" else ids
+    names = read(0, len(labels))
+    names = names if names.dtype.kind in "iu" else names.astype(str)
     table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}
     with connected() as connection:
         connection.register("result", table)
@@ -146,16 +139,6 @@ def write_labels(
         except duckdb.IOException as error:
             raise OutputError(f"cannot write to {path}: {error}") from error
     return path
-
-
-def _remove(partial: Path, above: list[Path], *, unless: Path | None = None) -> None:
-    """Remove a folder and those above it that were made for it, the innermost first; not one with files to go on from.
-
-    `unless` is the folder of these files.
-    """
-    if unless is not None and any(path.name != _LOCK for path in unless.glob("*")):
-        return
-    remove_folder(partial, above)
 
 
 def _holds_run(folder: Path) -> bool:

@@ -1,25 +1,82 @@
-"""A fit on disk and back: tensors and plain values, no pickle."""
+"""A fit on disk and back: one safetensors file of tensors, settings as JSON, a version and a checksum. No pickle."""
 
 from __future__ import annotations
 
 import copy
+import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pamc.data.preprocessing import Preprocessing
-from pamc.errors import ConfigError, ModelFileError
+from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS
-from pamc.results.model_file import read_model, write_model
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
+from pamc.training.checkpoint import checksum_of
 from pamc.training.pipeline import Fit
 
-__all__ = ["SavedFit", "load_fit", "save_fit"]
+__all__ = ["FORMAT_VERSION", "SavedFit", "load_fit", "read_model", "save_fit", "write_model"]
+
+FORMAT_VERSION = 4
+
+
+def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    """Write tensors and a JSON-able description to `path`."""
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps(description, sort_keys=True, allow_nan=False)
+    metadata = {
+        "format": "pamc",
+        "format_version": str(FORMAT_VERSION),
+        "description": text,
+        "sha256": checksum_of(stored, text),
+    }
+    # safetensors makes its files for their owner alone. This one is for all who may read the rest of the run.
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    try:
+        save_file(stored, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OutputError(f"cannot write to {path}: {error}") from None
+    path.chmod(mode)
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the description of a file.
+
+    Raises ModelFileError where it is missing, cut off, not one of ours, of another format, or changed after writing.
+    """
+    if not path.is_file():
+        raise ModelFileError(f"{path}: no such model file; name a folder that `pamc fit` or `save` wrote")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"{path} is damaged or not a model file: restore it, or fit again ({error})") from None
+    if metadata.get("format") != "pamc":
+        raise ModelFileError(f"{path} was not written by pamc")
+    version = metadata.get("format_version", "")
+    if version != str(FORMAT_VERSION):
+        raise ModelFileError(
+            f"{path} has format version {version}; this pamc reads version {FORMAT_VERSION}: fit again, or use the "
+            "pamc that wrote it"
+        )
+    text = metadata.get("description", "")
+    if checksum_of(tensors, text) != metadata.get("sha256"):
+        raise ModelFileError(
+            f"{path} was changed after it was written, so its checksum does not match: restore it, or fit again"
+        )
+    description: dict[str, Any] = json.loads(text)
+    return tensors, description
+
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
 _ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
@@ -30,18 +87,8 @@ _BEFORE = "before."
 class SavedFit:
     """A fit and the columns it belongs to.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    n_features
-        Columns that it was fitted on.
-    feature_names
-        Their names, where they had any.
-    own_encoder
-        Whether the encoder is a module of the user's, of which only the weights are saved.
-    id_column
-        The column that named the rows, where they came from a table that had one.
+    With `own_encoder` the encoder is a module of the user's, of which only the weights are saved. `id_column` named the
+    rows, where they came from a table that had one.
     """
 
     fit: Fit
@@ -105,12 +152,11 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
 def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
     if calibration is None:
         return {}
-    before = calibration.before
     return {
         **{_CALIBRATION + name: torch.from_numpy(getattr(calibration, name)) for name in ("scores", "values")},
         _CALIBRATION + "reach": torch.tensor([calibration.reach], dtype=torch.float64),
-        **{_BEFORE + _ENCODER + name: tensor for name, tensor in before.encoder.state_dict().items()},
-        _BEFORE + "centers": before.centers,
+        **{_BEFORE + _ENCODER + name: tensor for name, tensor in calibration.before.encoder.state_dict().items()},
+        _BEFORE + "centers": calibration.before.centers,
     }
 
 

@@ -74,6 +74,19 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> PairedTTest:
     return PairedTTest(float(result.statistic), float(result.pvalue))
 
 
+_LATEX = str.maketrans(
+    {
+        **{mark: f"\\{mark}" for mark in "{}&%$#_"},
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "±": r"$\pm$",
+        "\n": " ",
+    }
+)
+_MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|", "\n": " "})
+
+
 @dataclass(frozen=True)
 class Table:
     r"""Text in rows and columns, rendered as Markdown, LaTeX or CSV.
@@ -113,13 +126,17 @@ class Table:
     def markdown(self) -> str:
         """Return a GitHub-flavored Markdown table."""
         marks = {"l": ":---", "c": ":---:", "r": "---:"}
-        head, *body = ("| " + " | ".join(map(_markdown_cell, row)) + " |" for row in (self.columns, *self.rows))
+        head, *body = (
+            "| " + " | ".join(cell.translate(_MARKDOWN) for cell in row) + " |" for row in (self.columns, *self.rows)
+        )
         rule = "|" + "|".join(marks[letter] for letter in self.align or "") + "|"
         return "\n".join([head, rule, *body]) + "\n"
 
     def latex(self) -> str:
         """Return a LaTeX tabular with the rules of the booktabs package."""
-        head, *body = (" & ".join(map(_latex_cell, row)) + r" \\" for row in (self.columns, *self.rows))
+        head, *body = (
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in (self.columns, *self.rows)
+        )
         begin = rf"\begin{{tabular}}{{{self.align}}}"
         return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -128,29 +145,3 @@ class Table:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
-
-
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "^": r"\textasciicircum{}",
-        "~": r"\textasciitilde{}",
-        "±": r"$\pm$",
-        "\n": " ",
-    }
-)
-
-
-def _latex_cell(text: str) -> str:
-    return text.translate(_LATEX)
-
-
-def _markdown_cell(text: str) -> str:
-    return text.replace("\\", r"\\").replace("|", r"\|").replace("\n", " ")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import math
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -27,9 +28,8 @@ from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.progress import Progress, SilentProgress
 from pamc.runtime import one_thread, resolve_device, resolve_dtype, seed_for, seed_of
-from pamc.selection.decision import Decision, decide
 from pamc.selection.picture import as_svg, as_text, draw
-from pamc.selection.split_half import WAYS, clusters_of, null_reference, split_half_agreement
+from pamc.selection.split_half import WAYS, Decision, clusters_of, decide, null_reference, split_half_agreement
 from pamc.training.checks import check_enough_rows, count_distinct
 from pamc.training.pipeline import settled
 
@@ -87,11 +87,12 @@ class ChosenK:
         """The recommendation with its margin, or why there is none."""
         if self.n_clusters is None:
             return self.why
-        margin = (
-            "" if self.rival is None else f"; margin {self.margin:.2f} ± {self.margin_error:.2f} to k = {self.rival}"
-        )
-        coarser = ", ".join(f"k = {k}" for k in self.also_stable)
-        return f"{self.why}{margin}" + (f"; as stable, but coarser: {coarser}" if coarser else "")
+        text = self.why
+        if self.rival is not None:
+            text += f"; margin {self.margin:.2f} ± {self.margin_error:.2f} to k = {self.rival}"
+        if self.also_stable:
+            text += f"; as stable, but coarser: {', '.join(f'k = {k}' for k in self.also_stable)}"
+        return text
 
     def frame(self) -> Any:
         """Return the table as a pandas DataFrame."""
@@ -114,18 +115,14 @@ class ChosenK:
         return as_text(self)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a record keeps: plain values."""
-        return {
-            "n_clusters": self.n_clusters,
-            "why": self.why,
-            "margin": self.margin,
-            "margin_error": self.margin_error,
-            "rival": self.rival,
-            "also_stable": list(self.also_stable),
-            "inputs": self.inputs,
-            "seconds": self.seconds,
-            "table": {name: _plain(column) for name, column in self.table.items()},
+        """Return what a record keeps: plain values, None for numbers that are not finite."""
+        table = {
+            name: [
+                None if isinstance(value, float) and not math.isfinite(value) else value for value in column.tolist()
+            ]
+            for name, column in self.table.items()
         }
+        return {**asdict(self), "also_stable": list(self.also_stable), "table": table}
 
     def __repr__(self) -> str:
         return f"ChosenK(n_clusters={self.n_clusters}): {self.summary}"
@@ -193,16 +190,11 @@ def choose_k(
         compare = partial(split_half_agreement, candidates=numbers, dims=dims)
         agreement = compare(inputs, n_splits=_N_SPLITS, seed=seed_for(seed, "halves"))
         phase.advance()
+        make_null = partial(null_reference, inputs, own_graph=own_graph, n_neighbors=settings.n_neighbors, device=where)
         nulls = []
         for number in range(_N_NULLS):
-            null = null_reference(
-                inputs,
-                shape=_SHAPES[number % len(_SHAPES)],
-                own_graph=own_graph,
-                n_neighbors=settings.n_neighbors,
-                seed=seed_for(seed, f"without clusters {number}"),
-                device=where,
-            )
+            shape = _SHAPES[number % len(_SHAPES)]
+            null = make_null(shape=shape, seed=seed_for(seed, f"without clusters {number}"))
             found = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
             nulls.append(found.mean(axis=1))
             phase.advance()
@@ -213,12 +205,6 @@ def choose_k(
         scores = list(_scores(inputs, numbers, decision, settings, dims, seed))
     seconds["scores"] = time.perf_counter() - began
     return _answer(numbers, decision, scores, inputs.kind, seconds)
-
-
-def _plain(column: NDArray[Any]) -> list[Any]:
-    """Return the values of a column as JSON has them: None for those that are not finite."""
-    finite = np.isfinite(column) if column.dtype.kind == "f" else np.ones(len(column), dtype=bool)
-    return [value if there else None for value, there in zip(column.tolist(), finite.tolist(), strict=True)]
 
 
 def _most_clusters(n_nodes: int) -> int:
@@ -238,19 +224,15 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
         return [k for k in _DEFAULT_CANDIDATES if k <= min(most, n_distinct)]
     listed = isinstance(candidates, Iterable) and not isinstance(candidates, str)
     given: list[Any] = list(candidates) if listed else [candidates]
-    whole = [k for k in given if _is_whole(k)]
-    numbers = sorted({int(k) for k in whole})
-    if not listed or len(whole) < len(given) or not numbers or numbers[0] < 2 or numbers[-1] > most:
+    are_whole = all(isinstance(k, Real) and float(k).is_integer() for k in given)
+    numbers = sorted({int(k) for k in given}) if are_whole else []
+    if not listed or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
             f"candidates must be a list or range of whole numbers from 2 to {most} ({2 * _LEAST_ROWS_PER_CLUSTER} rows "
             f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, given)) or 'none'}"
         )
     check_enough_rows(features, numbers[-1])
     return numbers
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Real) and float(value).is_integer()
 
 
 def _evidence(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[InputSource, bool]:

@@ -32,9 +32,8 @@ def as_text(chosen: Any, *, width: int | None = None, summary: bool = True) -> s
     for place, k in enumerate(table["n_clusters"]):
         numbers = "  ".join([f"{k:>4}", *(f"{table[name][place]:{size}.3f}" for name, size in sizes.items())])
         drawn = "#" * round(bar * max(0.0, float(table["stability"][place])))
-        lines.append(
-            (numbers + (f"  {drawn:<{bar}}" if bar else "") + (mark if k == chosen.n_clusters else "")).rstrip()
-        )
+        line = numbers + (f"  {drawn:<{bar}}" if bar else "") + (mark if k == chosen.n_clusters else "")
+        lines.append(line.rstrip())
     below = [chosen.summary] if summary else []
     if len(names) < len(_COLUMNS):
         below.insert(0, f"(no room for {', '.join(_COLUMNS[len(names) :])})")
@@ -81,7 +80,7 @@ def as_svg(chosen: Any) -> str:
         )
         parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{color}"/>' for a, b in corners]
     step = max(1, -(-len(k) // 20))
-    for a, number in list(zip(x.tolist(), table["n_clusters"].tolist(), strict=True))[::step]:
+    for a, number in zip(x[::step].tolist(), table["n_clusters"][::step].tolist(), strict=True):
         parts.append(f'<text x="{a:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">number of clusters</text>')
     for place, (name, (color, _)) in enumerate(lines.items()):

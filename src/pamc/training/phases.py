@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pamc.config import MethodConfig
 from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
-from pamc.data.store.features import StoreFeatures
+from pamc.data.store.store import StoreFeatures
 from pamc.distributed.group import TorchProcessGroup
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult

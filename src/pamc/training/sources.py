@@ -21,7 +21,7 @@ from torch import Tensor
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import Store
-from pamc.data.store.features import StoreFeatures, neighborhood_means
+from pamc.data.store.store import StoreFeatures, neighborhood_means
 from pamc.errors import ConfigError, DataError
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs

@@ -12,15 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
-from pamc.data.blocks import in_order
 from pamc.data.files import naming
-from pamc.data.ingest.bad_rows import BadRows
-from pamc.data.ingest.sources import Parts
-from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers.cells import is_integer_text
+from pamc.data.ingest.workspace import BadRows, Parts, Workspace
 from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, warn_about_header
-from pamc.data.readers.tables import Table
-from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts
+from pamc.data.readers.tables import Table, is_integer_text
+from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
 from pamc.progress import Progress
 
@@ -112,11 +108,10 @@ class PairIngest:
             self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
             return
         # One end at a time: two tables of names at once would not leave room for anything else.
-        weight = table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
         a, b = (table.text_sql(name) for name in table.names[:2])
         self.workspace.run(
             "CREATE OR REPLACE TABLE halves AS SELECT ids.row AS a, b, w "
-            f"FROM (SELECT {a} AS a, {b} AS b, {weight} AS w FROM {table.tolerant_sql}) AS edges "
+            f"FROM (SELECT {a} AS a, {b} AS b, {self._weight_sql(table)} AS w FROM {table.tolerant_sql}) AS edges "
             "LEFT JOIN names AS ids ON ids.id = edges.a"
         )
         self.workspace.run(
@@ -129,6 +124,9 @@ class PairIngest:
         n_bytes = self.workspace.value(f"SELECT sum(strlen(id) + {_BYTES_PER_NAME}) FROM names")
         return bool(2 * n_bytes > _NAMES_SHARE * self.workspace.memory_bytes)
 
+    def _weight_sql(self, table: Table) -> str:
+        return table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
+
     @property
     def _good_weight(self) -> str:
         return f"w > 0 AND w <= {MAX_EDGE_WEIGHT}" if self._weighted else "true"
@@ -140,13 +138,10 @@ class PairIngest:
         """
         by_name = self.kind == "strings"
         ends = [table.text_sql(name) if by_name else table.number_sql(name, dtype="int64") for name in table.names[:2]]
-        texts = [table.text_sql(name) for name in table.names]
-        weight = table.number_sql(table.names[2]) if self._weighted else "1::FLOAT"
-        columns = f"{ends[0]} AS a, {ends[1]} AS b, {weight} AS w"
+        columns = f"{ends[0]} AS a, {ends[1]} AS b, {self._weight_sql(table)} AS w"
         if numbered:
-            columns += ", row_number() OVER () - 1 AS n, " + ", ".join(
-                f"{text} AS t{i}" for i, text in enumerate(texts)
-            )
+            texts = ", ".join(f"{table.text_sql(name)} AS t{i}" for i, name in enumerate(table.names))
+            columns += f", row_number() OVER () - 1 AS n, {texts}"
         edges = f"(SELECT {columns} FROM {table.tolerant_sql}) AS edges"
         if self.kind == "rows":
             rows = [f"CASE WHEN {x} >= 0 AND {x} < {self.n_rows} THEN {x} END" for x in ("a", "b")]

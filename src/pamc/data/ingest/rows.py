@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import NOT_LABELS
-from pamc.data.blocks import row_blocks
 from pamc.data.database import quoted
 from pamc.data.files import naming
-from pamc.data.ingest.bad_rows import BadRows
-from pamc.data.ingest.sources import Parts
-from pamc.data.ingest.workspace import Workspace, unmasked
+from pamc.data.ingest.workspace import BadRows, Parts, Workspace, unmasked
 from pamc.data.readers.columns import check_has_rows
 from pamc.data.readers.tables import Table
+from pamc.data.store import row_blocks
 from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.progress import Progress
 

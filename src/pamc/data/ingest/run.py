@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Sequence
@@ -10,19 +11,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pamc.data.ingest.bad_rows import BAD_ROWS_FILE, BadRows
+from pamc.data.files import existing_file, kind_of
 from pamc.data.ingest.pairs import PairIngest, edge_parts
 from pamc.data.ingest.rows import RowIngest
-from pamc.data.ingest.sources import Parts, source_files
-from pamc.data.ingest.workspace import Workspace
-from pamc.data.readers import open_table
+from pamc.data.ingest.workspace import BAD_ROWS_FILE, BadRows, Parts, Workspace
+from pamc.data.readers import endings, is_table, open_table
 from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
 from pamc.data.store import Store, is_store
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.progress import Progress, SilentProgress
 
-__all__ = ["LEAST_MEMORY", "ingest"]
+__all__ = ["LEAST_MEMORY", "ingest", "source_files"]
 
 LEAST_MEMORY = 256_000_000
 _MEMORY_PER_THREAD = 250_000_000
@@ -103,6 +103,53 @@ def ingest(
         n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
         progress=SilentProgress() if progress is None else progress,
     ).run(StoreWriter(out, overwrite=overwrite, resume=resume))
+
+
+def source_files(given: str | PathLike[str]) -> list[Path]:
+    """Return the tables that a path stands for, in the order of their names.
+
+    Parameters
+    ----------
+    given
+        A file; a folder, of which all tables at any depth are taken, but for files and folders whose name begins with a
+        dot or an underscore; or a pattern such as ``parts/*.csv``.
+
+    Examples
+    --------
+    >>> source_files("no-such-*.csv")
+    Traceback (most recent call last):
+    pamc.errors.DataError: no-such-*.csv: no file has such a name
+    """
+    path, known = Path(given), ", ".join(endings("table"))
+    if is_store(path):
+        raise DataError(f"{path}: is a store already; `pamc fit {path}` clusters it")
+    if path.is_dir():
+        found = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path)]
+        files = [file for file in found if is_table(file) and file.stat().st_size > 0]
+        if not files:
+            raise DataError(f"{path}: the folder holds no table; tables end in {known}")
+    elif not path.exists() and glob.has_magic(str(given)):
+        # Unlike Path.glob, it takes patterns that begin at the root.
+        found = [Path(name) for name in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
+        files = [file for file in found if file.is_file()]
+        if not files:
+            raise DataError(f"{given}: no file has such a name")
+    else:
+        files = [existing_file(path)]
+    strange = [file for file in files if not is_table(file)]
+    if strange:
+        raise DataError(f"{strange[0]}: cannot be ingested; known endings are {known}, the text ones also with .gz")
+    kinds = sorted({kind_of(file) for file in files})
+    if len(kinds) > 1:
+        raise DataError(
+            f"{given}: holds files of several kinds ({', '.join(kinds)}), which may be copies of each other; name one "
+            f"kind with a pattern, such as '{Path(given) / ('*' + kinds[0])}'"
+        )
+    return files
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
 def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> None:
@@ -199,7 +246,7 @@ class _Ingest:
         rows.check(n_rows)
         if not skip:
             rows.bad.refuse("rows")
-        if rows.id_column is None and self.edge_files and rows.bad.count_lines("rows"):
+        if rows.id_column is None and self.edge_files and rows.bad.count("rows", "line"):
             raise DataError(
                 f"{self.rows.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
                 "after them would be numbered otherwise: mend the file, or name the rows with --id"

@@ -1,10 +1,13 @@
-"""The database of an ingest: what was read so far, and which steps are finished."""
+"""The database of an ingest: what was read so far, which steps are finished, and which rows cannot be used."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,12 +15,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.blocks import row_blocks
+from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.database import load_duckdb
 from pamc.data.files import reason_of
+from pamc.data.readers import open_table
+from pamc.data.readers.tables import Cell, Table, not_a_number
+from pamc.data.store import row_blocks
 from pamc.errors import DataError, OutputError
 
-__all__ = ["Workspace", "unmasked"]
+__all__ = ["BAD_ROWS_FILE", "BadRows", "Parts", "Workspace", "unmasked"]
 
 # Of the memory of an ingest: duckdb's share. The rest is for numpy's blocks and what duckdb does not count.
 _DATABASE_SHARE = 0.6
@@ -27,26 +33,12 @@ class Workspace:
     """A duckdb database in a folder, with bounded memory, that spills into the same folder.
 
     A step and the record that it is finished are one transaction: whenever the process is killed, a step has happened
-    or it has not.
-
-    Parameters
-    ----------
-    folder
-        Where the database and its spilled blocks lie.
-    memory_bytes
-        Memory of the whole ingest; duckdb is given a share of it.
-    n_threads
-        Threads of duckdb.
-
-    Attributes
-    ----------
-    memory_bytes
-        What duckdb may use.
+    or it has not. duckdb is given a share of the memory of the whole ingest, `memory_bytes` of the constructor; what it
+    may use is the attribute of that name.
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, n_threads: int) -> None:
-        duckdb = load_duckdb("ingest works")
-        self._duckdb = duckdb
+        self._duckdb = duckdb = load_duckdb("ingest works")
         self.folder = folder
         place = folder.absolute()
         self.memory_bytes = int(_DATABASE_SHARE * memory_bytes)
@@ -154,3 +146,188 @@ class Workspace:
 def unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return the values of a fetched column, and where there are none."""
     return np.ma.getdata(column), np.ma.getmaskarray(column)
+
+
+BAD_ROWS_FILE = "bad-rows.csv"
+
+_REASONS = {
+    "number": "not a finite number",
+    "id": "no id",
+    "truth": "no truth",
+    "repeated": "the id of an earlier row",
+    "line": "malformed line",
+    "end": "an edge needs two ends",
+    "unknown": "no row has this id",
+    "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
+}
+_COLUMNS = "file, place, line, col, cell, reason"
+# Of one listed line of a file.
+_LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Tables of the same columns, one after the other.
+
+    `headers` says per file whether its first line names the columns: then columns go by position. It is None where all
+    files are as the first and columns go by name.
+    """
+
+    files: Sequence[Path]
+    first: Table
+    headers: Sequence[bool] | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Path]]:
+        return iter(enumerate(self.files))
+
+    def table(self, number: int) -> Table:
+        """Return a part, or say in which column it differs from the first."""
+        if number == 0:
+            return self.first
+        header = self.first.has_header if self.headers is None else self.headers[number]
+        table = open_table(self.files[number], header=header)
+        if self.headers is not None:
+            if len(table.names) != len(self.first.names):
+                raise DataError(
+                    f"has {len(table.names)} columns and {self.first.path} has {len(self.first.names)}; all parts must "
+                    "have the same columns"
+                )
+            return table
+        missing = [name for name in self.first.names if name not in table]
+        added = [name for name in table.names if name not in self.first]
+        if missing or added:
+            what = f"no column {missing[0]!r}" if missing else f"a column {added[0]!r}"
+            raise DataError(f"has {what}, unlike {self.first.path}; all parts must have the same columns")
+        return table
+
+    def position(self, table: Table, col: int) -> int:
+        """Return where in a part the column stands that the first part has at a position."""
+        return col if self.headers is not None else table.names.index(self.first.names[col])
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """One bad row: where it is, and why it is bad."""
+
+    file: int
+    place: int | None
+    line: int | None
+    col: int | None
+    cell: str | None
+    reason: str
+
+
+class BadRows:
+    """The table ``bad`` of a workspace.
+
+    `parts` are the files by what they hold, "rows" and perhaps "edges"; `ids_are_rows` where edges name row numbers.
+    """
+
+    def __init__(self, workspace: Workspace, parts: dict[str, Parts], *, dtype: str, ids_are_rows: bool) -> None:
+        self._workspace = workspace
+        self._parts = parts
+        self._dtype = dtype
+        self._ids_are_rows = ids_are_rows
+        workspace.run(
+            "CREATE TABLE IF NOT EXISTS bad (part VARCHAR, file INTEGER, place BIGINT, line BIGINT, row BIGINT, "
+            "col INTEGER, cell VARCHAR, reason VARCHAR)"
+        )
+
+    def count(self, part: str, reason: str = "%") -> int:
+        """Return the number of bad rows of a part; malformed lines, "line", are not among the rows that were read."""
+        query = "SELECT count(*) FROM bad WHERE part = ? AND reason LIKE ?"
+        return int(self._workspace.value(query, [part, reason]))
+
+    def forget_lines(self) -> None:
+        """Empty duckdb's list of malformed lines, before a file is read."""
+        self._workspace.run("DROP TABLE IF EXISTS reject_errors")
+        self._workspace.run("DROP TABLE IF EXISTS reject_scans")
+
+    def take_lines(self, part: str, file: int) -> None:
+        """Take duckdb's list of malformed lines of the file that was just read."""
+        if not self._workspace.value("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"):
+            return
+        self._workspace.run(
+            "INSERT INTO bad BY NAME SELECT ? AS part, ? AS file, line, 'line' AS reason, "
+            f"any_value(left(csv_line, {_LONGEST})) AS cell FROM reject_errors GROUP BY line",
+            [part, file],
+        )
+
+    def refuse(self, part: str) -> None:
+        """Raise the DataError that explains the first bad row of a part, if there is one."""
+        n_bad = self.count(part)
+        if n_bad == 0:
+            return
+        first = next(self._located(part, limit=1))
+        more = f" ({n_bad - 1} more {part} are bad.)" if n_bad > 1 else ""
+        explained = self._explained(part, *first).rstrip(".")
+        raise DataError(
+            f"{explained}.{more} Mend the file, or leave bad rows out with --skip-bad-rows, which lists them"
+        )
+
+    def write(self, path: Path) -> None:
+        """Write all bad rows to a CSV: part, file, line, row, column, cell and reason."""
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["part", "file", "line", "row", "column", "cell", "reason"])
+            for part, parts in self._parts.items():
+                for bad, cell in self._located(part):
+                    where = [parts.files[bad.file], cell.line, bad.place, cell.column or None]
+                    writer.writerow([part, *where, cell.text, _REASONS[bad.reason]])
+
+    def _located(self, part: str, *, limit: int | None = None) -> Iterator[tuple[_Bad, Cell]]:
+        """Yield bad rows with the cells they are about; each file is gone through once."""
+        query = f"SELECT {_COLUMNS} FROM bad WHERE part = '{part}' ORDER BY file, place NULLS FIRST, line"
+        rows = self._workspace.iterate(query + ("" if limit is None else f" LIMIT {limit}"))
+        for file, group in groupby((_Bad(*row) for row in rows), key=lambda bad: bad.file):
+            yield from self._cells(part, file, group)
+
+    def _cells(self, part: str, file: int, group: Iterator[_Bad]) -> Iterator[tuple[_Bad, Cell]]:
+        parts = self._parts[part]
+        table = parts.table(file)
+        records = _Records(table)
+        for bad in group:
+            if bad.place is None:
+                yield bad, Cell(-1, bad.line, "", bad.cell)
+                continue
+            line, cells = records.at(bad.place)
+            position = parts.position(table, bad.col or 0)
+            yield bad, Cell(bad.place, line, table.names[position], bad.cell if cells is None else cells[position])
+
+    def _explained(self, part: str, bad: _Bad, cell: Cell) -> str:
+        path = self._parts[part].files[bad.file]
+        n_cells = len(self._parts[part].first.names)
+        if bad.reason == "line":
+            return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
+        if bad.reason == "number":
+            return str(not_a_number(path, cell, self._dtype))
+        shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
+        about: dict[str, Any] = {
+            "id": "the cell is empty; every row needs an id",
+            "truth": f"{shown}; every row needs a truth",
+            "repeated": f"the id {cell.text!r} names an earlier row too; ids must name one row each",
+            "end": "the cell is empty; every edge needs two ends",
+            "unknown": f"no row has the id {cell.text!r}",
+            "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",
+        }
+        if bad.reason == "unknown" and self._ids_are_rows:
+            about["unknown"] = f"{cell.text!r} is not a row number; where edges name rows, --id says in which column"
+        return f"{path}: {cell.where}: {about[bad.reason]}"
+
+
+class _Records:
+    """Records of a table at ascending places, until the file can no longer be followed."""
+
+    def __init__(self, table: Table) -> None:
+        self._wanted: list[int] = []
+        self._found = table.records(iter(self._wanted.pop, None))
+
+    def at(self, place: int) -> tuple[int | None, list[str | None] | None]:
+        """Return line and cells of a row; None for what cannot be told."""
+        self._wanted.append(place)
+        try:
+            _, line, cells = next(self._found)
+        except (StopIteration, IndexError, DataError):
+            self._found = iter(())
+            return None, None
+        return line, cells

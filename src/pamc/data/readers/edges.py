@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pamc.data.adapters import Edges, as_edges, is_adjacency, orient_edge_list
 from pamc.data.attributed_graph import check_edges
 from pamc.data.files import existing_file, naming
-from pamc.data.readers.cells import Cell, is_integer_text
+from pamc.data.readers.columns import find_rows
 from pamc.data.readers.format import EdgeList, endings, format_of, open_table
-from pamc.data.readers.ids import find_rows
-from pamc.data.readers.tables import Table
+from pamc.data.readers.tables import Cell, Table, is_integer_text
 from pamc.errors import DataError, DataWarning
 
 __all__ = ["first_ends", "no_edges", "open_edge_table", "read_edges", "warn_about_header"]
@@ -97,7 +96,12 @@ def no_edges(path: Path) -> DataError:
 def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
     by_number = ids is None or ids.dtype.kind in "iu"
     table = open_edge_table(path, header=_has_header(path, ids, by_number=by_number))
-    ends, wrong = _numbered_ends(table) if by_number else _named_ends(table)
+    if by_number:
+        numbers, wrong = table.numbers(table.names[:2], dtype="int64")
+        ends: NDArray[Any] = numbers.T
+    else:
+        (sources, wrong), (targets, no_target) = (table.texts(name) for name in table.names[:2])
+        ends, wrong = np.stack([sources, targets]), wrong or no_target
     if wrong is not None:
         raise DataError(f"{path}: {wrong.where}: {_not_an_end(wrong, ids)}")
     if ends.shape[1] == 0:
@@ -121,16 +125,6 @@ def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> boo
     if not by_number:
         warn_about_header(path, ends, stacklevel=4)
     return True
-
-
-def _numbered_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
-    numbers, wrong = table.numbers(table.names[:2], dtype="int64")
-    return numbers.T, wrong
-
-
-def _named_ends(table: Table) -> tuple[NDArray[Any], Cell | None]:
-    (sources, no_source), (targets, no_target) = (table.texts(name) for name in table.names[:2])
-    return np.stack([sources, targets]), no_source or no_target
 
 
 def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:

@@ -12,20 +12,19 @@ import numpy as np
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.files import existing_file, kind_of, naming
-from pamc.data.readers.cells import not_a_number
 from pamc.data.readers.columns import (
     check_has_rows,
     feature_columns,
     id_texts,
+    integers_if_all,
     label_texts,
     warn_about_columns,
     warn_about_points,
 )
 from pamc.data.readers.edges import read_edges
 from pamc.data.readers.format import Format, Matrix, endings, format_of, open_table
-from pamc.data.readers.ids import integers_if_all
 from pamc.data.readers.labels import codes_of
-from pamc.data.readers.tables import Table
+from pamc.data.readers.tables import Table, not_a_number
 from pamc.errors import ConfigError, DataError
 
 __all__ = ["read_features", "read_graph"]

@@ -15,7 +15,17 @@ from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 from pamc.registry import Registry
 
-__all__ = ["FORMATS", "EdgeList", "Format", "Matrix", "endings", "format_of", "is_table", "open_table", "refuse_truth"]
+__all__ = [
+    "FORMATS",
+    "EdgeList",
+    "Format",
+    "Matrix",
+    "endings",
+    "features_alone",
+    "format_of",
+    "is_table",
+    "open_table",
+]
 
 
 class Matrix(NamedTuple):
@@ -94,13 +104,7 @@ def endings(what: str) -> tuple[str, ...]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether the ending of a name is that of a table.
-
-    Examples
-    --------
-    >>> is_table(Path("people.csv.gz")), is_table(Path("people.npy"))
-    (True, False)
-    """
+    """Return whether the ending of a name is that of a table, compressed or not."""
     return kind_of(path) in endings("table")
 
 
@@ -128,9 +132,14 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
     return file_format.open_table(path, header)
 
 
-def refuse_truth(path: Path, truth: str | None) -> None:
-    """Raise DataError where true classes are asked for in a file that holds the features alone."""
-    if truth is not None:
-        raise DataError(
-            f"{path}: a {kind_of(path)} file holds the features alone, so there is no truth column {truth!r}"
-        )
+def features_alone(load: Callable[[Path], Any]) -> Callable[[Path, str | None], Matrix]:
+    """Return the `read_features` of a format whose files hold nothing but the features that `load` returns."""
+
+    def read(path: Path, truth: str | None) -> Matrix:
+        if truth is not None:
+            raise DataError(
+                f"{path}: a {kind_of(path)} file holds the features alone, so there is no truth column {truth!r}"
+            )
+        return Matrix(load(path))
+
+    return read

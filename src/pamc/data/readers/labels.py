@@ -11,9 +11,16 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import check_labels, label_codes
 from pamc.data.files import existing_file
-from pamc.data.readers.columns import check_has_rows, id_texts, known_column, label_texts, shown_names
+from pamc.data.readers.columns import (
+    check_has_rows,
+    find_rows,
+    id_texts,
+    integers_if_all,
+    known_column,
+    label_texts,
+    shown_names,
+)
 from pamc.data.readers.format import format_of, open_table
-from pamc.data.readers.ids import find_rows, integers_if_all
 from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 

@@ -1,28 +1,160 @@
 """Tables of named columns, read through duckdb, with every wrong cell found by row, line and column.
 
-duckdb reads each column once and marks the cells that are not what was asked for. Only when something is wrong is the
-cell looked up in the file, to name its line. Columns go by position inside the queries, so names may differ in case
-alone.
+duckdb reads each column once and marks the cells that are not what was asked for. Only when something is wrong does
+Python go through the lines of the file, to name the one with that cell. Columns go by position inside the queries, so
+names may differ in case alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
+import re
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.database import connected, literal_path, load_duckdb, quoted
-from pamc.data.files import kind_of, reason_of
-from pamc.data.readers.cells import INTEGER, SPACES, Cell
+from pamc.data.files import kind_of, open_bytes, reason_of
 from pamc.errors import DataError
 
-__all__ = ["Table", "column_names", "unreadable"]
+__all__ = [
+    "INTEGER",
+    "MISSING",
+    "SPACES",
+    "Cell",
+    "Records",
+    "Table",
+    "TextTable",
+    "column_names",
+    "first_record",
+    "header_of",
+    "is_integer_text",
+    "is_number_text",
+    "not_a_number",
+    "shorten",
+    "text_lines",
+    "unreadable",
+]
+
+SPACES = " \t"
+INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# Words for a cell without a value.
+MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
+
+# Characters of a wrong cell that a message shows.
+_LONGEST_SHOWN = 100
+# Numbers as other countries and spreadsheets write them.
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
+_THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_NO_FILL = (
+    "pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a file: row from 0, line from 1 (None in Parquet), column, text (None when empty, cut when long)."""
+
+    row: int
+    line: int | None
+    column: str
+    text: str | None
+
+    @property
+    def where(self) -> str:
+        """The place in words.
+
+        Examples
+        --------
+        >>> Cell(row=3, line=5, column="age", text="x").where
+        "row 3 (line 5), column 'age'"
+        """
+        line = "" if self.line is None else f" (line {self.line})"
+        return f"row {self.row}{line}, column {self.column!r}"
+
+
+def shorten(text: str) -> str:
+    """Return as much of a cell's text as a message shows."""
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def is_number_text(text: str) -> bool:
+    """Return whether a cell reads as a number (NaN and infinities included)."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_integer_text(text: str) -> bool:
+    """Return whether a cell reads as a whole number.
+
+    Examples
+    --------
+    >>> is_integer_text("7"), is_integer_text("7.0"), is_integer_text("7.5")
+    (True, True, False)
+    """
+    return INTEGER.fullmatch(text.strip(SPACES)) is not None
+
+
+def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
+    """Return the error that says what is wrong with a cell that should be a feature, and what to do about it."""
+    return DataError(_number_problem(path, cell, dtype))
+
+
+def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
+    text, where = cell.text, f"{path}: {cell.where}"
+    if text is None or text.lower() in MISSING:
+        what = "is empty" if text is None else f"is {text!r}"
+        return f"{where}: the cell {what}. {_NO_FILL}"
+    if is_number_text(text) and not np.isfinite(float(text)):
+        return f"{where}: the cell is {text!r}, not finite. {_NO_FILL}"
+    if is_number_text(text) and abs(float(text)) > float(np.finfo(dtype).max):
+        return f"{where}: {text} is too large for {dtype}; rescale the column"
+    if readings := _readings(text):
+        return f"{where}: {readings}. Write numbers with a decimal point and nothing between the thousands"
+    return (
+        f"{where}: {text!r} is not a number. Leave a text column out (--drop {cell.column}), "
+        f"use it to name the rows (--id {cell.column}), or encode it as numbers"
+    )
+
+
+def _readings(text: str) -> str | None:
+    """Return how a number with separators can be read, None where it is not such a number.
+
+    Examples
+    --------
+    >>> _readings("70,600")
+    "'70,600' is 70600 if the comma separates thousands, 70.6 if it is a decimal comma"
+    >>> _readings("3,5")
+    "'3,5' has a decimal comma: 3.5"
+    """
+    grouped = text.replace(",", "")
+    decimal = text.replace(".", "").replace(",", ".")
+    is_grouped, is_decimal = _THOUSANDS_COMMA.fullmatch(text) is not None, _DECIMAL_COMMA.fullmatch(text) is not None
+    if is_grouped and is_decimal:
+        return (
+            f"{text!r} is {float(grouped):.15g} if the comma separates thousands, {float(decimal):.15g} if it is a "
+            "decimal comma"
+        )
+    if is_decimal:
+        return f"{text!r} has a decimal comma: {float(decimal):.15g}"
+    if is_grouped:
+        return f"{text!r} has commas between its thousands: {float(grouped):.15g}"
+    if _THOUSANDS.fullmatch(text):
+        return f"{text!r} has points between its thousands: {float(decimal):.15g}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -189,3 +321,105 @@ def unreadable(path: Path, damage: str, error: Exception) -> DataError:
 
 def _is_empty(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.ma.getmaskarray(column) | (np.ma.getdata(column) == ""), dtype=bool)
+
+
+# Bytes that are not UTF-8, as Python keeps them in text.
+_FOREIGN = re.compile("[\udc80-\udcff]")
+
+# Line number and cells of records; a blank line, or a comment, has no cells.
+Records: TypeAlias = Iterator[tuple[int, list[str]]]
+
+
+@dataclass(frozen=True)
+class TextTable(Table):
+    """A table in a text file, with `n_skipped` records before the first row of data."""
+
+    _damage: ClassVar[str] = "damaged, or line ends of two kinds?"
+    # Whether `tolerant_sql` leaves out a line with a wrong number of cells; else all of its cells are NULL.
+    _drops_ragged_lines: ClassVar[bool]
+
+    n_skipped: int
+
+    @abstractmethod
+    def all_records(self) -> Records:
+        """Yield line number and cells of every record of the file."""
+
+    def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
+        """Yield row, line and cells of some rows, given in ascending order; the file is gone through once."""
+        n_cells = len(self.names)
+        kept = (record for record in self._rows() if not self._drops_ragged_lines or len(record[1]) == n_cells)
+        numbered = enumerate(kept)
+        for row in rows:
+            for line, cells in (record for i, record in numbered if i == row):
+                yield row, line, [*map(_text_of, cells), *[None] * n_cells][:n_cells]
+                break
+
+    def cell(self, row: int, name: str) -> Cell:
+        """Return one cell as the file has it, with its line."""
+        line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
+        return Cell(row, line, name, _text_of(cells[self._positions[name]]))
+
+    def first_rows(self, n_rows: int) -> dict[str, list[str]]:
+        """Return the first cells of every column, up to the first line that cannot be read."""
+        rows: list[list[str]] = []
+        with contextlib.suppress(DataError):
+            rows.extend(cells for _, cells in itertools.islice(self._rows(), n_rows))
+        return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
+
+    def _malformed(self) -> DataError | None:
+        """Return the error that names the first line with a wrong number of cells, or None."""
+        for line, cells in self._rows():
+            if len(cells) != len(self.names):
+                return DataError(
+                    f"{self.path}, line {line}: expected {len(self.names)} cells, found {len(cells)}. "
+                    "Every line must have as many cells as the first"
+                )
+        return None
+
+    def _rows(self) -> Records:
+        """Yield the records that duckdb takes for rows of data."""
+        for i, (line, cells) in enumerate(self.all_records()):
+            if i >= self.n_skipped and (cells or self._has_blank_rows):
+                yield line, cells or [""]
+
+    @property
+    def _has_blank_rows(self) -> bool:
+        """Whether a blank line is a row."""
+        return False
+
+
+def header_of(path: Path, records: Records, header: bool | None) -> tuple[tuple[str, ...], frozenset[int], bool, int]:
+    """Return `names`, `unnamed`, `has_header` and `n_skipped` of the table in a text file.
+
+    Where ``header`` is None, a first line of numbers only is data.
+    """
+    n_before, first = first_record(path, records)
+    has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
+    names, unnamed = column_names(path, first if has_header else [""] * len(first))
+    return names, unnamed, has_header, n_before + has_header
+
+
+def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
+    """Return how many records come before the first that is not blank, and the cells of that one."""
+    for i, (_, cells) in enumerate(records):
+        if "".join(cells).strip():
+            return i, cells
+    raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file of UTF-8 text, which may be compressed."""
+    try:
+        # A foreign byte is found when its line is reached, not when it is read ahead.
+        stream = io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
+        with stream:
+            for number, text in enumerate(stream, start=1):
+                if not text.isascii() and _FOREIGN.search(text):
+                    raise DataError(f"{path}, line {number}: not UTF-8 text; save the file as UTF-8")
+                yield text
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read; damaged? ({error})") from error
+
+
+def _text_of(cell: str) -> str | None:
+    return shorten(cell.strip(SPACES)) or None

@@ -12,6 +12,6 @@ A store is a folder:
     verified.json   which files had the checksums of the manifest when they were last compared; made by the first fit
 """
 
-from pamc.data.store.store import Store, has_manifest, index_dtype, is_store, open_store
+from pamc.data.store.store import Store, has_manifest, index_dtype, is_store, open_store, row_blocks
 
-__all__ = ["Store", "has_manifest", "index_dtype", "is_store", "open_store"]
+__all__ = ["Store", "has_manifest", "index_dtype", "is_store", "open_store", "row_blocks"]

@@ -7,21 +7,25 @@ size of the graph is ever held.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.blocks import in_order
 from pamc.data.store.store import index_dtype
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import DataError
 from pamc.progress import Progress
 
-__all__ = ["NeighborSorter", "bucket_starts"]
+__all__ = ["NeighborSorter", "bucket_starts", "in_order"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # One key holds a row and its neighbor.
 _MOST_NODES = 2**32
@@ -43,17 +47,7 @@ class NeighborSorter:
 
     As :func:`pamc.graph.adjacency.build_adjacency` has it: a pair of a row with itself is left out; a line that is
     repeated counts once, or with the sum of its weights; the two directions of a pair are joined by their maximum.
-
-    Parameters
-    ----------
-    folder
-        Where the buckets go.
-    n_nodes
-        N, at most 2³².
-    starts
-        First row of each bucket, from :func:`bucket_starts`.
-    weighted
-        Whether pairs have weights.
+    Buckets are files in `folder`; `starts` has the first row of each, from :func:`bucket_starts`.
     """
 
     def __init__(self, folder: Path, n_nodes: int, starts: NDArray[np.int64], *, weighted: bool) -> None:
@@ -110,10 +104,7 @@ class NeighborSorter:
         n_stored = 0
         indices = writer.grow("indices", index_dtype(self.n_nodes))
         weights = writer.grow("weight", np.float32) if self.weighted else None
-        with (
-            ThreadPoolExecutor(n_threads) as pool,
-            progress.phase("neighbors", len(self._buckets)) as phase,
-        ):
+        with ThreadPoolExecutor(n_threads) as pool, progress.phase("neighbors", len(self._buckets)) as phase:
             sorted_buckets = in_order(pool, self._sorted, self._buckets, ahead=n_threads)
             for bucket, (degrees, neighbors, weight) in zip(self._buckets, sorted_buckets, strict=True):
                 indptr[bucket.start + 1 : bucket.stop + 1] = n_stored + np.cumsum(degrees)
@@ -150,17 +141,8 @@ class NeighborSorter:
 def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int, weighted: bool) -> NDArray[np.int64]:
     """Return the first rows of buckets that can be sorted within some memory, two at a time.
 
-    Parameters
-    ----------
-    n_nodes
-        N.
-    counts
-        (R,) how many neighbors, repeated ones included, the rows of each of R equal ranges have. A range is the least
-        that a bucket can hold.
-    memory_bytes
-        What sorting may use.
-    weighted
-        Whether neighbors have weights.
+    `counts` (R,) has the neighbors, repeated ones included, of the rows in each of R equal ranges. A range is the least
+    that a bucket can hold.
 
     Examples
     --------
@@ -178,6 +160,23 @@ def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int,
             held = 0
         held += count
     return np.array(starts, dtype=np.int64)
+
+
+def in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
+) -> Iterator[Result]:
+    """Yield the results of a function in the order of its items, with so many calls under way and no more."""
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

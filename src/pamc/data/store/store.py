@@ -1,4 +1,4 @@
-"""An opened store: its arrays, its checks and what its manifest says."""
+"""Prepared rows of a store: read from its files when they are asked for, and never all at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,22 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.database import connected, literal_path, load_duckdb
 from pamc.data.files import reason_of, sha256_of
+from pamc.data.preprocessing import Preprocessing
 from pamc.errors import DataError
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "Store", "has_manifest", "index_dtype", "is_store", "open_store"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "VERSION",
+    "Store",
+    "StoreFeatures",
+    "has_manifest",
+    "index_dtype",
+    "is_store",
+    "neighborhood_means",
+    "open_store",
+    "row_blocks",
+]
 
 FORMAT = "pamc-store"
 VERSION = 1
@@ -172,14 +185,13 @@ class Store:
         return _map(self.folder / name)
 
 
-def index_dtype(n_nodes: int) -> np.dtype[Any]:
-    """Return the number type of stored neighbors: int32 where every row number fits.
+def row_blocks(n_rows: int, block_size: int) -> list[slice]:
+    """Return slices of at most `block_size` rows that cover all rows in their order."""
+    return [slice(start, min(start + block_size, n_rows)) for start in range(0, n_rows, block_size)]
 
-    Examples
-    --------
-    >>> index_dtype(10).name, index_dtype(2**31).name
-    ('int32', 'int64')
-    """
+
+def index_dtype(n_nodes: int) -> np.dtype[Any]:
+    """Return the number type of stored neighbors: int32 where every row number fits."""
     return np.dtype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64)
 
 
@@ -192,13 +204,7 @@ def has_manifest(path: str | PathLike[str]) -> bool:
 
 
 def is_store(path: str | PathLike[str]) -> bool:
-    """Return whether a folder says that it is a store, of whatever version.
-
-    Examples
-    --------
-    >>> is_store("no-such-folder")
-    False
-    """
+    """Return whether a folder says that it is a store, of whatever version."""
     try:
         manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -293,11 +299,10 @@ def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[
         ("indptr.npy", (n + 1,), ["int64"]),
         ("indices.npy", (n_stored,), [index_dtype(n).name]),
     ]
-    optional: list[tuple[str, tuple[int, ...], Sequence[str]]] = [
-        ("weight.npy", (n_stored,), ["float32"]),
-        ("labels.npy", (n,), ["int64"]),
-    ]
-    expected += [row for row in optional if row[0] in files]
+    if "weight.npy" in files:
+        expected.append(("weight.npy", (n_stored,), ["float32"]))
+    if "labels.npy" in files:
+        expected.append(("labels.npy", (n,), ["int64"]))
     if store.id_kind == "integers":
         expected.append(("ids.npy", (n,), ["int64"]))
     if store.id_kind == "strings" and "ids.parquet" not in files:
@@ -330,3 +335,51 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
     except duckdb.Error as error:
         raise DataError(f"{path}: cannot be read; damaged? ({reason_of(error)}): restore it, or {_AGAIN}") from error
     return np.ma.getdata(column).astype(np.str_)
+
+
+# Neighbors of a row that its neighborhood is made of, and rows whose neighborhoods are read at a time.
+_MOST_NEIGHBORS = 16
+_READ_AT_A_TIME = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class StoreFeatures:
+    """(N, d) rows of a table `raw`, in a file or in memory, each of them prepared when it is read."""
+
+    raw: NDArray[Any]
+    preprocessing: Preprocessing
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and d."""
+        n_rows, n_features = self.raw.shape
+        return n_rows, n_features
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.floating[Any]]:
+        prepared: Any = self.preprocessing.apply(np.array(self.raw[rows], dtype=np.float32))
+        dense: NDArray[np.floating[Any]] = prepared
+        return dense
+
+
+def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """Return (n, d) the mean of each numbered row and its neighbors, of which at most 16, spread evenly, are read.
+
+    O(n·d) time, O(d) memory beside the result.
+    """
+    means = np.empty((len(numbers), store.n_features), dtype=np.float32)
+    for block in row_blocks(len(numbers), _READ_AT_A_TIME):
+        asked = numbers[block]
+        begin, n_all = store.indptr[asked], store.indptr[asked + 1] - store.indptr[asked]
+        n_read = np.minimum(n_all, _MOST_NEIGHBORS)
+        owner = np.repeat(np.arange(len(asked)), n_read)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(n_read) - n_read, n_read)
+        entry = begin[owner] + place * n_all[owner] // np.maximum(n_read[owner], 1)
+        total = rows[asked]
+        # Rows of a file are read in the order in which they lie there.
+        neighbors, order = np.unique(np.asarray(store.indices[entry]), return_inverse=True)
+        np.add.at(total, owner, rows[neighbors][order])
+        means[block] = total / (n_read + 1)[:, None]
+    return means

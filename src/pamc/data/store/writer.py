@@ -15,8 +15,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pamc.data.atomic_dir import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
-from pamc.data.files import sha256_of
+from pamc.data.files import (
+    cannot_write,
+    check_replaceable,
+    commit,
+    missing_folders,
+    partial_of,
+    remove_folder,
+    sha256_of,
+)
 from pamc.data.store.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
 from pamc.errors import ConfigError, OutputError
 
@@ -33,16 +40,7 @@ _HEADER_BYTES = 128
 class GrowingArray:
     r"""A .npy file whose number of rows is not known before the last of them: blocks are appended, then it is closed.
 
-    Parameters
-    ----------
-    path
-        The file.
-    dtype
-        Number type.
-    row_shape
-        Shape of one row, () for a 1-D array.
-    n_rows
-        Rows that the file holds already and that are kept; whatever comes after them is cut off.
+    Where `n_rows` are given, the file holds as many already; they are kept, and whatever comes after them is cut off.
 
     Examples
     --------
@@ -180,20 +178,9 @@ class StoreWriter:
     ) -> Store:
         """Return the finished store: checksums and manifest are written, and the folder is renamed to its place.
 
-        Without ``indptr`` and ``indices`` it is a store of rows alone.
-
-        Parameters
-        ----------
-        name
-            What the data are called; the folder's name without.
-        feature_names
-            d names, or None.
-        sources
-            Files that it was made from.
-        options
-            How it was made.
-        facts
-            Anything else worth keeping, such as counts of what was left out.
+        Without ``indptr`` and ``indices`` it is a store of rows alone. The manifest keeps a `name`, the folder's by
+        default, the names of the d features, the files that the store was made from, how it was made, and `facts` such
+        as counts of what was left out.
         """
         has_edges = self.path("indptr.npy").exists()
         n_nodes, n_features = self._array("features.npy").shape

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pamc.data.files import check_gzip, kind_of
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.text_tables import Records, TextTable, first_record, header_of, text_lines
+from pamc.data.readers.tables import Records, TextTable, first_record, header_of, text_lines
 from pamc.errors import DataError
 
 __all__ = ["DelimitedTable", "first_delimited_cells", "open_delimited"]

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.files import open_bytes, reading
-from pamc.data.readers.format import FORMATS, Format, Matrix, refuse_truth
+from pamc.data.readers.format import FORMATS, Format, features_alone
 from pamc.errors import DataError
 
 __all__ = ["load_market"]
@@ -31,9 +31,4 @@ def load_market(path: Path) -> NDArray[Any] | sp.csr_matrix:
     return sp.csr_matrix(matrix) if sp.issparse(matrix) else np.asarray(matrix)
 
 
-def _read_features(path: Path, truth: str | None) -> Matrix:
-    refuse_truth(path, truth)
-    return Matrix(load_market(path))
-
-
-FORMATS.register("mtx")(Format(endings=(".mtx",), read_features=_read_features, read_edges=load_market))
+FORMATS.register("mtx")(Format(endings=(".mtx",), read_features=features_alone(load_market), read_edges=load_market))

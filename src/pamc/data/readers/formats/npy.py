@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.files import reading
-from pamc.data.readers.format import FORMATS, Format, Matrix, refuse_truth
+from pamc.data.readers.format import FORMATS, Format, features_alone
 from pamc.errors import DataError
 
 __all__ = ["begins_with", "load_array", "without_objects"]
@@ -45,15 +45,11 @@ def without_objects(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _read_features(path: Path, truth: str | None) -> Matrix:
-    refuse_truth(path, truth)
-    return Matrix(load_array(path))
-
-
-def _read_labels(path: Path, name: str | None) -> NDArray[Any]:
-    return load_array(path)
-
-
 FORMATS.register("npy")(
-    Format(endings=(".npy",), read_features=_read_features, read_edges=load_array, read_labels=_read_labels)
+    Format(
+        endings=(".npy",),
+        read_features=features_alone(load_array),
+        read_edges=load_array,
+        read_labels=lambda path, name: load_array(path),
+    )
 )

@@ -17,6 +17,7 @@ from pamc.errors import DataError
 
 __all__ = ["NPZ_LAYOUT", "load_arrays"]
 
+
 NPZ_LAYOUT = (
     "x (N, d), or x_data, x_indices, x_indptr and x_shape of a CSR matrix, for the features; "
     "y (N,) for labels and edges (E, 2) for edges, both optional"

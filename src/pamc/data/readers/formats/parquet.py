@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from pamc.data.database import connected, literal_path, load_duckdb
-from pamc.data.readers.cells import Cell, shorten
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.tables import Table, column_names, unreadable
+from pamc.data.readers.tables import Cell, Table, column_names, shorten, unreadable
 
 __all__ = ["ParquetTable", "open_parquet"]
 

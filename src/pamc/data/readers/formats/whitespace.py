@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from pamc.data.files import check_gzip
-from pamc.data.readers.cells import SPACES
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.text_tables import Records, TextTable, first_record, header_of, text_lines
+from pamc.data.readers.tables import SPACES, Records, TextTable, first_record, header_of, text_lines
 
 __all__ = ["WhitespaceTable", "first_whitespace_cells", "open_whitespace"]
 
