@@ -10,7 +10,7 @@ from typing import Any
 
 from pamc.progress import terminal
 
-__all__ = ["EXIT_INTERRUPTED", "Interrupted", "near", "note", "print_json", "print_table", "print_text"]
+__all__ = ["EXIT_INTERRUPTED", "Interrupted", "link_to", "near", "note", "print_json", "print_table", "print_text"]
 
 
 EXIT_INTERRUPTED = 130
@@ -24,6 +24,11 @@ def near(path: Path) -> Path:
     """Return a path as one would type it here: relative to the current folder where it lies below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
+
+
+def link_to(path: Path) -> str:
+    """Return where a page is, as terminals make a link of it."""
+    return path.resolve().as_uri()
 
 
 def note(text: str) -> None:

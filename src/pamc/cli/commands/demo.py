@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pamc.cli.report_command import add_report, link_to
-from pamc.cli.show import near, print_json, print_table, print_text
-from pamc.lab.fits import DemoRun, run_demo
+import typer
+
+from pamc.cli.commands.report import add_report
+from pamc.cli.options import CLUSTER, as_json_option, command, quiet_option
+from pamc.cli.show import link_to, near, print_json, print_table, print_text
 from pamc.progress import RichProgress, SilentProgress
-from pamc.report.writing import REPORT_FILE
-from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.results.table import mean_std
+
+if TYPE_CHECKING:
+    from pamc.lab.fits import DemoRun
 
 __all__ = ["demo"]
 
 
+@command(CLUSTER, 5)
 def demo(
-    *,
-    out: Path | None,
-    seeds: int,
-    epochs: int,
-    quiet: bool,
-    as_json: bool,
+    out: Path | None = typer.Option(
+        None, "--out", help="Folder to write.", metavar="DIR", show_default="pamc-demo-N, the first that is free"
+    ),
+    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of times to run each method.", metavar="N"),
+    epochs: int = typer.Option(200, "--epochs", min=0, help="Number of epochs to train for.", metavar="N"),
+    quiet: bool = quiet_option(),
+    as_json: bool = as_json_option(),
 ) -> None:
-    """Cluster scikit-learn's handwritten digits (offline), with K-means on the same pixels beside it."""
+    """Cluster handwritten digits, offline, with K-means on the same pixels beside it.
+
+    \b
+    Example:
+      pamc demo --seeds 1
+    """  # noqa: D301
+    from pamc.lab.fits import run_demo
+    from pamc.report.writing import REPORT_FILE
+    from pamc.results.run_folder import new_run_folder, next_free_folder
+    from pamc.results.table import mean_std
+
     target = out or next_free_folder(Path.cwd(), "pamc-demo")
     with new_run_folder(target) as partial:
         progress = SilentProgress() if quiet else RichProgress()

@@ -1,29 +1,45 @@
 """`pamc fit`: what was asked for and what is to be clustered, checked before torch is imported."""
 
+# Typer reads its declarations off the defaults.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 import tomllib
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pamc.cli.allocator import keep_heap_small
-from pamc.cli.ranks import several
-from pamc.cli.sizes import parse_bytes, split_names
+import typer
+
+from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
+from pamc.cli.launch import launched_group
+from pamc.cli.options import (
+    CLUSTER,
+    as_json_option,
+    columns_option,
+    command,
+    device_option,
+    drop_option,
+    id_option,
+    parse_bytes,
+    quiet_option,
+    seed_option,
+    split_names,
+    taking,
+    truth_option,
+)
 from pamc.config import FitConfig, MethodConfig, preset
-from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.catalog import CATALOG, load_dataset
-from pamc.data.readers import is_table, open_table, read_graph
-from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, UnknownNameError
-from pamc.report.projection import MAPS
-from pamc.results.run_folder import LABEL_FORMATS
 
 if TYPE_CHECKING:
+    from pamc.data.attributed_graph import AttributedGraph
+    from pamc.data.store import Store
     from pamc.distributed.group import TorchProcessGroup
+
+    Source: TypeAlias = AttributedGraph | Store
 
 __all__ = ["AUTO", "FitOptions", "fit"]
 
@@ -36,44 +52,155 @@ _PAMCGC = "pamcgc"
 # Of a column, in a message.
 _LONGEST_NAME = 40
 
-Source: TypeAlias = AttributedGraph | Store
+# The panels of the help.
+_INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long runs", "Report"
+
+
+def _setting_option(name: str, option: str, metavar: str, *, also: str = "") -> Any:
+    """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
+    declared = FitConfig.settings()[name]
+    return typer.Option(
+        None,
+        option,
+        help=declared.about + also,
+        metavar=metavar,
+        show_default=f"{declared.default:g}",
+        rich_help_panel=_MODEL,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """The options of `pamc fit`, as :func:`pamc.cli.commands.fit` declares them."""
+    """The options of `pamc fit`, and what was asked for by them."""
 
-    features: Path | None
-    dataset: str | None
-    edges: Path | None
-    id_column: str | None
-    truth: str | None
-    columns: list[str] | None
-    drop: list[str] | None
-    n_clusters: str | None
-    method: str
-    preset_name: str
-    epochs: int | None
-    alpha: float | None
-    beta: float | None
-    n_hops: int | None
-    settings: list[str] | None
-    config_file: Path | None
-    seed: int
-    device: str
-    out: Path | None
-    labels_format: str
-    overwrite: bool
-    quiet: bool
-    as_json: bool
-    checkpoint_every: int | None
-    checkpoint_minutes: float | None
-    resume: bool
-    memory: str | None
-    verify: bool
-    with_report: bool
-    map_by: str
-    color: list[str] | None
+    features: Path | None = typer.Argument(
+        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm; or a store.", rich_help_panel=_INPUT
+    )
+    dataset: str | None = typer.Option(
+        None,
+        "--dataset",
+        help="Cluster a known data set instead (see pamc datasets).",
+        metavar="NAME",
+        autocompletion=datasets_named,
+        rich_help_panel=_INPUT,
+    )
+    edges: Path | None = typer.Option(
+        None,
+        "--edges",
+        help="Edge list to read: source, target[, weight]. Without it a kNN graph is built.",
+        metavar="FILE",
+        rich_help_panel=_INPUT,
+    )
+    id_column: str | None = id_option(rich_help_panel=_INPUT)
+    truth: str | None = truth_option(rich_help_panel=_INPUT)
+    columns: list[str] | None = columns_option(rich_help_panel=_INPUT)
+    drop: list[str] | None = drop_option(rich_help_panel=_INPUT)
+    n_clusters: str | None = typer.Option(
+        None,
+        "--n-clusters",
+        "-k",
+        help="Number of clusters to form, 2 or more; auto looks for one.",
+        metavar="K",
+        rich_help_panel=_MODEL,
+    )
+    method: str = typer.Option(
+        "pamcgc",
+        "--method",
+        help="Method to cluster by (see pamc methods).",
+        metavar="NAME",
+        autocompletion=methods_named,
+        rich_help_panel=_MODEL,
+    )
+    preset_name: str = typer.Option(
+        "default",
+        "--preset",
+        help="Settings to begin with: default, paper or released.",
+        metavar="NAME",
+        autocompletion=presets_named,
+        rich_help_panel=_MODEL,
+    )
+    epochs: int | None = _setting_option("n_epochs", "--epochs", "N")
+    alpha: float | None = _setting_option("alpha", "--alpha", "X")
+    beta: float | None = _setting_option("beta", "--beta", "X")
+    n_hops: int | None = _setting_option(
+        "n_hops", "--n-hops", "N", also=" A store of more than 50,000 rows takes 1 where this is not given."
+    )
+    settings: list[str] | None = typer.Option(
+        None,
+        "--set",
+        help="Set any other setting (see docs/parameters.md); may be repeated.",
+        metavar="NAME=VALUE",
+        autocompletion=settings_named,
+        rich_help_panel=_MODEL,
+    )
+    config_file: Path | None = typer.Option(
+        None, "--config", help="Read settings from a TOML file.", metavar="FILE", rich_help_panel=_MODEL
+    )
+    seed: int = seed_option(rich_help_panel=_MODEL)
+    device: str = device_option(rich_help_panel=_MODEL)
+    out: Path | None = typer.Option(
+        None,
+        "--out",
+        help="Folder to write.",
+        metavar="DIR",
+        show_default="pamc-run-N, the first that is free",
+        rich_help_panel=_OUTPUT,
+    )
+    labels_format: str = typer.Option(
+        "csv",
+        "--labels-format",
+        help="Format to write the labels in: csv or parquet.",
+        metavar="TYPE",
+        rich_help_panel=_OUTPUT,
+    )
+    overwrite: bool = typer.Option(
+        False, "--overwrite", help="Replace a run that stands in the folder.", rich_help_panel=_OUTPUT
+    )
+    quiet: bool = quiet_option(rich_help_panel=_OUTPUT)
+    as_json: bool = as_json_option(rich_help_panel=_OUTPUT)
+    checkpoint_every: int | None = typer.Option(
+        None, "--checkpoint-every", help="Keep a checkpoint every N epochs.", metavar="N", rich_help_panel=_LONG_RUNS
+    )
+    checkpoint_minutes: float | None = typer.Option(
+        None, "--checkpoint-minutes", help="Keep a checkpoint every X minutes.", metavar="X", rich_help_panel=_LONG_RUNS
+    )
+    resume: bool = typer.Option(
+        False,
+        "--resume",
+        help="Go on from the checkpoints of a run that was stopped.",
+        rich_help_panel=_LONG_RUNS,
+    )
+    memory: str | None = typer.Option(
+        None,
+        "--memory",
+        help="Memory that training of a large store may use: 4GB.",
+        metavar="SIZE",
+        rich_help_panel=_LONG_RUNS,
+    )
+    verify: bool = typer.Option(
+        True,
+        "--verify/--no-verify",
+        help="Compare the checksums of a store before its first fit.",
+        rich_help_panel=_LONG_RUNS,
+    )
+    with_report: bool = typer.Option(
+        True, "--report/--no-report", help="Write report.html, a page to look at.", rich_help_panel=_REPORT
+    )
+    map_by: str = typer.Option(
+        "auto",
+        "--map",
+        help="How to draw the map of the report: pca, umap, or auto.",
+        metavar="NAME",
+        autocompletion=maps_named,
+        rich_help_panel=_REPORT,
+    )
+    color: list[str] | None = typer.Option(
+        None,
+        "--color",
+        help="Columns to color the map of the report by (comma-separated).",
+        metavar="NAMES",
+        rich_help_panel=_REPORT,
+    )
 
     @property
     def chooses_k(self) -> bool:
@@ -117,6 +244,8 @@ class FitOptions:
         """The store that is fitted from its files; None for all that is read into memory."""
         if self.features is None or self.dataset is not None or self.method != _PAMCGC:
             return None
+        from pamc.data.store import has_manifest, open_store
+
         if not has_manifest(self.features):
             return None
         from pamc.training.store_pipeline import LARGE_ROWS
@@ -126,6 +255,9 @@ class FitOptions:
 
     def check(self) -> None:
         """Refuse what can be refused before any row is read."""
+        from pamc.report.projection import MAPS
+        from pamc.results.run_folder import LABEL_FORMATS
+
         _config_class(self.method)
         if self.labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", self.labels_format, LABEL_FORMATS)
@@ -142,6 +274,7 @@ class FitOptions:
         if self.preset_name == "default":
             return usual.with_(**self.changes)
         if self.preset_name == "paper" and self.dataset is not None:
+            from pamc.data.catalog import CATALOG
             from pamc.lab.settings import settings_of
 
             if self.dataset not in CATALOG:
@@ -153,6 +286,9 @@ class FitOptions:
 
     def read(self) -> Source:
         """Return what is to be clustered, checked."""
+        from pamc.data.readers import read_graph
+        from pamc.data.store import has_manifest, open_store
+
         if self.features is None and self.dataset is None:
             raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
         if self.features is not None and self.dataset is not None:
@@ -166,6 +302,8 @@ class FitOptions:
         return self.large_store or open_store(self.features).to_graph(verify=self.verify)
 
     def _read_dataset(self, name: str) -> AttributedGraph:
+        from pamc.data.catalog import load_dataset
+
         if given := self._options_of_a_file():
             raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
         graph = load_dataset(name)
@@ -178,33 +316,36 @@ class FitOptions:
         return [name for name, value in values.items() if value]
 
 
-def fit(**options: Any) -> None:
-    """Cluster rows and write labels, embedding, model, record and a report to a folder."""
-    given = FitOptions(**options)
-    with _process_group(given.device) as group:
+@command(CLUSTER, 1)
+@taking(FitOptions)
+def fit(options: FitOptions) -> None:
+    """Cluster rows and write labels, embedding, model, record and a report to a folder.
+
+    \b
+    Examples:
+      pamc fit customers.csv --id customer --n-clusters 5
+      pamc fit customers.csv --id customer --n-clusters auto
+      pamc fit papers.csv --id doi --edges citations.csv -k 7
+      pamc fit papers-store --n-clusters 7      (see pamc ingest)
+      pamc fit --dataset acm --preset paper --n-clusters 3
+      torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run
+
+    Defaults of the settings are those of the preset "default"; every other setting is given by --set.
+    """  # noqa: D301
+    with launched_group(options.device) as group:
         if group is not None and group.rank > 0:
-            _follow(given, group)
+            _follow(options, group)
             return
-        given.check()
-        config, source = given.config(), given.read()
+        options.check()
+        config, source = options.config(), options.read()
         from pamc.cli.fit_run import run_fit
 
-        if isinstance(source, Store):
-            keep_heap_small()
-        run_fit(given, config, source, group)
-
-
-def _process_group(device: str) -> AbstractContextManager[TorchProcessGroup | None]:
-    """Return the processes that torchrun started; None, without importing torch, where this one is alone."""
-    if not several():
-        return nullcontext()
-    from pamc.cli.launch import launched_group
-
-    return launched_group(device)
+        run_fit(options, config, source, group)
 
 
 def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
     """Train this process's share; the first process tells it all that it needs to know."""
+    from pamc.cli.fit_run import keep_heap_small
     from pamc.training.pipeline import run_worker
     from pamc.training.store_pipeline import run_store_worker
 
@@ -226,6 +367,8 @@ def _config_class(method: str) -> type[MethodConfig]:
 
 
 def _check_color(color: list[str], features: Path | None) -> None:
+    from pamc.data.readers import is_table, open_table
+
     if features is None or features.is_dir() or not is_table(features):
         raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
     table = open_table(features)
