@@ -33,7 +33,7 @@ from pamc.training.fit_checkpoints import CheckpointPlan
 if TYPE_CHECKING:
     from pamc.cli.commands.fit import FitOptions, Source
 
-__all__ = ["keep_heap_small", "next_steps", "run_fit"]
+__all__ = ["keep_heap_small", "next_steps", "refuse_auto", "run_fit"]
 
 # Parameters of glibc's mallopt: the size from which a block is the system's own, free bytes at the end of the heap that
 # are kept, and the number of heaps.
@@ -87,18 +87,11 @@ def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: To
 
     With JSON, standard output is left to the one object: the table goes to standard error.
     """
-    if group is not None:
-        raise ConfigError(
-            "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
-        )
-    if isinstance(source, Store):
-        raise ConfigError(
-            "--n-clusters auto reads all rows into memory, which a store of this size is not: choose on a sample of "
-            "its rows (pamc.choose_k), then name the number"
-        )
+    refuse_auto(large=isinstance(source, Store), group=group is not None)
+    rows: Any = source
     own = config if isinstance(config, FitConfig) else None
     where: dict[str, Any] = {"random_state": options.seed, "device": options.device, "progress": _progress(options)}
-    chosen = choose_k(source, config=own, **where)
+    chosen = choose_k(rows, config=own, **where)
     show = note if options.as_json else print_text
     # A note begins with the name of the command.
     width = terminal(stderr=options.as_json).width - (len("pamc: ") if options.as_json else 0)
@@ -108,6 +101,19 @@ def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: To
     if chosen.n_clusters is None:
         raise DataError(f"{chosen.why}. Name a number yourself to go on: --n-clusters K")
     return chosen
+
+
+def refuse_auto(*, large: bool, group: bool) -> None:
+    """Refuse to choose where that is not done: for a store that is not read whole, and on several processes."""
+    if group:
+        raise ConfigError(
+            "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
+        )
+    if large:
+        raise ConfigError(
+            "--n-clusters auto reads all rows into memory, which a store of this size is not: choose on a sample of "
+            "its rows (pamc.choose_k), then name the number"
+        )
 
 
 def _fitted(
