@@ -18,6 +18,8 @@ from pamc.models.method import BuildInput, register_method
 
 __all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly", "build_ae", "build_dec"]
 
+_FACTS: dict[str, Any] = {"uses_graph": False, "inductive": True, "init": "autoencoder"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class AEConfig(EncoderConfig, MethodConfig):
@@ -55,9 +57,7 @@ class StartOnly(Model):
     title="AE",
     reference="Hinton and Salakhutdinov (2006), Science 313; then K-means",
     config=AEConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 def build_ae(given: BuildInput) -> StartOnly:
     """Return the encoder of the autoencoder as it is: K-means of its z are the clusters."""
@@ -107,18 +107,14 @@ class DECModel(Model):
     title="IDEC",
     reference="Guo et al. (2017), IJCAI, Improved deep embedded clustering with local structure preservation",
     config=IDECConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 @register_method(
     "dec",
     title="DEC",
     reference="Xie, Girshick and Farhadi (2016), ICML, Unsupervised deep embedding for clustering analysis",
     config=AutoencoderConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 def build_dec(given: BuildInput) -> DECModel:
     """Return DEC, or IDEC with its decoder, from an autoencoder's weights."""

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from pamc.config import GraphConfig, TrainedConfig
 from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
-from pamc.models.layers import Linear
+from pamc.models.layers import GraphEncoder, Linear, normalized_adjacency
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.daegc import walk_sums
@@ -144,7 +142,7 @@ class CGCModel(GraphModel):
 
     Parameters
     ----------
-    first, second
+    encoder
         Graph convolutions d → n_hidden → n_dims.
     features
         Linear map d → n_dims.
@@ -162,8 +160,7 @@ class CGCModel(GraphModel):
 
     def __init__(
         self,
-        first: GraphConvolution,
-        second: GraphConvolution,
+        encoder: GraphEncoder,
         features: Linear,
         *,
         normalized: Tensor,
@@ -172,8 +169,7 @@ class CGCModel(GraphModel):
         config: CGCConfig,
     ) -> None:
         super().__init__()
-        self.first = first
-        self.second = second
+        self.encoder = encoder
         self.features = features
         self.normalized = normalized
         self.neighbors = neighbors
@@ -182,7 +178,7 @@ class CGCModel(GraphModel):
 
     def embed(self, x: Tensor | SparseBlock) -> Tensor:
         """Return z (N, n_dims), rows of length 1: every level looks at cosines."""
-        return unit_rows(self.second(relu(self.first(x, self.normalized)), self.normalized))
+        return unit_rows(self.encoder(x, self.normalized)[0])
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the loss of all rows, after the prototypes have moved to their embedding.
@@ -217,11 +213,9 @@ def build_cgc(given: BuildInput) -> CGCModel:
     """Return an untrained CGC."""
     config: CGCConfig = given.config
     weights, choice = (generator(given.seed, purpose) for purpose in ("weights", "prototypes"))
-    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
-    first, second = (GraphConvolution(*size, generator=weights, dtype=given.dtype) for size in sizes)
+    sizes = (given.n_features, config.n_hidden, config.n_dims)
     return CGCModel(
-        first,
-        second,
+        GraphEncoder(*sizes, generator=weights, dtype=given.dtype),
         Linear(given.n_features, config.n_dims, generator=weights, dtype=given.dtype),
         normalized=normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
         neighbors=Neighbors(given.adjacency, dtype=given.dtype),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,12 @@ _REFERENCE = (
     "Kulatilleke, Portmann and Chandra (2022), "
     "Efficient block contrastive learning via parameter-free meta-node approximation"
 )
+_FACTS: dict[str, Any] = {
+    "reference": _REFERENCE,
+    "uses_graph": True,
+    "inductive": True,
+    "uses_known_labels": True,
+}
 
 # Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
 _UNIFORMITY_ROWS = 512
@@ -174,24 +181,8 @@ class PamCGCAutoencoderConfig(FitConfig):
             raise ConfigError(f"pamcgc+ae needs a decoder: init must be 'autoencoder', got {self.init!r}")
 
 
-@register_method(
-    "pamcgc+ae",
-    title="PamCGC + AE",
-    reference=_REFERENCE,
-    config=PamCGCAutoencoderConfig,
-    uses_graph=True,
-    inductive=True,
-    uses_known_labels=True,
-)
-@register_method(
-    "pamcgc",
-    title="PamCGC",
-    reference=_REFERENCE,
-    config=FitConfig,
-    uses_graph=True,
-    inductive=True,
-    uses_known_labels=True,
-)
+@register_method("pamcgc+ae", title="PamCGC + AE", config=PamCGCAutoencoderConfig, **_FACTS)
+@register_method("pamcgc", title="PamCGC", config=FitConfig, **_FACTS)
 def build_pamcgc(given: BuildInput) -> PamCGCModel:
     """Return PamCGC from its start; its second name keeps the decoder."""
     keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)
