@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from pamc.errors import DataWarning
 
 __all__ = [
     "Adjacency",
-    "AdjacencyFacts",
-    "adjacency_facts",
     "build_adjacency",
     "row_normalize",
     "symmetric_normalize",
@@ -28,18 +24,6 @@ Adjacency: TypeAlias = "sp.csr_matrix[np.float64]"
 
 # Two weights that differ by less than this share of the larger one differ by rounding.
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class AdjacencyFacts:
-    """What a graph is like: counts of a symmetric adjacency, weights and self-loops left aside."""
-
-    n_nodes: int
-    n_edges: int
-    n_components: int
-    n_isolated: int
-    mean_degree: float
-    max_degree: int
 
 
 def build_adjacency(
@@ -147,26 +131,6 @@ def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
     """
     scale = _inverse(np.sqrt(_degrees(adjacency)))
     return _scale(adjacency, scale, scale)
-
-
-def adjacency_facts(adjacency: Adjacency) -> AdjacencyFacts:
-    """Return the counts that describe a symmetric adjacency; degrees count neighbors. O(E) time and memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> adjacency_facts(build_adjacency(np.array([[0], [1]]), n_nodes=3))
-    AdjacencyFacts(n_nodes=3, n_edges=1, n_components=2, n_isolated=1, mean_degree=0.6666666666666666, max_degree=1)
-    """
-    degree = np.diff(adjacency.indptr) - (adjacency.diagonal() != 0)
-    return AdjacencyFacts(
-        n_nodes=len(degree),
-        n_edges=int(degree.sum()) // 2,
-        n_components=int(connected_components(adjacency, directed=False, return_labels=False)),
-        n_isolated=int((degree == 0).sum()),
-        mean_degree=float(degree.mean()),
-        max_degree=int(degree.max()),
-    )
 
 
 def _count_one_way(directed: Adjacency) -> int:

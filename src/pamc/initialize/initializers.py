@@ -20,8 +20,7 @@ from pamc.models.layers import MLP, Autoencoder
 from pamc.models.loader import FeatureLoader
 from pamc.models.products import column_product, row_product
 from pamc.ops.cuda_graph import Captured
-from pamc.ops.masks import hidden_values
-from pamc.ops.torch.rows import csr_tensor
+from pamc.ops.torch.rows import csr_tensor, hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 
 __all__ = [

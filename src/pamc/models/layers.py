@@ -265,15 +265,6 @@ class MLP(nn.Module):
             return _dense(x)
         return _chain(x, list(self.layers), rectified=False, tensor_cores=self.tensor_cores)  # type: ignore[arg-type]
 
-    def activations(self, x: Tensor | SparseBlock) -> list[Tensor]:
-        """Return the output of every layer, hidden ones after their ReLU; the last is what `forward` returns."""
-        if not self.layers:
-            return [_dense(x)]
-        outputs: list[Tensor] = []
-        for layer in self.layers:
-            outputs.append(layer(outputs[-1] if outputs else x))
-        return outputs
-
 
 def _dense(x: Tensor | SparseBlock) -> Tensor:
     return x.matrix.to_dense() if isinstance(x, SparseBlock) else x

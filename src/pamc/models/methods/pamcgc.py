@@ -17,8 +17,7 @@ from pamc.models.base import LossTerms
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.block_contrast import BlockContrastModel
-from pamc.ops.dispatch import resolve_backend
-from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
+from pamc.ops.dispatch import NUMBERS, ObjectiveValues, resolve_backend
 
 __all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
 
@@ -100,19 +99,8 @@ class PamCGCModel(BlockContrastModel):
         config, backend = self.config, resolve_backend(self.backend, z.device)
         if backend.objective is None or config.meta_assignment != "hard":
             return None
-        step, n_rows = watched_rows(len(z))
-        settings = ObjectiveSettings(
-            alpha=config.alpha,
-            beta=config.beta,
-            tau=config.tau,
-            eta=config.eta,
-            proxy=config.proxy,
-            self_edges=config.self_edges,
-            kl_reduction=config.kl_reduction,
-            step=step,
-            n_rows=n_rows,
-        )
-        return backend.objective(z, self.centers, self.pairs, settings, known_labels=self.known_labels)
+        known, watched = self.known_labels, watched_rows(len(z))
+        return backend.objective(z, self.centers, self.pairs, config, watched=watched, known_labels=known)
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
@@ -163,7 +151,7 @@ class PamCGCModel(BlockContrastModel):
 
 
 def watched_rows(n_nodes: int) -> tuple[int, int]:
-    """Return which rows uniformity looks at: every so manieth, and how many."""
+    """Return which rows uniformity looks at: the stride of the sample, and its size."""
     step = max(1, n_nodes // _UNIFORMITY_ROWS)
     return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
 
