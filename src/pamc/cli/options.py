@@ -30,6 +30,7 @@ __all__ = [
     "device_option",
     "drop_option",
     "id_option",
+    "option",
     "parse_bytes",
     "parse_count",
     "quiet_option",
@@ -83,41 +84,49 @@ def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Call
     return wrap
 
 
+def option(
+    usage: str, about: str, default: Any = None, *, panel: str | None = None, complete: Any = None, **more: Any
+) -> Any:
+    """Return the declaration of an option.
+
+    Parameters
+    ----------
+    usage
+        How it is written, such as ``--n-clusters -k K``: its names, and a word for its value.
+    about, panel
+        What the help says of it, and the panel in which it does.
+    complete
+        Function from what was typed of a value to what the shell offers.
+    more
+        Further arguments of `typer.Option`.
+    """
+    names = [word for word in usage.split() if word.startswith("-")]
+    metavar = usage.split()[-1] if len(names) < len(usage.split()) else None
+    shown: dict[str, Any] = {"help": about, "metavar": metavar, "rich_help_panel": panel}
+    return typer.Option(default, *names, autocompletion=complete, **shown, **more)
+
+
 # Options that several commands have; a command may name the panel in which its help shows one.
 as_json_option: _Declaration = partial(
-    typer.Option, False, "--json", help="Print one JSON object on standard output, and nothing else."
+    option, "--json", "Print one JSON object on standard output, and nothing else.", False
 )
-quiet_option: _Declaration = partial(typer.Option, False, "--quiet", help="Show no progress.")
+quiet_option: _Declaration = partial(option, "--quiet", "Show no progress.", False)
 device_option: _Declaration = partial(
-    typer.Option,
+    option,
+    "--device DEVICE",
+    "Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …",
     "auto",
-    "--device",
-    help="Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …",
-    metavar="DEVICE",
-    autocompletion=devices_named,
+    complete=devices_named,
 )
-id_option: _Declaration = partial(typer.Option, None, "--id", help="Column that names the rows.", metavar="COLUMN")
+id_option: _Declaration = partial(option, "--id COLUMN", "Column that names the rows.")
 truth_option: _Declaration = partial(
-    typer.Option,
-    None,
-    "--truth",
-    help="Column of true classes: it serves the metrics, never training.",
-    metavar="COLUMN",
+    option, "--truth COLUMN", "Column of true classes: it serves the metrics, never training."
 )
-columns_option: _Declaration = partial(
-    typer.Option, None, "--columns", help="Feature columns to use (comma-separated).", metavar="NAMES"
-)
-drop_option: _Declaration = partial(
-    typer.Option, None, "--drop", help="Columns to leave out (comma-separated).", metavar="NAMES"
-)
-seed_option: _Declaration = partial(typer.Option, 0, "--seed", min=0, help="Random seed to use.", metavar="N")
+columns_option: _Declaration = partial(option, "--columns NAMES", "Feature columns to use (comma-separated).")
+drop_option: _Declaration = partial(option, "--drop NAMES", "Columns to leave out (comma-separated).")
+seed_option: _Declaration = partial(option, "--seed N", "Random seed to use.", 0, min=0)
 datasets_option: _Declaration = partial(
-    typer.Option,
-    None,
-    "--dataset",
-    help="Run these data sets only (comma-separated).",
-    metavar="NAMES",
-    autocompletion=datasets_named,
+    option, "--dataset NAMES", "Run these data sets only (comma-separated).", complete=datasets_named
 )
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -181,5 +190,5 @@ def split_names(values: list[str] | None, option: str) -> list[str] | None:
         return None
     names = [name.strip() for value in values for name in value.split(",")]
     if not any(names):
-        raise ConfigError(f"{option} names no column: write {option} followed by column names, or leave it out")
+        raise ConfigError(f"{option} names nothing: give names, or leave it out")
     return [name for name in names if name]

@@ -50,7 +50,6 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
     >>> bound_holds(9298, 10, 0.5), bound_holds(100, 10, 2.0)
     (True, False)
     """
-    check_choice("proxy", proxy)
     nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
     return nodes > clusters
 
@@ -62,9 +61,9 @@ def warn_unless_bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy:
     --------
     >>> warn_unless_bound_holds(9298, 10, 0.5)
     """
-    if bound_holds(n_nodes, n_clusters, tau, proxy=proxy):
-        return
     nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
+    if nodes > clusters:
+        return
     formula = "(N-1)e^(-tau/(N-1)) > (C-1)e^tau" if proxy == "eq6" else "1 + (N-1)e^(-tau/(N-1)) > C(C-1)e^tau"
     warnings.warn(
         f"N={n_nodes} nodes are too few for C={n_clusters} clusters and tau={tau:g} to be certain that the negatives "
@@ -77,6 +76,7 @@ def warn_unless_bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy:
 
 def _log_sides(n_nodes: int, n_clusters: int, tau: float, proxy: str) -> tuple[float, float]:
     """Return the logarithms of the two sides of the corrected bound."""
+    check_choice("proxy", proxy)
     others = n_nodes - 1
     nodes = _log(others) - tau / others if others else -math.inf
     if proxy == "eq6":

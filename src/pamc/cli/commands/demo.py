@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from pamc.cli.commands.report import add_report
-from pamc.cli.options import CLUSTER, as_json_option, command, quiet_option
+from pamc.cli.options import CLUSTER, as_json_option, command, option, quiet_option
 from pamc.cli.show import link_to, near, print_json, print_table, print_text
 from pamc.progress import RichProgress, SilentProgress
 
@@ -20,11 +18,9 @@ __all__ = ["demo"]
 
 @command(CLUSTER, 5)
 def demo(
-    out: Path | None = typer.Option(
-        None, "--out", help="Folder to write.", metavar="DIR", show_default="pamc-demo-N, the first that is free"
-    ),
-    seeds: int = typer.Option(3, "--seeds", min=1, help="Number of times to run each method.", metavar="N"),
-    epochs: int = typer.Option(200, "--epochs", min=0, help="Number of epochs to train for.", metavar="N"),
+    out: Path | None = option("--out DIR", "Folder to write.", show_default="pamc-demo-N, the first that is free"),
+    seeds: int = option("--seeds N", "Number of times to run each method.", 3, min=1),
+    epochs: int = option("--epochs N", "Number of epochs to train for.", 200, min=0),
     quiet: bool = quiet_option(),
     as_json: bool = as_json_option(),
 ) -> None:

@@ -24,6 +24,7 @@ from pamc.cli.options import (
     device_option,
     drop_option,
     id_option,
+    option,
     parse_bytes,
     quiet_option,
     seed_option,
@@ -56,17 +57,10 @@ _LONGEST_NAME = 40
 _INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long runs", "Report"
 
 
-def _setting_option(name: str, option: str, metavar: str, *, also: str = "") -> Any:
+def _setting_option(name: str, usage: str, *, also: str = "") -> Any:
     """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
     declared = FitConfig.settings()[name]
-    return typer.Option(
-        None,
-        option,
-        help=declared.about + also,
-        metavar=metavar,
-        show_default=f"{declared.default:g}",
-        rich_help_panel=_MODEL,
-    )
+    return option(usage, declared.about + also, panel=_MODEL, show_default=f"{declared.default:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,130 +70,74 @@ class FitOptions:
     features: Path | None = typer.Argument(
         None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm; or a store.", rich_help_panel=_INPUT
     )
-    dataset: str | None = typer.Option(
-        None,
-        "--dataset",
-        help="Cluster a known data set instead (see pamc datasets).",
-        metavar="NAME",
-        autocompletion=datasets_named,
-        rich_help_panel=_INPUT,
+    dataset: str | None = option(
+        "--dataset NAME", "Cluster a known data set instead (see pamc datasets).", panel=_INPUT, complete=datasets_named
     )
-    edges: Path | None = typer.Option(
-        None,
-        "--edges",
-        help="Edge list to read: source, target[, weight]. Without it a kNN graph is built.",
-        metavar="FILE",
-        rich_help_panel=_INPUT,
+    edges: Path | None = option(
+        "--edges FILE", "Edge list to read: source, target[, weight]. Without it a kNN graph is built.", panel=_INPUT
     )
-    id_column: str | None = id_option(rich_help_panel=_INPUT)
-    truth: str | None = truth_option(rich_help_panel=_INPUT)
-    columns: list[str] | None = columns_option(rich_help_panel=_INPUT)
-    drop: list[str] | None = drop_option(rich_help_panel=_INPUT)
-    n_clusters: str | None = typer.Option(
-        None,
-        "--n-clusters",
-        "-k",
-        help="Number of clusters to form, 2 or more; auto looks for one.",
-        metavar="K",
-        rich_help_panel=_MODEL,
+    id_column: str | None = id_option(panel=_INPUT)
+    truth: str | None = truth_option(panel=_INPUT)
+    columns: list[str] | None = columns_option(panel=_INPUT)
+    drop: list[str] | None = drop_option(panel=_INPUT)
+    n_clusters: str | None = option(
+        "--n-clusters -k K", "Number of clusters to form, 2 or more; auto looks for one.", panel=_MODEL
     )
-    method: str = typer.Option(
-        "pamcgc",
-        "--method",
-        help="Method to cluster by (see pamc methods).",
-        metavar="NAME",
-        autocompletion=methods_named,
-        rich_help_panel=_MODEL,
+    method: str = option(
+        "--method NAME", "Method to cluster by (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
     )
-    preset_name: str = typer.Option(
+    preset_name: str = option(
+        "--preset NAME",
+        "Settings to begin with: default, paper or released.",
         "default",
-        "--preset",
-        help="Settings to begin with: default, paper or released.",
-        metavar="NAME",
-        autocompletion=presets_named,
-        rich_help_panel=_MODEL,
+        panel=_MODEL,
+        complete=presets_named,
     )
-    epochs: int | None = _setting_option("n_epochs", "--epochs", "N")
-    alpha: float | None = _setting_option("alpha", "--alpha", "X")
-    beta: float | None = _setting_option("beta", "--beta", "X")
+    epochs: int | None = _setting_option("n_epochs", "--epochs N")
+    alpha: float | None = _setting_option("alpha", "--alpha X")
+    beta: float | None = _setting_option("beta", "--beta X")
     n_hops: int | None = _setting_option(
-        "n_hops", "--n-hops", "N", also=" A store of more than 50,000 rows takes 1 where this is not given."
+        "n_hops", "--n-hops N", also=" A store of more than 50,000 rows takes 1 where this is not given."
     )
-    settings: list[str] | None = typer.Option(
-        None,
-        "--set",
-        help="Set any other setting (see docs/parameters.md); may be repeated.",
-        metavar="NAME=VALUE",
-        autocompletion=settings_named,
-        rich_help_panel=_MODEL,
+    settings: list[str] | None = option(
+        "--set NAME=VALUE",
+        "Set any other setting (see docs/parameters.md); may be repeated.",
+        panel=_MODEL,
+        complete=settings_named,
     )
-    config_file: Path | None = typer.Option(
-        None, "--config", help="Read settings from a TOML file.", metavar="FILE", rich_help_panel=_MODEL
+    config_file: Path | None = option("--config FILE", "Read settings from a TOML file.", panel=_MODEL)
+    seed: int = seed_option(panel=_MODEL)
+    device: str = device_option(panel=_MODEL)
+    out: Path | None = option(
+        "--out DIR", "Folder to write.", panel=_OUTPUT, show_default="pamc-run-N, the first that is free"
     )
-    seed: int = seed_option(rich_help_panel=_MODEL)
-    device: str = device_option(rich_help_panel=_MODEL)
-    out: Path | None = typer.Option(
-        None,
-        "--out",
-        help="Folder to write.",
-        metavar="DIR",
-        show_default="pamc-run-N, the first that is free",
-        rich_help_panel=_OUTPUT,
+    labels_format: str = option(
+        "--labels-format TYPE", "Format to write the labels in: csv or parquet.", "csv", panel=_OUTPUT
     )
-    labels_format: str = typer.Option(
-        "csv",
-        "--labels-format",
-        help="Format to write the labels in: csv or parquet.",
-        metavar="TYPE",
-        rich_help_panel=_OUTPUT,
+    overwrite: bool = option("--overwrite", "Replace a run that stands in the folder.", False, panel=_OUTPUT)
+    quiet: bool = quiet_option(panel=_OUTPUT)
+    as_json: bool = as_json_option(panel=_OUTPUT)
+    checkpoint_every: int | None = option("--checkpoint-every N", "Keep a checkpoint every N epochs.", panel=_LONG_RUNS)
+    checkpoint_minutes: float | None = option(
+        "--checkpoint-minutes X", "Keep a checkpoint every X minutes.", panel=_LONG_RUNS
     )
-    overwrite: bool = typer.Option(
-        False, "--overwrite", help="Replace a run that stands in the folder.", rich_help_panel=_OUTPUT
+    resume: bool = option("--resume", "Go on from the checkpoints of a run that was stopped.", False, panel=_LONG_RUNS)
+    memory: str | None = option(
+        "--memory SIZE", "Memory that training of a large store may use: 4GB.", panel=_LONG_RUNS
     )
-    quiet: bool = quiet_option(rich_help_panel=_OUTPUT)
-    as_json: bool = as_json_option(rich_help_panel=_OUTPUT)
-    checkpoint_every: int | None = typer.Option(
-        None, "--checkpoint-every", help="Keep a checkpoint every N epochs.", metavar="N", rich_help_panel=_LONG_RUNS
+    verify: bool = option(
+        "--verify/--no-verify", "Compare the checksums of a store before its first fit.", True, panel=_LONG_RUNS
     )
-    checkpoint_minutes: float | None = typer.Option(
-        None, "--checkpoint-minutes", help="Keep a checkpoint every X minutes.", metavar="X", rich_help_panel=_LONG_RUNS
-    )
-    resume: bool = typer.Option(
-        False,
-        "--resume",
-        help="Go on from the checkpoints of a run that was stopped.",
-        rich_help_panel=_LONG_RUNS,
-    )
-    memory: str | None = typer.Option(
-        None,
-        "--memory",
-        help="Memory that training of a large store may use: 4GB.",
-        metavar="SIZE",
-        rich_help_panel=_LONG_RUNS,
-    )
-    verify: bool = typer.Option(
-        True,
-        "--verify/--no-verify",
-        help="Compare the checksums of a store before its first fit.",
-        rich_help_panel=_LONG_RUNS,
-    )
-    with_report: bool = typer.Option(
-        True, "--report/--no-report", help="Write report.html, a page to look at.", rich_help_panel=_REPORT
-    )
-    map_by: str = typer.Option(
+    with_report: bool = option("--report/--no-report", "Write report.html, a page to look at.", True, panel=_REPORT)
+    map_by: str = option(
+        "--map NAME",
+        "How to draw the map of the report: pca, umap, or auto.",
         "auto",
-        "--map",
-        help="How to draw the map of the report: pca, umap, or auto.",
-        metavar="NAME",
-        autocompletion=maps_named,
-        rich_help_panel=_REPORT,
+        panel=_REPORT,
+        complete=maps_named,
     )
-    color: list[str] | None = typer.Option(
-        None,
-        "--color",
-        help="Columns to color the map of the report by (comma-separated).",
-        metavar="NAMES",
-        rich_help_panel=_REPORT,
+    color: list[str] | None = option(
+        "--color NAMES", "Columns to color the map of the report by (comma-separated).", panel=_REPORT
     )
 
     @property

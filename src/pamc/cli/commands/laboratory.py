@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pamc.cli.completion import cases_named, experiments_named, methods_named
-from pamc.cli.options import LABORATORY, as_json_option, command, datasets_option, device_option, quiet_option
+from pamc.cli.options import (
+    LABORATORY,
+    as_json_option,
+    command,
+    datasets_option,
+    device_option,
+    option,
+    quiet_option,
+    split_names,
+)
 from pamc.cli.show import Interrupted, note, print_json, print_table, print_text
 from pamc.errors import ConfigError, DataError, OutputError, PamcError, UnknownNameError
 from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
@@ -45,32 +54,21 @@ def reproduce(
     what: list[str] | None = typer.Argument(
         None, help="Experiments to run by name, or all; see --list.", autocompletion=experiments_named
     ),
-    out: Path | None = typer.Option(
-        None, "--out", help="Folder to write rows, tables and figures to.", metavar="DIR", show_default="pamc-reproduce"
+    out: Path | None = option(
+        "--out DIR", "Folder to write rows, tables and figures to.", show_default="pamc-reproduce"
     ),
-    seeds: int | None = typer.Option(
-        None,
-        "--seeds",
-        min=1,
-        help="Number of seeds to run each method with.",
-        metavar="N",
-        show_default="as the experiment says",
+    seeds: int | None = option(
+        "--seeds N", "Number of seeds to run each method with.", min=1, show_default="as the experiment says"
     ),
     datasets: list[str] | None = datasets_option(),
-    methods: list[str] | None = typer.Option(
-        None,
-        "--method",
-        help="Run these methods only (comma-separated).",
-        metavar="NAMES",
-        autocompletion=methods_named,
+    methods: list[str] | None = option(
+        "--method NAMES", "Run these methods only (comma-separated).", complete=methods_named
     ),
     device: str = device_option(),
-    jobs: int = typer.Option(
-        1, "--jobs", min=1, help="Number of cells to run at the same time, each in its process.", metavar="N"
-    ),
-    quick: bool = typer.Option(False, "--quick", help="Use tiny settings on small data, to see that all of it runs."),
-    render_only: bool = typer.Option(False, "--render-only", help="Run nothing: draw from the rows that exist."),
-    list_them: bool = typer.Option(False, "--list", help="List the experiments."),
+    jobs: int = option("--jobs N", "Number of cells to run at the same time, each in its process.", 1, min=1),
+    quick: bool = option("--quick", "Use tiny settings on small data, to see that all of it runs.", False),
+    render_only: bool = option("--render-only", "Run nothing: draw from the rows that exist.", False),
+    list_them: bool = option("--list", "List the experiments.", False),
     quiet: bool = quiet_option(),
     as_json: bool = as_json_option(),
 ) -> None:
@@ -84,14 +82,15 @@ def reproduce(
       pamc reproduce all --quick
     """  # noqa: D301
     from pamc.lab.cell import Scope, select_cases
+    from pamc.lab.settings import check_name
+    from pamc.models.method import METHODS
     from pamc.runtime import resolve_device
 
     if list_them:
         _list("experiment", "summary", as_json=as_json)
         return
     experiments = select_cases("experiment", what)
-    sets, named = _names("--dataset", datasets), _names("--method", methods)
-    _check_names(sets, named)
+    sets, named = _names(datasets, "--dataset", check_name), _names(methods, "--method", METHODS.__getitem__)
     resolve_device(device)
     scope = Scope(seeds, sets, named, device=device, quick=quick)
     folder = _existing_or_new(out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce"))
@@ -118,21 +117,14 @@ def bench(
     cases: list[str] | None = typer.Argument(
         None, help="Cases to run by name, or all; see --list.", autocompletion=cases_named
     ),
-    out: Path = typer.Option(
-        Path("pamc-bench"), "--out", help="Folder to which rows are appended, a file per case.", metavar="DIR"
-    ),
+    out: Path = option("--out DIR", "Folder to which rows are appended, a file per case.", Path("pamc-bench")),
     data_sets: list[str] | None = datasets_option(),
     device: str = device_option(),
-    precision: str = typer.Option(
-        "auto",
-        "--precision",
-        help="Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.",
-        metavar="TYPE",
+    precision: str = option(
+        "--precision TYPE", "Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.", "auto"
     ),
-    quick: bool = typer.Option(
-        False, "--quick", help="Use small sizes, to see that all of it runs; these are no results."
-    ),
-    list_them: bool = typer.Option(False, "--list", help="List the cases."),
+    quick: bool = option("--quick", "Use small sizes, to see that all of it runs; these are no results.", False),
+    list_them: bool = option("--list", "List the cases.", False),
     quiet: bool = quiet_option(),
     as_json: bool = as_json_option(),
 ) -> None:
@@ -178,6 +170,7 @@ def bench(
 
 def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: bool) -> Scope:
     from pamc.lab.cell import Scope
+    from pamc.lab.settings import check_name
     from pamc.runtime import resolve_device
 
     if precision not in _PRECISIONS:
@@ -185,8 +178,7 @@ def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: b
     resolved = resolve_device(device)
     if precision == "auto":
         precision = "tf32" if resolved.type == "cuda" else "float32"
-    names = _names("--dataset", data_sets)
-    _check_names(names, None)
+    names = _names(data_sets, "--dataset", check_name)
     return Scope(device=str(resolved), quick=quick, precision=precision, data_sets=names)
 
 
@@ -244,24 +236,12 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _names(option: str, values: list[str] | None) -> tuple[str, ...] | None:
-    """Return the names in repeated, comma-separated options; None where the option was not given."""
-    if not values:
-        return None
-    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-    if not names:
-        raise ConfigError(f"{option} names nothing: give names, or leave it out for all")
-    return names
-
-
-def _check_names(data_sets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
-    from pamc.lab.settings import check_name
-    from pamc.models.method import METHODS
-
-    for name in data_sets or ():
-        check_name(name)
-    for name in methods or ():
-        METHODS[name]
+def _names(values: list[str] | None, option: str, check: Callable[[str], object]) -> tuple[str, ...] | None:
+    """Return the names of a comma-separated option, each checked; None where it was not given."""
+    names = split_names(values, option)
+    for name in names or ():
+        check(name)
+    return None if names is None else tuple(names)
 
 
 def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, list[Cell]]]:

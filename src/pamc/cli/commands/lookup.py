@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from pamc.cli.launch import launched_group, own_rank
-from pamc.cli.options import CLUSTER, LOOK_UP, as_json_option, command
+from pamc.cli.options import CLUSTER, LOOK_UP, as_json_option, command, option
 from pamc.cli.show import print_json, print_table, print_text
 
 __all__ = ["datasets", "doctor", "evaluate", "methods"]
@@ -90,10 +90,8 @@ def datasets(as_json: bool = as_json_option()) -> None:
 
 @command(LOOK_UP, 3)
 def doctor(
-    distributed: bool = typer.Option(False, "--distributed", help="Look at the processes that torchrun started."),
-    device: str = typer.Option(
-        "auto", "--device", help="With --distributed, where to compute: auto, cpu or cuda.", metavar="DEVICE"
-    ),
+    distributed: bool = option("--distributed", "Look at the processes that torchrun started.", False),
+    device: str = option("--device DEVICE", "With --distributed, where to compute: auto, cpu or cuda.", "auto"),
     as_json: bool = as_json_option(),
 ) -> None:
     """Print what a bug report needs: versions, device, optional packages, data folder.

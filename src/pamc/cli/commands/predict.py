@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pamc.cli.options import CLUSTER, as_json_option, command, device_option, split_names
+from pamc.cli.options import CLUSTER, as_json_option, command, device_option, option, split_names
 from pamc.cli.show import note, print_json, print_text
 from pamc.errors import ConfigError, OutputError, counted
 
@@ -22,20 +22,12 @@ __all__ = ["predict"]
 def predict(
     run: Path = typer.Argument(..., help="Folder of the run to use."),
     features: Path = typer.Argument(..., help="New rows to assign, with the columns of the training file."),
-    out: Path = typer.Option(
-        ..., "--out", help="File to write: .csv or .parquet with id, cluster, confidence.", metavar="FILE"
-    ),
-    id_column: str | None = typer.Option(
-        None, "--id", help="Column that names the rows.", metavar="COLUMN", show_default="as in the run"
-    ),
-    columns: list[str] | None = typer.Option(
-        None, "--columns", help="Feature columns to use.", metavar="NAMES", show_default="as in the run"
-    ),
-    drop: list[str] | None = typer.Option(
-        None, "--drop", help="Columns to leave out.", metavar="NAMES", show_default="as in the run"
-    ),
+    out: Path = option("--out FILE", "File to write: .csv or .parquet with id, cluster, confidence.", ...),
+    id_column: str | None = option("--id COLUMN", "Column that names the rows.", show_default="as in the run"),
+    columns: list[str] | None = option("--columns NAMES", "Feature columns to use.", show_default="as in the run"),
+    drop: list[str] | None = option("--drop NAMES", "Columns to leave out.", show_default="as in the run"),
     device: str = device_option(),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file."),
+    overwrite: bool = option("--overwrite", "Replace the file.", False),
     as_json: bool = as_json_option(),
 ) -> None:
     """Assign new rows to the clusters of a saved run; no graph is needed.

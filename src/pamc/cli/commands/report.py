@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pamc.cli.completion import maps_named
-from pamc.cli.options import CLUSTER, as_json_option, command
+from pamc.cli.options import CLUSTER, as_json_option, command, option
 from pamc.cli.show import link_to, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 
@@ -26,20 +26,10 @@ def report(
     runs: list[Path] = typer.Argument(
         ..., help="Folders of runs: the page of one is written again, several are compared."
     ),
-    out: Path | None = typer.Option(
-        None,
-        "--out",
-        help="File to write.",
-        metavar="FILE",
-        show_default="RUN/report.html, or pamc-comparison.html",
-    ),
-    map_by: str | None = typer.Option(
-        None, "--map", help="Draw the map again: pca, umap or auto.", metavar="NAME", autocompletion=maps_named
-    ),
-    rebuild: bool = typer.Option(
-        False, "--rebuild", help="Make the page from the run's files, not from the page that exists."
-    ),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a file that exists."),
+    out: Path | None = option("--out FILE", "File to write.", show_default="RUN/report.html, or pamc-comparison.html"),
+    map_by: str | None = option("--map NAME", "Draw the map again: pca, umap or auto.", complete=maps_named),
+    rebuild: bool = option("--rebuild", "Make the page from the run's files, not from the page that exists.", False),
+    overwrite: bool = option("--overwrite", "Replace a file that exists.", False),
     as_json: bool = as_json_option(),
 ) -> None:
     """Write the page of a run again, or a page that compares several runs.

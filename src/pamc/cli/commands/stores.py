@@ -17,6 +17,7 @@ from pamc.cli.options import (
     command,
     drop_option,
     id_option,
+    option,
     parse_bytes,
     parse_count,
     quiet_option,
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ingest", "synthesize"]
 
-_STORE = typer.Option(..., "--out", help="Folder of the store to write.", metavar="DIR")
-_STORED_TYPE = typer.Option("float32", "--dtype", help="Type to store features in: float32 or float16.", metavar="TYPE")
-_REPLACE_STORE = typer.Option(False, "--overwrite", help="Replace a store that stands in the folder.")
+_STORE = option("--out DIR", "Folder of the store to write.", ...)
+_STORED_TYPE = option("--dtype TYPE", "Type to store features in: float32 or float16.", "float32")
+_REPLACE_STORE = option("--overwrite", "Replace a store that stands in the folder.", False)
 
 
 @command(CLUSTER, 6)
@@ -51,10 +52,10 @@ def ingest(
     drop: list[str] | None = drop_option(),
     truth: str | None = truth_option(),
     dtype: str = _STORED_TYPE,
-    memory: str = typer.Option("2GB", "--memory", help="Memory to use; the rest goes to the disk.", metavar="SIZE"),
-    skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave bad rows out and list them."),
+    memory: str = option("--memory SIZE", "Memory to use; the rest goes to the disk.", "2GB"),
+    skip_bad_rows: bool = option("--skip-bad-rows", "Leave bad rows out and list them.", False),
     overwrite: bool = _REPLACE_STORE,
-    resume: bool = typer.Option(False, "--resume", help="Go on with an ingest that was stopped."),
+    resume: bool = option("--resume", "Go on with an ingest that was stopped.", False),
     quiet: bool = quiet_option(),
     as_json: bool = as_json_option(),
 ) -> None:
@@ -97,33 +98,21 @@ def ingest(
 @command(LABORATORY, 3)
 def synthesize(
     out: Path = _STORE,
-    n_nodes: str = typer.Option(..., "--n-nodes", help="Number of rows to make, such as 1e6.", metavar="N"),
-    n_clusters: str = typer.Option(..., "--n-clusters", "-k", help="Number of clusters to plant.", metavar="K"),
-    n_features: str = typer.Option("128", "--n-features", help="Number of features to make.", metavar="N"),
-    degree: float = typer.Option(28.0, "--degree", help="Number of neighbors that a row has on average.", metavar="X"),
-    homophily: float = typer.Option(0.8, "--homophily", help="Share of edges that stay inside clusters.", metavar="X"),
-    feature_noise: float = typer.Option(
-        0.2, "--feature-noise", help="Spread that rows have around centers at distance 1.", metavar="X"
+    n_nodes: str = option("--n-nodes N", "Number of rows to make, such as 1e6.", ...),
+    n_clusters: str = option("--n-clusters -k K", "Number of clusters to plant.", ...),
+    n_features: str = option("--n-features N", "Number of features to make.", "128"),
+    degree: float = option("--degree X", "Number of neighbors that a row has on average.", 28.0),
+    homophily: float = option("--homophily X", "Share of edges that stay inside clusters.", 0.8),
+    feature_noise: float = option("--feature-noise X", "Spread that rows have around centers at distance 1.", 0.2),
+    power_law: float | None = option(
+        "--power-law X", "Exponent that the degrees follow, above 2.", show_default="equal degrees"
     ),
-    power_law: float | None = typer.Option(
-        None,
-        "--power-law",
-        help="Exponent that the degrees follow, above 2.",
-        metavar="X",
-        show_default="equal degrees",
-    ),
-    size_power_law: float | None = typer.Option(
-        None,
-        "--size-power-law",
-        help="Exponent that the cluster sizes follow, above 1.",
-        metavar="X",
-        show_default="equal sizes",
+    size_power_law: float | None = option(
+        "--size-power-law X", "Exponent that the cluster sizes follow, above 1.", show_default="equal sizes"
     ),
     seed: int = seed_option(),
     dtype: str = _STORED_TYPE,
-    memory: str = typer.Option(
-        "1GB", "--memory", help="Memory to use for sorting, beside 4 to 8 bytes a row.", metavar="SIZE"
-    ),
+    memory: str = option("--memory SIZE", "Memory to use for sorting, beside 4 to 8 bytes a row.", "1GB"),
     overwrite: bool = _REPLACE_STORE,
     quiet: bool = quiet_option(),
     as_json: bool = as_json_option(),
