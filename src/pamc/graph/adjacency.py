@@ -53,7 +53,6 @@ def build_adjacency(
 
     Examples
     --------
-    >>> import numpy as np
     >>> build_adjacency(np.array([[0, 1], [1, 2]]), n_nodes=3).toarray()
     array([[0., 1., 0.],
            [1., 0., 1.],
@@ -84,7 +83,6 @@ def symmetrize(matrix: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> symmetrize(sp.csr_matrix([[0.0, 2.0], [1.0, 0.0]])).toarray()
     array([[0., 2.],
            [2., 0.]])
@@ -97,7 +95,6 @@ def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> with_self_loops(sp.csr_matrix([[0.0, 2.0], [2.0, 0.0]])).toarray()
     array([[1., 2.],
            [2., 1.]])
@@ -111,7 +108,6 @@ def row_normalize(adjacency: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> row_normalize(sp.csr_matrix([[1.0, 3.0], [0.0, 0.0]])).toarray()
     array([[0.25, 0.75],
            [0.  , 0.  ]])
@@ -124,7 +120,6 @@ def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> symmetric_normalize(sp.csr_matrix([[0.0, 4.0], [4.0, 0.0]])).toarray()
     array([[0., 1.],
            [1., 0.]])

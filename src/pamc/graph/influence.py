@@ -56,7 +56,6 @@ def influence(adjacency: Adjacency, *, n_hops: int = 1, max_positives: int | Non
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> influence(sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]]), n_hops=2).toarray()
     array([[1., 1.],
            [1., 1.]])
@@ -75,7 +74,6 @@ def positive_pairs(
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> pairs, report = positive_pairs(sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]]))
     >>> pairs.n_pairs, report
     (2, InfluenceReport(n_pairs_before=2, n_pairs_after=2, kept_mass=1.0))

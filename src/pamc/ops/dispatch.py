@@ -139,30 +139,25 @@ def preferring(name: str) -> Iterator[None]:
         resolve_backend.cache_clear()
 
 
-def _automatic(stem: str, device: torch.device) -> Any:
-    """Return the module of a stem that "auto" takes on a device: that of the kernels, or that of torch."""
-    package = "triton" if resolve_backend("auto", device).name == "triton" else "torch"
-    return import_module(f"pamc.ops.{package}.{stem}")
+def _automatic_op(stem: str, name: str) -> Any:
+    """Return a function that is the one of this name that "auto" takes on the device of its first argument."""
+
+    def op(first: Tensor, *others: Tensor) -> Any:
+        package = "triton" if resolve_backend("auto", first.device).name == "triton" else "torch"
+        return getattr(import_module(f"pamc.ops.{package}.{stem}"), name)(first, *others)
+
+    return op
 
 
-def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.torch.clustering.with_changes` does, on a GPU in two small kernels."""
-    result: Tensor = _automatic("clustering", labels.device).with_changes(numbers, labels, previous)
-    return result
-
-
-def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch.linear.relu_backward` does, on a GPU in one pass."""
-    result: tuple[Tensor, Tensor] = _automatic("linear", grad.device).relu_backward(grad, output)
-    return result
+# What the functions of these names in :mod:`pamc.ops.torch` do, on a GPU in one pass, or in two small kernels.
+with_changes: Callable[[Tensor, Tensor, Tensor], Tensor] = _automatic_op("clustering", "with_changes")
+relu_backward: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _automatic_op("linear", "relu_backward")
+_transposed: Callable[[Tensor], Tensor] = _automatic_op("linear", "transposed")
 
 
 def transposed(x: Tensor) -> Tensor:
     """Return what :func:`pamc.ops.torch.linear.transposed` does, on a GPU tile by tile."""
-    if not x.is_floating_point():
-        return linear.transposed(x)
-    result: Tensor = _automatic("linear", x.device).transposed(x)
-    return result
+    return _transposed(x) if x.is_floating_point() else linear.transposed(x)
 
 
 def is_narrow(x: Tensor) -> bool:

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from pamc.config import AssigningConfig, EncoderConfig, MethodConfig
 from pamc.declarations import Count, Number, setting
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
-from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
-from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 
 __all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly", "build_ae", "build_dec"]
@@ -96,10 +94,6 @@ class DECModel(Model):
         log_q = log_soft_assignment(z, self.centers, eta=self.eta)
         kl = kl_loss(log_target_distribution(log_q.detach()), log_q)
         return LossTerms(total=self.kl_weight * kl, parts={"kl": kl}, labels=log_q.detach().argmax(dim=1))
-
-    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
-        """Return the squared error of the reconstruction, where there is a decoder."""
-        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
 
 
 @register_method(

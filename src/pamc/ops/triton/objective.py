@@ -62,12 +62,8 @@ def objective(
 
     Parameters
     ----------
-    z
-        (N, d) embedding.
-    centers
-        (C, d) centers μ.
-    pairs
-        Positive pairs γ over the N rows.
+    z, centers, pairs
+        (N, d) embedding, (C, d) centers μ, and positive pairs γ over the N rows.
     config
         The constants of Eq 12.
     watched
