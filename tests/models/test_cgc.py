@@ -43,12 +43,7 @@ def build(features, adjacency, config=SMALL, *, seed=0, dtype=torch.float64):
 
 
 def trained_weights(model):
-    return [
-        model.encoder.first.linear.weight,
-        model.encoder.outputs[0].linear.weight,
-        model.features.weight,
-        model.features.bias,
-    ]
+    return [model.first.linear.weight, model.second.linear.weight, model.features.weight, model.features.bias]
 
 
 def dense_weights(adjacency):

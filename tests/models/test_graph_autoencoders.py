@@ -88,10 +88,10 @@ class Seed:
 
 def dense_convolutions(model, graph, output=0):
     """Return Ã relu(ÃXW₀ᵀ)W₁ᵀ, dense."""
-    encoder = model.encoder
+    encoder = model.network["encoder"]
     _, normalized = operator(graph)
     h = torch.relu(normalized @ dense(graph) @ encoder.first.linear.weight.T)
-    return normalized @ h @ encoder.outputs[output].linear.weight.T
+    return normalized @ h @ getattr(encoder, encoder.outputs[output]).linear.weight.T
 
 
 def test_gae_is_the_reconstruction_of_the_graph_from_two_convolutions():
@@ -135,7 +135,7 @@ def test_what_is_read_of_vgae_is_the_mean_and_draws_nothing():
 def test_in_arga_neither_player_moves_by_the_others_loss():
     graph = blocks()
     model = built("arga", graph)
-    player = model.discriminator
+    player = model.network["discriminator"]
     with Seed(5):
         terms = model.loss(dense(graph))
     actual = gradients(terms.total, model)
@@ -262,11 +262,11 @@ def test_the_losses_are_those_of_torch_geometric(name):
     models = pytest.importorskip("torch_geometric.nn").models
     graph = blocks()
     model = built(name, graph)
-    network = getattr(models, name.upper())(model.encoder, *([model.discriminator] if name == "arga" else []))
+    network = getattr(models, name.upper())(**dict(model.network.items()))
     with Seed(3):
         terms = model.loss(dense(graph))
     if name == "vgae":
-        mean, log_std = model.encoder(dense(graph), model.normalized)
+        mean, log_std = model.network["encoder"](dense(graph), model.normalized)
         assert torch.equal(terms.parts["kl"], network.kl_loss(mean, log_std))
     if name == "arga":
         z = model.read(dense(graph)).z

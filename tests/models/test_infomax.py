@@ -39,7 +39,7 @@ def embedding(model, graph, x):
     target[graph.edges[0], graph.edges[1]] = target[graph.edges[1], graph.edges[0]] = 1
     scale = target.sum(dim=1).rsqrt()
     h = (scale[:, None] * target * scale) @ (x @ model.linear.weight.T)
-    return torch.where(h > 0, h, h * model.slope)
+    return torch.where(h > 0, h, h * model.network["encoder"]["slope"])
 
 
 def loss_under(model, x, seed):
@@ -60,12 +60,12 @@ def test_the_loss_tells_rows_from_shuffled_rows_by_the_summary_of_the_graph():
         order = torch.randperm(41)
     true, shuffled = (embedding(model, graph, x) for x in (dense(graph), dense(graph)[order]))
     summary = torch.sigmoid(true.mean(dim=0))
-    scores = [z @ (model.discriminator @ summary) for z in (true, shuffled)]
+    scores = [z @ (model.network.weight @ summary) for z in (true, shuffled)]
     expected = -logsigmoid(scores[0]).mean() - logsigmoid(-scores[1]).mean()
     total = loss_under(model, dense(graph), 7)
     assert_value(total, expected)
     names = [name for name, p in model.named_parameters() if p.requires_grad]
-    assert sorted(names) == ["discriminator", "linear.weight", "slope"]
+    assert sorted(names) == ["linear.weight", "network.encoder.slope", "network.weight"]
     for actual, wanted in zip(
         torch.autograd.grad(total, learnt(model)), torch.autograd.grad(expected, learnt(model)), strict=True
     ):
@@ -129,7 +129,7 @@ def test_weights_come_from_the_seed_and_torchs_global_state_is_not_touched():
     for key, weight in first.items():
         assert torch.equal(weight, again[key])
         assert weight.dtype == torch.float64
-    for key in ("linear.weight", "discriminator"):
+    for key in ("linear.weight", "network.weight"):
         assert not torch.equal(first[key], other[key])
         assert first[key].abs().max() > 0.1
 
@@ -154,7 +154,7 @@ def test_the_loss_is_that_of_torch_geometric():
 
     with torch.random.fork_rng(devices=[]):
         network = models.DeepGraphInfomax(5, Aggregation(model), summary, shuffled)
-        network.weight = model.discriminator
+        network.weight = model.network.weight
         torch.manual_seed(7)
         expected = network.loss(*network(model.linear(dense(graph))))
     assert torch.equal(loss_under(model, dense(graph), 7), expected)
@@ -166,4 +166,4 @@ class Aggregation(torch.nn.Module):
         self.model = model
 
     def forward(self, h):
-        return torch.nn.functional.prelu(propagate(self.model.normalized, h), self.model.slope)
+        return torch.nn.functional.prelu(propagate(self.model.normalized, h), self.model.network["encoder"]["slope"])

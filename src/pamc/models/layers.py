@@ -361,8 +361,8 @@ class GraphEncoder(nn.Module):
         Sizes.
     generator
         Source of the starting weights.
-    n_outputs
-        Number of second convolutions of the same hidden layer.
+    outputs
+        Names of the second convolutions, which all take the hidden layer: those of saved weights.
     """
 
     def __init__(
@@ -373,15 +373,15 @@ class GraphEncoder(nn.Module):
         *,
         generator: torch.Generator,
         dtype: torch.dtype,
-        n_outputs: int = 1,
+        outputs: Sequence[str] = ("second",),
     ) -> None:
         super().__init__()
         self.first = GraphConvolution(n_features, n_hidden, generator=generator, dtype=dtype)
-        self.outputs = nn.ModuleList(
-            GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype) for _ in range(n_outputs)
-        )
+        self.outputs = tuple(outputs)
+        for name in self.outputs:
+            self.add_module(name, GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype))
 
     def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs, (N, n_dims) each, for x (N, d) and Ã (N, N). O(E·n_hidden + N·d·n_hidden) time."""
         h = relu(self.first(x, normalized))
-        return tuple(output(h, normalized) for output in self.outputs)
+        return tuple(getattr(self, name)(h, normalized) for name in self.outputs)

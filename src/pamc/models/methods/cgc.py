@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 from pamc.config import GraphConfig, TrainedConfig
 from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.losses.contrastive import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.layers import GraphEncoder, Linear, normalized_adjacency
+from pamc.models.layers import GraphConvolution, Linear, normalized_adjacency
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.daegc import walk_sums
@@ -142,7 +143,7 @@ class CGCModel(GraphModel):
 
     Parameters
     ----------
-    encoder
+    first, second
         Graph convolutions d → n_hidden → n_dims.
     features
         Linear map d → n_dims.
@@ -160,7 +161,8 @@ class CGCModel(GraphModel):
 
     def __init__(
         self,
-        encoder: GraphEncoder,
+        first: GraphConvolution,
+        second: GraphConvolution,
         features: Linear,
         *,
         normalized: Tensor,
@@ -169,7 +171,8 @@ class CGCModel(GraphModel):
         config: CGCConfig,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.first = first
+        self.second = second
         self.features = features
         self.normalized = normalized
         self.neighbors = neighbors
@@ -178,7 +181,7 @@ class CGCModel(GraphModel):
 
     def embed(self, x: Tensor | SparseBlock) -> Tensor:
         """Return z (N, n_dims), rows of length 1: every level looks at cosines."""
-        return unit_rows(self.encoder(x, self.normalized)[0])
+        return unit_rows(self.second(relu(self.first(x, self.normalized)), self.normalized))
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the loss of all rows, after the prototypes have moved to their embedding.
@@ -213,9 +216,11 @@ def build_cgc(given: BuildInput) -> CGCModel:
     """Return an untrained CGC."""
     config: CGCConfig = given.config
     weights, choice = (generator(given.seed, purpose) for purpose in ("weights", "prototypes"))
-    sizes = (given.n_features, config.n_hidden, config.n_dims)
+    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
+    first, second = (GraphConvolution(*size, generator=weights, dtype=given.dtype) for size in sizes)
     return CGCModel(
-        GraphEncoder(*sizes, generator=weights, dtype=given.dtype),
+        first,
+        second,
         Linear(given.n_features, config.n_dims, generator=weights, dtype=given.dtype),
         normalized=normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
         neighbors=Neighbors(given.adjacency, dtype=given.dtype),

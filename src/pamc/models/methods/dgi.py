@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +56,10 @@ class DGIModel(GraphModel):
 
     def __init__(self, convolution: GraphConvolution, discriminator: Tensor, normalized: Tensor) -> None:
         super().__init__()
-        self.discriminator = nn.Parameter(discriminator)
-        self.slope = nn.Parameter(torch.full_like(discriminator[0], _SLOPE))
+        slope = nn.Parameter(torch.full_like(discriminator[0], _SLOPE))
+        # The names of saved weights.
+        self.network: Any = nn.ModuleDict({"encoder": nn.ParameterDict({"slope": slope})})
+        self.network.weight = nn.Parameter(discriminator)
         self.linear = convolution.linear
         self.normalized = normalized
 
@@ -66,7 +69,7 @@ class DGIModel(GraphModel):
         z = self._aggregated(h)
         shuffled = self._aggregated(h.index_select(0, torch.randperm(len(h), device=h.device)))
         summary = torch.sigmoid(column_sums(z) / len(z))
-        on_rows, on_shuffled = (rows @ (self.discriminator @ summary) for rows in (z, shuffled))
+        on_rows, on_shuffled = (rows @ (self.network.weight @ summary) for rows in (z, shuffled))
         total = -log_probability(on_rows).mean() - log_probability(on_shuffled, of_not=True).mean()
         return LossTerms(total=total, parts={"infomax": total})
 
@@ -76,7 +79,7 @@ class DGIModel(GraphModel):
 
     def _aggregated(self, h: Tensor) -> Tensor:
         """Return PReLU(Ãh): what a graph convolution does after its linear map."""
-        return nn.functional.prelu(propagate(self.normalized, h), self.slope)
+        return nn.functional.prelu(propagate(self.normalized, h), self.network["encoder"]["slope"])
 
 
 @register_method("dgi", title="DGI", reference="Veličković et al. (2019), ICLR", config=DGIConfig, uses_graph=True)

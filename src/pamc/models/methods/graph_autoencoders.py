@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -86,7 +86,8 @@ class GAEModel(GraphModel):
 
     def __init__(self, encoder: GraphEncoder, normalized: Tensor) -> None:
         super().__init__()
-        self.encoder = encoder
+        # A name of saved weights.
+        self.network = nn.ModuleDict({"encoder": encoder})
         self.normalized = normalized
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
@@ -96,7 +97,7 @@ class GAEModel(GraphModel):
 
     def read(self, x: Tensor | SparseBlock) -> Reading:
         """Return z (N, n_dims)."""
-        return Reading(self.encoder(x, self.normalized)[0])
+        return Reading(self.network["encoder"](x, self.normalized)[0])
 
     def _reconstruction(self, z: Tensor) -> Tensor:
         # Ã has the entries of A + I.
@@ -116,7 +117,7 @@ class VGAEModel(GAEModel):
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the negative evidence lower bound, each term scaled as in the program. Time and memory as GAE."""
-        mean, log_std = self.encoder(x, self.normalized)
+        mean, log_std = self.network["encoder"](x, self.normalized)
         log_std = log_std.clamp(max=_MAX_LOG_STD)
         z = mean + torch.randn_like(log_std) * torch.exp(log_std)
         kl = -0.5 * torch.mean(torch.sum(1 + 2 * log_std - mean**2 - log_std.exp() ** 2, dim=1))
@@ -150,16 +151,17 @@ class ARGAModel(GAEModel):
         self, encoder: GraphEncoder, normalized: Tensor, *, discriminator: MLP, regularization_weight: float
     ) -> None:
         super().__init__(encoder, normalized)
-        self.discriminator = discriminator
+        self.network["discriminator"] = discriminator
         self.regularization_weight = regularization_weight
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the sum of both losses; neither has a gradient in the other's weights. Time and memory as GAE."""
         z = self.read(x).z
         reconstruction = self._reconstruction(z)
-        with _constant(self.discriminator):
-            regularization = -log_probability(self.discriminator(z)).mean()
-        on_noise, on_rows = self.discriminator(torch.randn_like(z)), self.discriminator(z.detach())
+        player = self.network["discriminator"]
+        with _constant(player):
+            regularization = -log_probability(player(z)).mean()
+        on_noise, on_rows = player(torch.randn_like(z)), player(z.detach())
         discrimination = -log_probability(on_noise).mean() - log_probability(on_rows, of_not=True).mean()
         return LossTerms(
             total=reconstruction + self.regularization_weight * regularization + discrimination,
@@ -203,7 +205,7 @@ def build_gae(given: BuildInput) -> GAEModel:
 )
 def build_vgae(given: BuildInput) -> VGAEModel:
     """Return an untrained VGAE."""
-    return VGAEModel(*_parts(given, n_outputs=2)).to(given.device)
+    return VGAEModel(*_parts(given, outputs=("mean", "log_std"))).to(given.device)
 
 
 @register_method("arga", title="ARGA", reference="Pan et al. (2018), IJCAI", config=ARGAConfig, uses_graph=True)
@@ -216,9 +218,9 @@ def build_arga(given: BuildInput) -> ARGAModel:
     return ARGAModel(*_parts(given), discriminator=discriminator, regularization_weight=weight).to(given.device)
 
 
-def _parts(given: BuildInput, *, n_outputs: int = 1) -> tuple[GraphEncoder, Tensor]:
+def _parts(given: BuildInput, *, outputs: Sequence[str] = ("second",)) -> tuple[GraphEncoder, Tensor]:
     """Return an untrained encoder, and Ã."""
     sizes = (given.n_features, given.config.n_hidden, given.config.n_dims)
     weights = generator(given.seed, "weights")
-    encoder = GraphEncoder(*sizes, generator=weights, dtype=given.dtype, n_outputs=n_outputs)
+    encoder = GraphEncoder(*sizes, generator=weights, dtype=given.dtype, outputs=outputs)
     return encoder, normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)
