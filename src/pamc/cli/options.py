@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 
@@ -23,22 +23,14 @@ __all__ = [
     "COMMANDS",
     "LABORATORY",
     "LOOK_UP",
-    "as_json_option",
-    "columns_option",
     "command",
-    "datasets_option",
-    "device_option",
-    "drop_option",
-    "id_option",
     "option",
     "parse_bytes",
     "parse_count",
-    "quiet_option",
-    "seed_option",
+    "shared",
     "shown_bytes",
     "split_names",
     "taking",
-    "truth_option",
 ]
 
 # The panels of commands, in the order in which they are shown.
@@ -46,7 +38,6 @@ CLUSTER, LOOK_UP, LABORATORY = "Cluster your data", "Look up", "Laboratory"
 
 Options = TypeVar("Options")
 Body = TypeVar("Body", bound=Callable[..., None])
-_Declaration: TypeAlias = Callable[..., Any]
 
 
 class Command(NamedTuple):
@@ -106,28 +97,32 @@ def option(
     return typer.Option(default, *names, autocompletion=complete, **shown, **more)
 
 
-# Options that several commands have; a command may name the panel in which its help shows one.
-as_json_option: _Declaration = partial(
-    option, "--json", "Print one JSON object on standard output, and nothing else.", False
-)
-quiet_option: _Declaration = partial(option, "--quiet", "Show no progress.", False)
-device_option: _Declaration = partial(
-    option,
-    "--device DEVICE",
-    "Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …",
-    "auto",
-    complete=devices_named,
-)
-id_option: _Declaration = partial(option, "--id COLUMN", "Column that names the rows.")
-truth_option: _Declaration = partial(
-    option, "--truth COLUMN", "Column of true classes: it serves the metrics, never training."
-)
-columns_option: _Declaration = partial(option, "--columns NAMES", "Feature columns to use (comma-separated).")
-drop_option: _Declaration = partial(option, "--drop NAMES", "Columns to leave out (comma-separated).")
-seed_option: _Declaration = partial(option, "--seed N", "Random seed to use.", 0, min=0)
-datasets_option: _Declaration = partial(
-    option, "--dataset NAMES", "Run these data sets only (comma-separated).", complete=datasets_named
-)
+# Options that several commands have.
+_SHARED: dict[str, Callable[..., Any]] = {
+    "--json": partial(option, "--json", "Print one JSON object on standard output, and nothing else.", False),
+    "--quiet": partial(option, "--quiet", "Show no progress.", False),
+    "--device": partial(
+        option,
+        "--device DEVICE",
+        "Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …",
+        "auto",
+        complete=devices_named,
+    ),
+    "--id": partial(option, "--id COLUMN", "Column that names the rows."),
+    "--truth": partial(option, "--truth COLUMN", "Column of true classes: it serves the metrics, never training."),
+    "--columns": partial(option, "--columns NAMES", "Feature columns to use (comma-separated)."),
+    "--drop": partial(option, "--drop NAMES", "Columns to leave out (comma-separated)."),
+    "--seed": partial(option, "--seed N", "Random seed to use.", 0, min=0),
+    "--dataset": partial(
+        option, "--dataset NAMES", "Run these data sets only (comma-separated).", complete=datasets_named
+    ),
+}
+
+
+def shared(name: str, panel: str | None = None) -> Any:
+    """Return the declaration of an option that several commands have."""
+    return _SHARED[name](panel=panel)
+
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?", re.IGNORECASE)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pamc.cli.commands.report import add_report
-from pamc.cli.options import CLUSTER, as_json_option, command, option, quiet_option
+from pamc.cli.options import CLUSTER, command, option, shared
 from pamc.cli.show import link_to, near, print_json, print_table, print_text
 from pamc.progress import RichProgress, SilentProgress
 
@@ -21,8 +21,8 @@ def demo(
     out: Path | None = option("--out DIR", "Folder to write.", show_default="pamc-demo-N, the first that is free"),
     seeds: int = option("--seeds N", "Number of times to run each method.", 3, min=1),
     epochs: int = option("--epochs N", "Number of epochs to train for.", 200, min=0),
-    quiet: bool = quiet_option(),
-    as_json: bool = as_json_option(),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Cluster handwritten digits, offline, with K-means on the same pixels beside it.
 

@@ -16,22 +16,7 @@ import typer
 
 from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
 from pamc.cli.launch import launched_group
-from pamc.cli.options import (
-    CLUSTER,
-    as_json_option,
-    columns_option,
-    command,
-    device_option,
-    drop_option,
-    id_option,
-    option,
-    parse_bytes,
-    quiet_option,
-    seed_option,
-    split_names,
-    taking,
-    truth_option,
-)
+from pamc.cli.options import CLUSTER, command, option, parse_bytes, shared, split_names, taking
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.errors import ConfigError, DataError, UnknownNameError
 
@@ -76,10 +61,10 @@ class FitOptions:
     edges: Path | None = option(
         "--edges FILE", "Edge list to read: source, target[, weight]. Without it a kNN graph is built.", panel=_INPUT
     )
-    id_column: str | None = id_option(panel=_INPUT)
-    truth: str | None = truth_option(panel=_INPUT)
-    columns: list[str] | None = columns_option(panel=_INPUT)
-    drop: list[str] | None = drop_option(panel=_INPUT)
+    id_column: str | None = shared("--id", _INPUT)
+    truth: str | None = shared("--truth", _INPUT)
+    columns: list[str] | None = shared("--columns", _INPUT)
+    drop: list[str] | None = shared("--drop", _INPUT)
     n_clusters: str | None = option(
         "--n-clusters -k K", "Number of clusters to form, 2 or more; auto looks for one.", panel=_MODEL
     )
@@ -106,8 +91,8 @@ class FitOptions:
         complete=settings_named,
     )
     config_file: Path | None = option("--config FILE", "Read settings from a TOML file.", panel=_MODEL)
-    seed: int = seed_option(panel=_MODEL)
-    device: str = device_option(panel=_MODEL)
+    seed: int = shared("--seed", _MODEL)
+    device: str = shared("--device", _MODEL)
     out: Path | None = option(
         "--out DIR", "Folder to write.", panel=_OUTPUT, show_default="pamc-run-N, the first that is free"
     )
@@ -115,8 +100,8 @@ class FitOptions:
         "--labels-format TYPE", "Format to write the labels in: csv or parquet.", "csv", panel=_OUTPUT
     )
     overwrite: bool = option("--overwrite", "Replace a run that stands in the folder.", False, panel=_OUTPUT)
-    quiet: bool = quiet_option(panel=_OUTPUT)
-    as_json: bool = as_json_option(panel=_OUTPUT)
+    quiet: bool = shared("--quiet", _OUTPUT)
+    as_json: bool = shared("--json", _OUTPUT)
     checkpoint_every: int | None = option("--checkpoint-every N", "Keep a checkpoint every N epochs.", panel=_LONG_RUNS)
     checkpoint_minutes: float | None = option(
         "--checkpoint-minutes X", "Keep a checkpoint every X minutes.", panel=_LONG_RUNS

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pamc.cli.completion import cases_named, experiments_named, methods_named
-from pamc.cli.options import (
-    LABORATORY,
-    as_json_option,
-    command,
-    datasets_option,
-    device_option,
-    option,
-    quiet_option,
-    split_names,
-)
+from pamc.cli.options import LABORATORY, command, option, shared, split_names
 from pamc.cli.show import Interrupted, note, print_json, print_table, print_text
 from pamc.errors import ConfigError, DataError, OutputError, PamcError, UnknownNameError
 from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
@@ -60,17 +51,17 @@ def reproduce(
     seeds: int | None = option(
         "--seeds N", "Number of seeds to run each method with.", min=1, show_default="as the experiment says"
     ),
-    datasets: list[str] | None = datasets_option(),
+    datasets: list[str] | None = shared("--dataset"),
     methods: list[str] | None = option(
         "--method NAMES", "Run these methods only (comma-separated).", complete=methods_named
     ),
-    device: str = device_option(),
+    device: str = shared("--device"),
     jobs: int = option("--jobs N", "Number of cells to run at the same time, each in its process.", 1, min=1),
     quick: bool = option("--quick", "Use tiny settings on small data, to see that all of it runs.", False),
     render_only: bool = option("--render-only", "Run nothing: draw from the rows that exist.", False),
     list_them: bool = option("--list", "List the experiments.", False),
-    quiet: bool = quiet_option(),
-    as_json: bool = as_json_option(),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Run the paper's experiments and write their tables and figures.
 
@@ -118,15 +109,15 @@ def bench(
         None, help="Cases to run by name, or all; see --list.", autocompletion=cases_named
     ),
     out: Path = option("--out DIR", "Folder to which rows are appended, a file per case.", Path("pamc-bench")),
-    data_sets: list[str] | None = datasets_option(),
-    device: str = device_option(),
+    data_sets: list[str] | None = shared("--dataset"),
+    device: str = shared("--device"),
     precision: str = option(
         "--precision TYPE", "Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.", "auto"
     ),
     quick: bool = option("--quick", "Use small sizes, to see that all of it runs; these are no results.", False),
     list_them: bool = option("--list", "List the cases.", False),
-    quiet: bool = quiet_option(),
-    as_json: bool = as_json_option(),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Measure time and memory on this machine, beside the released program and the N × N loss.
 

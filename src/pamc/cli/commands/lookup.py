@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from pamc.cli.launch import launched_group, own_rank
-from pamc.cli.options import CLUSTER, LOOK_UP, as_json_option, command, option
+from pamc.cli.options import CLUSTER, LOOK_UP, command, option, shared
 from pamc.cli.show import print_json, print_table, print_text
 
 __all__ = ["datasets", "doctor", "evaluate", "methods"]
@@ -22,7 +22,7 @@ def evaluate(
         ..., help="True classes to compare with: .csv with one label column, or id and label; .npy; .npz"
     ),
     labels: Path = typer.Argument(..., help="Clusters to compare: labels.csv of a run, or a file as above."),
-    as_json: bool = as_json_option(),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
 
@@ -44,7 +44,7 @@ def evaluate(
 
 
 @command(LOOK_UP, 1)
-def methods(as_json: bool = as_json_option()) -> None:
+def methods(as_json: bool = shared("--json")) -> None:
     """List the methods of pamc fit: what each looks at, and whether it can label new rows.
 
     \b
@@ -66,7 +66,7 @@ def methods(as_json: bool = as_json_option()) -> None:
 
 
 @command(LOOK_UP, 2)
-def datasets(as_json: bool = as_json_option()) -> None:
+def datasets(as_json: bool = shared("--json")) -> None:
     """List the known data sets and where each was found.
 
     \b
@@ -92,7 +92,7 @@ def datasets(as_json: bool = as_json_option()) -> None:
 def doctor(
     distributed: bool = option("--distributed", "Look at the processes that torchrun started.", False),
     device: str = option("--device DEVICE", "With --distributed, where to compute: auto, cpu or cuda.", "auto"),
-    as_json: bool = as_json_option(),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Print what a bug report needs: versions, device, optional packages, data folder.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pamc.cli.options import CLUSTER, as_json_option, command, device_option, option, split_names
+from pamc.cli.options import CLUSTER, command, option, shared, split_names
 from pamc.cli.show import note, print_json, print_text
 from pamc.errors import ConfigError, OutputError, counted
 
@@ -26,9 +26,9 @@ def predict(
     id_column: str | None = option("--id COLUMN", "Column that names the rows.", show_default="as in the run"),
     columns: list[str] | None = option("--columns NAMES", "Feature columns to use.", show_default="as in the run"),
     drop: list[str] | None = option("--drop NAMES", "Columns to leave out.", show_default="as in the run"),
-    device: str = device_option(),
+    device: str = shared("--device"),
     overwrite: bool = option("--overwrite", "Replace the file.", False),
-    as_json: bool = as_json_option(),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Assign new rows to the clusters of a saved run; no graph is needed.
 

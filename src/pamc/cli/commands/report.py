@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pamc.cli.completion import maps_named
-from pamc.cli.options import CLUSTER, as_json_option, command, option
+from pamc.cli.options import CLUSTER, command, option, shared
 from pamc.cli.show import link_to, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 
@@ -30,7 +30,7 @@ def report(
     map_by: str | None = option("--map NAME", "Draw the map again: pca, umap or auto.", complete=maps_named),
     rebuild: bool = option("--rebuild", "Make the page from the run's files, not from the page that exists.", False),
     overwrite: bool = option("--overwrite", "Replace a file that exists.", False),
-    as_json: bool = as_json_option(),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Write the page of a run again, or a page that compares several runs.
 

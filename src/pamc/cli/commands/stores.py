@@ -12,19 +12,13 @@ import typer
 from pamc.cli.options import (
     CLUSTER,
     LABORATORY,
-    as_json_option,
-    columns_option,
     command,
-    drop_option,
-    id_option,
     option,
     parse_bytes,
     parse_count,
-    quiet_option,
-    seed_option,
+    shared,
     shown_bytes,
     split_names,
-    truth_option,
 )
 from pamc.cli.show import Interrupted, note, print_json, print_text
 from pamc.errors import counted
@@ -47,17 +41,17 @@ def ingest(
     ),
     edges: str | None = typer.Argument(None, help="Edges to read: source, target[, weight]; named like the rows."),
     out: Path = _STORE,
-    id_column: str | None = id_option(),
-    columns: list[str] | None = columns_option(),
-    drop: list[str] | None = drop_option(),
-    truth: str | None = truth_option(),
+    id_column: str | None = shared("--id"),
+    columns: list[str] | None = shared("--columns"),
+    drop: list[str] | None = shared("--drop"),
+    truth: str | None = shared("--truth"),
     dtype: str = _STORED_TYPE,
     memory: str = option("--memory SIZE", "Memory to use; the rest goes to the disk.", "2GB"),
     skip_bad_rows: bool = option("--skip-bad-rows", "Leave bad rows out and list them.", False),
     overwrite: bool = _REPLACE_STORE,
     resume: bool = option("--resume", "Go on with an ingest that was stopped.", False),
-    quiet: bool = quiet_option(),
-    as_json: bool = as_json_option(),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Turn tables of any size into a store that pamc fit reads from the disk.
 
@@ -110,12 +104,12 @@ def synthesize(
     size_power_law: float | None = option(
         "--size-power-law X", "Exponent that the cluster sizes follow, above 1.", show_default="equal sizes"
     ),
-    seed: int = seed_option(),
+    seed: int = shared("--seed"),
     dtype: str = _STORED_TYPE,
     memory: str = option("--memory SIZE", "Memory to use for sorting, beside 4 to 8 bytes a row.", "1GB"),
     overwrite: bool = _REPLACE_STORE,
-    quiet: bool = quiet_option(),
-    as_json: bool = as_json_option(),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
     """Make a store of a random attributed graph with planted clusters, of any size.
 
