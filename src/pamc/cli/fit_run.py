@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamc.cli.commands.report import add_report
 from pamc.cli.launch import launched, restarted, resume_command, will_restart
-from pamc.cli.show import Interrupted, link_to, near, note, print_json, print_table, print_text
+from pamc.cli.show import Interrupted, link_to, near, note, print_json, print_table, print_text, typed
 from pamc.config import FitConfig, MethodConfig
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
@@ -258,21 +258,12 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
 def next_steps(run: Path, *, inductive: bool, measured: bool) -> list[str]:
     """Return the commands that follow a fit, the likeliest first.
 
-    Parameters
-    ----------
-    run
-        Folder of the run.
-    inductive
-        Whether the method can label new rows.
-    measured
-        Whether the clusters were compared with true classes already.
-
     Examples
     --------
     >>> next_steps(Path("pamc-run-1"), inductive=True, measured=True)
     ['pamc predict pamc-run-1 NEW_ROWS.csv --out clusters.csv']
     """
-    folder = shlex.quote(f"./{run}" if str(run).startswith("-") else str(run))
+    folder = typed(run)
     steps = []
     if inductive:
         steps.append(f"pamc predict {folder} NEW_ROWS.csv --out clusters.csv")

@@ -271,15 +271,7 @@ def _dense(x: Tensor | SparseBlock) -> Tensor:
 
 
 class Autoencoder(nn.Module):
-    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10.
-
-    Parameters
-    ----------
-    n_features, hidden, n_dims
-        Sizes.
-    generator, tensor_cores
-        As of :class:`MLP`.
-    """
+    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10. Parameters as of MLP."""
 
     def __init__(
         self,
@@ -330,12 +322,7 @@ def propagate(symmetric: Tensor, h: Tensor) -> Tensor:
 class GraphConvolution(nn.Module):
     """One layer ÃXWᵀ of a graph convolutional network, without bias; sparse X stays sparse.
 
-    Parameters
-    ----------
-    n_in, n_out
-        Sizes.
-    generator
-        Source of the starting weights, uniform on ±√(6/(n_in + n_out)) (Glorot and Bengio 2010).
+    The generator draws the starting weights, uniform on ±√(6/(n_in + n_out)) (Glorot and Bengio 2010).
     """
 
     def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -355,14 +342,7 @@ class GraphConvolution(nn.Module):
 class GraphEncoder(nn.Module):
     """Two graph convolutions with ReLU between them, z = Ã relu(Ã X W₀ᵀ) W₁ᵀ, with one output or several.
 
-    Parameters
-    ----------
-    n_features, n_hidden, n_dims
-        Sizes.
-    generator
-        Source of the starting weights.
-    outputs
-        Names of the second convolutions, which all take the hidden layer: those of saved weights.
+    `outputs` names the second convolutions, which all take the hidden layer, as saved weights do.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from pamc.cli.options import (
     shown_bytes,
     split_names,
 )
-from pamc.cli.show import Interrupted, note, print_json, print_text
+from pamc.cli.show import Interrupted, note, print_json, print_text, typed
 from pamc.errors import counted
 from pamc.progress import RichProgress, SilentProgress
 
@@ -161,5 +161,4 @@ def _show(store: Store, *, as_json: bool) -> None:
         bad = f"{counted(n_rows, 'bad row')} and {counted(n_edges, 'bad edge')}"
         print_text(f"skipped: {bad}, listed in {store.folder / BAD_ROWS_FILE}")
     print_text(f"store: {store.folder}")
-    shown = f"./{store.folder}" if str(store.folder).startswith("-") else str(store.folder)
-    note(f"next: pamc fit {shlex.quote(shown)} --n-clusters K")
+    note(f"next: pamc fit {typed(store.folder)} --n-clusters K")

@@ -60,16 +60,7 @@ class AGCNPamCConfig(PamCSettings, AGCNConfig):
 class BlockLinear(nn.Module):
     r"""[X_1 ‖ … ‖ X_k]Wᵀ without the concatenated rows: Σ_b X_b W_bᵀ, where W_b are blocks of columns of W. No bias.
 
-    Parameters
-    ----------
-    sizes
-        Widths of the k blocks.
-    n_out
-        Width of the result.
-    bound
-        Starting weights are uniform on ±bound.
-    generator
-        Source of the starting weights.
+    `sizes` are the widths of the k blocks, `n_out` that of the result. Starting weights are uniform on ±bound.
     """
 
     def __init__(
@@ -98,12 +89,8 @@ class Attention(nn.Module):
 
     .. math:: M = \ell_2(softmax(LeakyReLU([X_1 \,\|\, \dots \,\|\, X_k]\,W)))
 
-    Parameters
-    ----------
-    sizes
-        Widths of the k blocks.
-    generator
-        Source of the starting weights, uniform on ±1/√(sum of the widths), torch's own rule for `nn.Linear`.
+    `sizes` are the widths of the k blocks. Starting weights are uniform on ±1/√(sum of the widths), torch's own rule
+    for `nn.Linear`.
     """
 
     def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:

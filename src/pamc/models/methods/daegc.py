@@ -170,14 +170,8 @@ class AttentionLayer(nn.Module):
     .. math:: z_i = \mathrm{elu}\Big(\sum_j \alpha_{ij} W x_j\Big), \quad
               \alpha_{ij} = \mathrm{softmax}_j\,\mathrm{leaky}\big(M_{ij}(a_s^\top W x_i + a_n^\top W x_j)\big)
 
-    leaky is the leaky ReLU with slope 0.2 below 0.
-
-    Parameters
-    ----------
-    n_in, n_out
-        Sizes.
-    generator
-        Source of the starting weights, uniform on ±1.414·√(6/(fan in + fan out)).
+    leaky is the leaky ReLU with slope 0.2 below 0. The generator draws the starting weights, uniform on
+    ±1.414·√(6/(fan in + fan out)).
     """
 
     def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:

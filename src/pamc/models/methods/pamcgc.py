@@ -49,16 +49,8 @@ class PamCGCModel(BlockContrastModel):
 
     Parameters
     ----------
-    encoder
-        Maps rows (n, d) to z (n, n_dims), each row alone.
-    centers
-        (C, n_dims) starting centers μ.
-    pairs
-        Positive pairs γ over the N rows.
-    config
-        Weights and options.
-    decoder
-        Of the autoencoder, where reconstruction is kept.
+    encoder, centers, pairs, config, decoder
+        As of :class:`~pamc.models.methods.block_contrast.BlockContrastModel`.
     known_labels
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
     """
