@@ -45,7 +45,7 @@ def test_a_full_disk_during_fit_leaves_nothing(refused, monkeypatch, place):
 
 
 def test_a_full_disk_during_predict_leaves_nothing(run, refused, monkeypatch):
-    monkeypatch.setattr("pamc.cli.predict_command.write_labels", no_space)
+    monkeypatch.setattr("pamc.results.run_folder.write_labels", no_space)
     refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="No space left")
 
 
@@ -246,7 +246,7 @@ def test_a_file_of_settings_can_ask_for_a_default_that_a_preset_changes(pamc):
 
 
 def test_a_wrong_format_of_the_labels_is_refused_before_any_work(refused, monkeypatch):
-    monkeypatch.setattr("pamc.cli.fit_command.read_graph", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("pamc.data.readers.read_graph", lambda *_, **__: 1 / 0)
     refused("fit", "rows.csv", "-k", 3, "--labels-format", "CSV", code=2, says="allowed are csv, parquet")
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pamc.cli import auto_count
+from pamc.cli import fit_run
 from pamc.errors import ConfigError
 from pamc.selection.choose_k import ChosenK
 
@@ -28,7 +28,7 @@ FAST = ["--method", "kmeans", "--quiet", "--out", "run"]
 
 
 def test_the_recommended_number_is_fitted_and_kept_in_the_record(pamc, rows, monkeypatch, tmp_path):
-    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(3))
+    monkeypatch.setattr(fit_run, "choose_k", lambda graph, **options: answer(3))
     shown = pamc("fit", rows, "--n-clusters", "auto", *FAST)
     assert "recommended" in shown.out
     assert "in 3 clusters" in shown.out
@@ -38,14 +38,14 @@ def test_the_recommended_number_is_fitted_and_kept_in_the_record(pamc, rows, mon
 
 
 def test_with_json_the_table_goes_to_standard_error(pamc, rows, monkeypatch):
-    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(2))
+    monkeypatch.setattr(fit_run, "choose_k", lambda graph, **options: answer(2))
     shown = pamc("fit", rows, "--n-clusters", "auto", "--json", *FAST)
     assert json.loads(shown.out)["n_clusters"] == 2
     assert "recommended" in shown.err
 
 
 def test_where_the_data_do_not_say_the_command_says_so_and_how_to_go_on(pamc, rows, monkeypatch, tmp_path):
-    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(None))
+    monkeypatch.setattr(fit_run, "choose_k", lambda graph, **options: answer(None))
     shown = pamc("fit", rows, "--n-clusters", "auto", *FAST)
     assert shown.code == 3
     assert "do not say" in shown.err
@@ -59,7 +59,7 @@ def test_where_the_data_do_not_say_the_command_says_so_and_how_to_go_on(pamc, ro
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_the_table_is_no_wider_than_the_terminal(pamc, rows, monkeypatch, width, options):
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(auto_count, "choose_k", lambda graph, **options: answer(3))
+    monkeypatch.setattr(fit_run, "choose_k", lambda graph, **options: answer(3))
     shown = pamc("fit", rows, "--n-clusters", "auto", *FAST, *options)
     text = shown.err if options else shown.out
     table = text[: text.index("margin")].splitlines()
@@ -78,7 +78,7 @@ def test_rows_that_are_all_alike_are_refused_as_for_any_number(pamc, tmp_path):
 
 def test_it_is_refused_for_large_stores_and_teams():
     with pytest.raises(ConfigError, match="sample"):
-        auto_count.refuse_auto(large=True, group=False)
+        fit_run.refuse_auto(large=True, group=False)
     with pytest.raises(ConfigError, match="one process"):
-        auto_count.refuse_auto(large=False, group=True)
-    auto_count.refuse_auto(large=False, group=False)
+        fit_run.refuse_auto(large=False, group=True)
+    fit_run.refuse_auto(large=False, group=False)

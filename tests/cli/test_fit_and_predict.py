@@ -168,7 +168,7 @@ def test_debug_shows_the_trace(pamc):
 
 
 def test_an_unexpected_error_asks_for_a_report(pamc, table, monkeypatch):
-    monkeypatch.setattr("pamc.cli.fit_command.read_graph", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("pamc.data.readers.read_graph", lambda *_, **__: 1 / 0)
     result = pamc("fit", table[0], "-k", 3)
     assert result.code == 1
     assert "ZeroDivisionError" in result.err

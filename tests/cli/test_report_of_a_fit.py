@@ -62,7 +62,7 @@ def test_a_page_that_fails_loses_nothing(pamc, table, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a bug in the page")
 
-    monkeypatch.setattr("pamc.cli.report_command.write_fit_report", broken)
+    monkeypatch.setattr("pamc.report.writing.write_fit_report", broken)
     rows, _ = table
     result = pamc("fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--out", "run", *FAST)
     assert result.code == 0

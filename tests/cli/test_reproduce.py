@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pamc.cli import reproduce_command
+from pamc.cli.commands import laboratory
 from pamc.errors import BackendError
 from pamc.lab import cell
 from pamc.lab.cell import Case, Cell, cases_of
@@ -212,8 +212,8 @@ class TestReproduce:
 def test_a_terminal_shows_a_bar_with_the_time_left(monkeypatch):
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     now = iter(range(100))
-    monkeypatch.setattr(reproduce_command.time, "monotonic", lambda: next(now))
-    with reproduce_command.CellProgress().phase("fake", 4) as phase:
+    monkeypatch.setattr(laboratory.time, "monotonic", lambda: next(now))
+    with laboratory.CellProgress().phase("fake", 4) as phase:
         phase.advance(reused=1, failed=0)
         times = [task.fields["times"] for task in phase._bar.tasks]
         phase.advance(reused=1, failed=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pamc.cli import app, fit_command, fit_run, launch, ranks
+from pamc.cli import app, fit_run, launch
 from pamc.distributed.group import ProcessGroupError
 from pamc.errors import DataError
 from tests.cli.conftest import FAST
@@ -143,8 +143,8 @@ def test_without_out_the_folder_is_part_of_the_command_that_goes_on(monkeypatch)
     assert launch.resume_command(Path("x")).startswith("torchrun … --nproc-per-node=2 -m pamc")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
-    assert ranks.restarted()
-    assert ranks.will_restart()
+    assert launch.restarted()
+    assert launch.will_restart()
 
 
 class FakeTeam:
@@ -167,9 +167,8 @@ class FakeTeam:
 @pytest.fixture
 def fake(monkeypatch):
     group = FakeTeam()
-    for module in (launch, fit_command):
-        monkeypatch.setattr(module, "several", lambda: True)
-    monkeypatch.setattr(launch, "join_group", lambda device: group)
+    monkeypatch.setattr(launch, "_several", lambda: True)
+    monkeypatch.setattr("pamc.distributed.group.join_group", lambda device: group)
     return group
 
 

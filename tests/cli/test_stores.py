@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pamc.cli import store_commands
-from pamc.cli.sizes import shown_bytes
+from pamc.cli.commands import stores
+from pamc.cli.options import shown_bytes
 from pamc.data.store import open_store
 from pamc.errors import OutputError
 from tests.cli.conftest import FAST
@@ -90,12 +90,12 @@ def test_an_interrupt_says_how_to_go_on(pamc, table, monkeypatch, tmp_path):
         def phase(self, name, total=None):
             if name == "neighbors":
                 raise KeyboardInterrupt
-            return store_commands.SilentProgress().phase(name, total)
+            return stores.SilentProgress().phase(name, total)
 
     arguments = ["ingest", *map(str, table), "--id", "name", "--truth", "kind", "--out", "s"]
-    monkeypatch.setattr(store_commands.sys, "argv", ["pamc", *arguments])
+    monkeypatch.setattr(stores.sys, "argv", ["pamc", *arguments])
     with monkeypatch.context() as patch:
-        patch.setattr(store_commands, "RichProgress", Impatient)
+        patch.setattr(stores, "RichProgress", Impatient)
         result = pamc(*arguments)
     assert result.code == 130
     assert "s.partial keeps what was read; go on with: pamc ingest" in result.err
@@ -109,7 +109,7 @@ def test_an_interrupt_before_anything_was_read_leaves_nothing(pamc, table, monke
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store_commands.ingesting, "ingest", interrupt)
+    monkeypatch.setattr("pamc.data.ingest.ingest", interrupt)
     result = pamc("ingest", table[0], "--out", "s")
     assert result.code == 130
     assert "nothing was written" in result.err

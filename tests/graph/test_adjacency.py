@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from pamc.errors import DataWarning
 from pamc.graph.adjacency import (
-    adjacency_facts,
     build_adjacency,
     row_normalize,
     symmetric_normalize,
@@ -171,23 +169,9 @@ def test_an_isolated_row_stays_empty_when_normalized(weighted_path):
 
 def test_no_function_modifies_its_argument(weighted_path):
     before = weighted_path.copy()
-    for function in (symmetrize, with_self_loops, row_normalize, symmetric_normalize, adjacency_facts):
+    for function in (symmetrize, with_self_loops, row_normalize, symmetric_normalize):
         result = function(weighted_path)
         if sp.issparse(result):
             result.data[:] = -1
             result.indices[:] = 0
     assert (weighted_path != before).nnz == 0
-
-
-def test_facts_agree_with_networkx():
-    graph = nx.gnp_random_graph(60, 0.03, seed=2)
-    adjacency = build_adjacency(np.array(graph.edges).T, n_nodes=60)
-    facts = adjacency_facts(adjacency)
-    degrees = [degree for _, degree in graph.degree]
-    assert facts.n_nodes == 60
-    assert facts.n_edges == graph.number_of_edges()
-    assert facts.n_components == nx.number_connected_components(graph)
-    assert facts.n_isolated == nx.number_of_isolates(graph) > 0
-    assert facts.mean_degree == np.mean(degrees)
-    assert facts.max_degree == max(degrees)
-    assert adjacency_facts(with_self_loops(adjacency)) == facts

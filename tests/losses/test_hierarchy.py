@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from pamc.errors import ConfigError
-from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
+from pamc.losses.contrastive import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from tests.tolerances import assert_gradient, assert_value
 
 DTYPES = [torch.float64, torch.float32]

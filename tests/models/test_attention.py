@@ -9,6 +9,7 @@ from torch.nn.functional import elu, leaky_relu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pamc.data.synthetic import block_model
+from pamc.graph import influence
 from pamc.graph.adjacency import build_adjacency
 from pamc.models.loader import FeatureLoader, SparseBlock
 from pamc.models.method import METHODS, BuildInput
@@ -106,7 +107,7 @@ def test_walks_counted_in_blocks_of_rows_are_all_walks(monkeypatch):
     dense = adjacency.toarray()
     expected = (dense + dense @ dense + dense @ dense @ dense) * (dense > 0)
     for n_entries in (1, 200, 1 << 20):
-        monkeypatch.setattr(daegc, "_BLOCK_ENTRIES", n_entries)
+        monkeypatch.setattr(influence, "_BLOCK_ENTRIES", n_entries)
         assert np.array_equal(daegc.walk_sums(adjacency, adjacency, n_steps=3).toarray(), expected)
 
 

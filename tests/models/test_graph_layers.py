@@ -5,7 +5,7 @@ import torch
 
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, propagate
+from pamc.models.layers import GraphConvolution, normalized_adjacency, propagate
 from pamc.models.loader import SparseBlock
 from pamc.runtime import generator
 

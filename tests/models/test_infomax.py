@@ -1,6 +1,3 @@
-import importlib.util
-import sys
-
 import pytest
 import scipy.sparse as sp
 import torch
@@ -8,16 +5,14 @@ from sklearn.cluster import KMeans
 from torch.nn.functional import logsigmoid
 
 from pamc.data.synthetic import block_model
-from pamc.errors import BackendError
 from pamc.graph.adjacency import build_adjacency
+from pamc.models.layers import propagate
 from pamc.models.loader import FeatureLoader
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.methods.graph_autoencoders import geometric_models
+from pamc.ops.torch.rows import column_sums
 from pamc.results.metrics import evaluate
 from pamc.training.trainer import train
 from tests.tolerances import assert_gradient, assert_value
-
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="needs torch_geometric")
 
 CPU = torch.device("cpu")
 
@@ -44,7 +39,7 @@ def embedding(model, graph, x):
     target[graph.edges[0], graph.edges[1]] = target[graph.edges[1], graph.edges[0]] = 1
     scale = target.sum(dim=1).rsqrt()
     h = (scale[:, None] * target * scale) @ (x @ model.linear.weight.T)
-    return torch.where(h > 0, h, h * model.network.encoder.slope)
+    return torch.where(h > 0, h, h * model.network["encoder"]["slope"])
 
 
 def loss_under(model, x, seed):
@@ -139,16 +134,36 @@ def test_weights_come_from_the_seed_and_torchs_global_state_is_not_touched():
         assert first[key].abs().max() > 0.1
 
 
-def test_the_network_is_that_of_torch_geometric():
-    model = built(blocks())
-    assert type(model.network) is geometric_models().DeepGraphInfomax
-    assert model.centers is None
+def test_new_rows_cannot_be_labeled():
+    assert built(blocks()).centers is None
     method = METHODS["dgi"]
     assert method.uses_graph
     assert not method.inductive
 
 
-def test_without_torch_geometric_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
-    with pytest.raises(BackendError, match=r'pip install "pamc\[baselines\]"'):
-        built(blocks())
+def test_the_loss_is_that_of_torch_geometric():
+    models = pytest.importorskip("torch_geometric.nn").models
+    graph = blocks()
+    model = built(graph)
+
+    def shuffled(h):
+        return h.index_select(0, torch.randperm(len(h)))
+
+    def summary(z, _):
+        return torch.sigmoid(column_sums(z) / len(z))
+
+    with torch.random.fork_rng(devices=[]):
+        network = models.DeepGraphInfomax(5, Aggregation(model), summary, shuffled)
+        network.weight = model.network.weight
+        torch.manual_seed(7)
+        expected = network.loss(*network(model.linear(dense(graph))))
+    assert torch.equal(loss_under(model, dense(graph), 7), expected)
+
+
+class Aggregation(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, h):
+        return torch.nn.functional.prelu(propagate(self.model.normalized, h), self.model.network["encoder"]["slope"])

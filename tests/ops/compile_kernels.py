@@ -16,11 +16,10 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from pamc.graph.positives import PositivePairs
-from pamc.ops.objective import ObjectiveSettings
 from pamc.ops.triton import adam, clustering, linear, proxy
 from pamc.ops.triton import objective as triton_objective
 from pamc.ops.triton import positives as triton_positives
-from tests.ops.test_triton_objective import SETTINGS
+from tests.ops.test_triton_objective import SETTINGS, constants_of
 
 N = 300
 
@@ -66,7 +65,7 @@ def positives(n_dims, dtype, pairs):
 def objective(n_dims, dtype, *, known):
     z, centers = torch.randn(N, n_dims).to(dtype).requires_grad_(), torch.randn(3, n_dims).to(dtype).requires_grad_()
     labels = torch.zeros(N, dtype=torch.int64) if known else None
-    values = triton_objective.objective(z, centers, pairs_of(dtype), ObjectiveSettings(**SETTINGS), known_labels=labels)
+    values = triton_objective.objective(z, centers, pairs_of(dtype), **constants_of(SETTINGS), known_labels=labels)
     torch.autograd.grad(values.total, (z, centers))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pamc.ops.masks import hidden_values
+from pamc.ops.torch.rows import hidden_values
 
 
 def mask(step=0, rows=range(400), n_columns=300, share=0.3, seed=1):

@@ -11,8 +11,7 @@ from pamc.models.layers import MLP
 from pamc.models.methods.block_contrast import BlockContrastModel
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference
-from pamc.ops.dispatch import BACKENDS
-from pamc.ops.objective import NUMBERS, ObjectiveSettings
+from pamc.ops.dispatch import BACKENDS, NUMBERS
 from pamc.ops.torch import positives as plain
 from pamc.ops.torch.proxy import uniformity
 from pamc.ops.torch.rows import unit_rows
@@ -87,12 +86,18 @@ def by_reference(case, centers, known, **given):
     return numbers, labels, torch.autograd.grad(3 * total, (z, mu))
 
 
+def constants_of(options):
+    """Return the settings of Eq 12, and which rows are watched."""
+    config = {name: value for name, value in options.items() if name not in ("step", "n_rows")}
+    return {"config": FitConfig(**config), "watched": (options["step"], options["n_rows"])}
+
+
 def by_kernels(case, centers, known, **given):
     options = {**SETTINGS, **given}
     z, mu = (x.to(DEVICE).requires_grad_() for x in (case.z, centers))
     pairs = case.pairs.to(device=DEVICE)
     known = None if known is None else known.to(DEVICE)
-    found = objective(z, mu, pairs, ObjectiveSettings(**options), known_labels=known)
+    found = objective(z, mu, pairs, **constants_of(options), known_labels=known)
     assert not found.numbers.requires_grad
     assert not found.labels.requires_grad
     assert found.total.dtype == found.numbers.dtype == z.dtype
@@ -194,7 +199,7 @@ def test_rows_of_any_stride_are_taken_as_they_are():
             z.to(DEVICE) if DEVICE.type == "cuda" else z,
             centers.to(DEVICE).T.contiguous().T,
             case.pairs.to(device=DEVICE),
-            ObjectiveSettings(**SETTINGS),
+            **constants_of(SETTINGS),
         )
         assert torch.equal(found.numbers.cpu(), expected[0])
 
@@ -225,7 +230,7 @@ def test_nothing_is_kept_per_pair_or_per_row_and_cluster():
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        objective(z, mu, case.pairs.to(device=DEVICE), ObjectiveSettings(**SETTINGS))
+        objective(z, mu, case.pairs.to(device=DEVICE), **constants_of(SETTINGS))
     assert max(kept) == 101 * 4
 
 
@@ -240,18 +245,18 @@ def test_nothing_is_kept_per_pair_or_per_row_and_cluster():
 )
 def test_what_does_not_fit_is_left_to_the_parts(change, options):
     case, centers = problem(**{"n_nodes": 41, "n_dims": 3, "n_clusters": 4, **change})
-    settings = ObjectiveSettings(**{**SETTINGS, **options})
-    assert objective(case.z.to(DEVICE), centers.to(DEVICE), case.pairs.to(device=DEVICE), settings) is None
+    settings = constants_of({**SETTINGS, **options})
+    assert objective(case.z.to(DEVICE), centers.to(DEVICE), case.pairs.to(device=DEVICE), **settings) is None
 
 
 def test_pairs_of_other_rows_or_another_type_are_left_to_the_parts():
     case, centers = problem(41, 3, 4)
-    pairs, settings = case.pairs.to(device=DEVICE), ObjectiveSettings(**SETTINGS)
+    pairs, settings = case.pairs.to(device=DEVICE), constants_of(SETTINGS)
     z, centers = case.z.to(DEVICE), centers.to(DEVICE)
-    assert objective(z[:40], centers, pairs, settings) is None
-    assert objective(z, centers, pairs.to(dtype=torch.float32), settings) is None
+    assert objective(z[:40], centers, pairs, **settings) is None
+    assert objective(z, centers, pairs.to(dtype=torch.float32), **settings) is None
     empty = PositivePairs.from_edges(torch.zeros(2, 0, dtype=torch.int64), n_nodes=0, dtype=torch.float64)
-    assert objective(z[:0], centers, empty.to(device=DEVICE), settings) is None
+    assert objective(z[:0], centers, empty.to(device=DEVICE), **settings) is None
 
 
 @pytest.mark.parametrize("known", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -1,4 +1,4 @@
-"""The commands and how their errors end."""
+"""The command: what it says when called alone, the panels of its help, and how errors end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import difflib
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 import traceback
 import warnings
@@ -16,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import pamc
-from pamc.cli import commands
-from pamc.cli.ranks import own_rank
+from pamc.cli.launch import own_rank
+from pamc.cli.options import CLUSTER, COMMANDS, LABORATORY, LOOK_UP
 from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
-from pamc.cli.welcome import ABOUT, CLUSTER, LABORATORY, LOOK_UP, GroupedCommands, PanelCommand, welcome
 from pamc.config import RENAMED_SETTINGS, FitConfig
 from pamc.errors import OutputError, PamcError, PamcWarning
 
@@ -30,21 +32,72 @@ __all__ = ["app", "run"]
 # Of several processes that refuse the same command line.
 _FIRST_SPEAKS_WITHIN_S = 10.0
 
+_ABOUT = "Cluster tables, images, text vectors and attributed graphs with the PamC loss."
+
+_EXAMPLES = (
+    ("pamc demo", "handwritten digits, offline, K-means beside it"),
+    ("pamc fit customers.csv --id customer -k 5", "a table; writes labels, model and a report to pamc-run-1"),
+    ("pamc fit papers.csv --id doi --edges cites.csv -k 7", "rows and a graph between them"),
+    ("pamc predict pamc-run-1 new.csv --out clusters.csv", "the clusters of new rows"),
+)
+
+_WIDEST = 100
+
+
+class GroupedCommands(TyperGroup):
+    """A group of commands that shows them by their panels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the name of a command.
+
+        Typer's own flags are None where they are not given; to convert that it would import pydantic (0.1 s).
+        """
+        for parameter in self.get_params(ctx):
+            if getattr(parameter, "is_flag", False) and parameter.default is None:
+                parameter.default = False
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, a section for each panel."""
+        for panel, rows in _panels(self, ctx).items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+class PanelCommand(TyperCommand):
+    """A command that shows its arguments and options by their panels, in the order of their declaration."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options; to complete what follows them, their values need not be converted (see above)."""
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        values, ctx.args, _ = self.make_parser(ctx).parse_args(args=args)
+        ctx.params.update(values)
+        return ctx.args  # type: ignore[no-any-return]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, a section for each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(row)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="pamc",
-    help=ABOUT,
+    help=_ABOUT,
     cls=GroupedCommands,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _panel, _commands in {
-    CLUSTER: (commands.fit, commands.predict, commands.report, commands.evaluate, commands.demo, commands.ingest),
-    LOOK_UP: (commands.methods, commands.datasets, commands.doctor),
-    LABORATORY: (commands.reproduce, commands.bench, commands.synthesize),
-}.items():
-    for _command in _commands:
-        app.command(_command.__name__, cls=PanelCommand, rich_help_panel=_panel)(_command)
+for _name in sorted(COMMANDS, key=lambda name: COMMANDS[name].place):
+    app.command(_name, cls=PanelCommand, rich_help_panel=COMMANDS[_name].panel)(COMMANDS[_name].run)
 
 
 @app.callback()
@@ -60,7 +113,7 @@ def options(
         print_text(f"pamc {pamc.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        print_text(welcome(context))
+        print_text(_welcome(context))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -171,3 +224,41 @@ def _show_once() -> Callable[..., None]:
             note(f"note: {text}")
 
     return show
+
+
+def _welcome(context: typer.Context) -> str:
+    """Return what the command can do: examples, and the commands in groups, as wide as the terminal."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    lines = [*textwrap.wrap(f"pamc {pamc.__version__}. {_ABOUT}", width), "", "Try:"]
+    longest = max(len(command) for command, _ in _EXAMPLES)
+    for command, about in _EXAMPLES:
+        lines += _entry(command, about, longest, width)
+    for panel, rows in _panels(context.command, context).items():
+        lines += ["", f"{panel}:"]
+        longest = max(len(name) for name, _ in rows)
+        for name, about in rows:
+            lines += _entry(name, about, longest, width)
+    more = (
+        "pamc COMMAND --help says more and has examples; pamc --install-completion makes the TAB key complete "
+        "commands, options and names."
+    )
+    return "\n".join([*lines, "", *textwrap.wrap(more, width, break_on_hyphens=False)])
+
+
+def _panels(group: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the commands and the first sentences of their help, by panel."""
+    panels: dict[str, list[tuple[str, str]]] = {CLUSTER: [], LOOK_UP: [], LABORATORY: []}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        about = (command.help or "").partition("\n")[0].removesuffix(".")
+        panels.setdefault(str(command.rich_help_panel or LABORATORY), []).append((name, about))
+    return {panel: rows for panel, rows in panels.items() if rows}
+
+
+def _entry(name: str, about: str, longest: int, width: int) -> list[str]:
+    """Return a name and what it stands for: side by side where there is room, else one below the other."""
+    column = 2 + longest + 2
+    if width - column < 30:
+        return [f"  {name}", *textwrap.wrap(about, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+    first = f"  {name}".ljust(column)
+    return textwrap.wrap(about, width, initial_indent=first, subsequent_indent=" " * column)

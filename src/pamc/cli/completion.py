@@ -7,7 +7,7 @@ read off the files that register them: importing those would take seconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pamc.config import PRESETS, FitConfig
@@ -24,50 +24,35 @@ __all__ = [
 ]
 
 _PACKAGE = Path(__file__).parent.parent
-_DEVICES = ("auto", "cpu", "cuda")
-_MAPS = ("auto", "pca", "umap")
 
 
-def methods_named(incomplete: str) -> list[str]:
-    """Return the methods whose names begin so.
+def _offering(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return what offers those of some names that begin with what was typed; they are looked up when it is asked."""
 
-    Examples
-    --------
-    >>> methods_named("sdcn")
-    ['sdcn', 'sdcn+contrast', 'sdcn+pamc']
-    """
-    return _matching(_registered("models/methods", "register_method"), incomplete)
+    def offered(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return offered
 
 
-def datasets_named(incomplete: str) -> list[str]:
-    """Return the known data sets whose names begin so."""
+def _registered(folder: str, decorator: str) -> list[str]:
+    """Return the names that the modules of a folder give to a registering decorator."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
+    return sorted(name for text in texts for name in re.findall(rf'@{decorator}\(\s*"([^"]+)"', text))
+
+
+def _known_datasets() -> list[str]:
     rows = (_PACKAGE / "data" / "catalog.py").read_text(encoding="utf-8")
-    return _matching(re.findall(r'DataSet\(\s*name="([^"]+)"', rows), incomplete)
+    return re.findall(r'DataSet\(\s*name="([^"]+)"', rows)
 
 
-def experiments_named(incomplete: str) -> list[str]:
-    """Return the experiments of `pamc reproduce` whose names begin so."""
-    return _matching(["all", *_registered("lab/cases", "register_experiment")], incomplete)
-
-
-def cases_named(incomplete: str) -> list[str]:
-    """Return the cases of `pamc bench` whose names begin so."""
-    return _matching(["all", *_registered("lab/cases", "register_case")], incomplete)
-
-
-def presets_named(incomplete: str) -> list[str]:
-    """Return the presets whose names begin so."""
-    return _matching(PRESETS, incomplete)
-
-
-def devices_named(incomplete: str) -> list[str]:
-    """Return the devices whose names begin so."""
-    return _matching(_DEVICES, incomplete)
-
-
-def maps_named(incomplete: str) -> list[str]:
-    """Return the maps of a report whose names begin so."""
-    return _matching(_MAPS, incomplete)
+methods_named = _offering(lambda: _registered("models/methods", "register_method"))
+datasets_named = _offering(_known_datasets)
+experiments_named = _offering(lambda: ["all", *_registered("lab/cases", "register_experiment")])
+cases_named = _offering(lambda: ["all", *_registered("lab/cases", "register_case")])
+presets_named = _offering(lambda: PRESETS)
+devices_named = _offering(lambda: ("auto", "cpu", "cuda"))
+maps_named = _offering(lambda: ("auto", "pca", "umap"))
 
 
 def settings_named(incomplete: str) -> list[str]:
@@ -81,15 +66,7 @@ def settings_named(incomplete: str) -> list[str]:
     name, equals, _ = incomplete.partition("=")
     declared = {name: setting for name, setting in FitConfig.settings().items() if name != "n_clusters"}
     if equals and name in declared:
-        return _matching([f"{name}={choice}" for choice in declared[name].choices], incomplete)
-    return _matching([f"{name}=" for name in declared], incomplete)
-
-
-def _registered(folder: str, decorator: str) -> list[str]:
-    """Return the names that the modules of a folder give to a registering decorator."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
-    return sorted(name for text in texts for name in re.findall(rf'@{decorator}\(\s*"([^"]+)"', text))
-
-
-def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+        names = [f"{name}={choice}" for choice in declared[name].choices]
+    else:
+        names = [f"{name}=" for name in declared]
     return [name for name in names if name.startswith(incomplete)]

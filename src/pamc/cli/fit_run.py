@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pamc.cli.auto_count import chosen_count, refuse_auto
-from pamc.cli.fit_command import FitOptions, Source
-from pamc.cli.launch import resume_command
-from pamc.cli.next_steps import next_steps
-from pamc.cli.ranks import launched, restarted, will_restart
-from pamc.cli.report_command import add_report, link_to
-from pamc.cli.show import Interrupted, near, note, print_json, print_table, print_text
+from pamc.cli.commands.report import add_report
+from pamc.cli.launch import launched, restarted, resume_command, will_restart
+from pamc.cli.show import Interrupted, link_to, near, note, print_json, print_table, print_text, typed
 from pamc.config import FitConfig, MethodConfig
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
 from pamc.errors import ConfigError, DataError, OutputError, counted
 from pamc.estimator import estimator_class
-from pamc.progress import Progress, RichProgress, SilentProgress
+from pamc.progress import Progress, RichProgress, SilentProgress, terminal
 from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.selection.choose_k import ChosenK
+from pamc.selection.choose_k import ChosenK, choose_k
+from pamc.selection.picture import as_text
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
 from pamc.training.fit_checkpoints import CheckpointPlan
 
-__all__ = ["run_fit"]
+if TYPE_CHECKING:
+    from pamc.cli.commands.fit import FitOptions, Source
+
+__all__ = ["keep_heap_small", "next_steps", "refuse_auto", "run_fit"]
+
+# Parameters of glibc's mallopt: the size from which a block is the system's own, free bytes at the end of the heap that
+# are kept, and the number of heaps.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
+_LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
 
 
 def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> None:
     """Fit what was read, write the run folder and show the result."""
+    if isinstance(source, Store):
+        keep_heap_small()
     chosen = _chosen(options, config, source, group) if options.chooses_k else None
     if chosen is not None:
         config = config.with_(n_clusters=chosen.n_clusters)
@@ -58,11 +66,51 @@ def _progress(options: FitOptions) -> Progress:
     return SilentProgress() if options.quiet else RichProgress()
 
 
-def _chosen(options: FitOptions, config: Any, source: Source, group: TorchProcessGroup | None) -> ChosenK:
+def keep_heap_small() -> None:
+    """Let the C library take large blocks from the system and give them back when they are freed, where it can.
+
+    It would otherwise learn to keep blocks of up to 32 MB, for each thread its own: what a chunk or the initialization
+    needed would stay. This changes the whole process, so the command alone calls it.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        library.mallopt(_TRIM_THRESHOLD, _LARGE_BLOCK)
+        library.mallopt(_ARENA_MAX, _N_ARENAS)
+
+
+def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> ChosenK:
+    """Return the number of clusters that `--n-clusters auto` finds, after showing what it was chosen from.
+
+    With JSON, standard output is left to the one object: the table goes to standard error.
+    """
     refuse_auto(large=isinstance(source, Store), group=group is not None)
     rows: Any = source
-    shown: dict[str, Any] = {"progress": _progress(options), "as_json": options.as_json}
-    return chosen_count(rows, config, seed=options.seed, device=options.device, **shown)
+    own = config if isinstance(config, FitConfig) else None
+    where: dict[str, Any] = {"random_state": options.seed, "device": options.device, "progress": _progress(options)}
+    chosen = choose_k(rows, config=own, **where)
+    show = note if options.as_json else print_text
+    # A note begins with the name of the command.
+    width = terminal(stderr=options.as_json).width - (len("pamc: ") if options.as_json else 0)
+    # Where there is no number the error says why.
+    for line in as_text(chosen, width=width, summary=chosen.n_clusters is not None).splitlines():
+        show(line)
+    if chosen.n_clusters is None:
+        raise DataError(f"{chosen.why}. Name a number yourself to go on: --n-clusters K")
+    return chosen
+
+
+def refuse_auto(*, large: bool, group: bool) -> None:
+    """Refuse to choose where that is not done: for a store that is not read whole, and on several processes."""
+    if group:
+        raise ConfigError(
+            "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
+        )
+    if large:
+        raise ConfigError(
+            "--n-clusters auto reads all rows into memory, which a store of this size is not: choose on a sample of "
+            "its rows (pamc.choose_k), then name the number"
+        )
 
 
 def _fitted(
@@ -202,3 +250,20 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
         print_text(f"report: {link_to(page)}")
     for step in next_steps(near(target), inductive=hasattr(model, "predict"), measured=record.metrics is not None):
         note(f"next: {step}")
+
+
+def next_steps(run: Path, *, inductive: bool, measured: bool) -> list[str]:
+    """Return the commands that follow a fit, the likeliest first.
+
+    Examples
+    --------
+    >>> next_steps(Path("pamc-run-1"), inductive=True, measured=True)
+    ['pamc predict pamc-run-1 NEW_ROWS.csv --out clusters.csv']
+    """
+    folder = typed(run)
+    steps = []
+    if inductive:
+        steps.append(f"pamc predict {folder} NEW_ROWS.csv --out clusters.csv")
+    if not measured:
+        steps.append(f"pamc evaluate TRUTH.csv {folder}/labels.csv   (if the true classes are known)")
+    return steps

@@ -1,4 +1,7 @@
-"""Commands under torchrun: one readable error for all processes, and how a run that was stopped goes on."""
+"""Commands under torchrun: which process this is, one readable error for all, and how a stopped run goes on.
+
+Torch is imported only where torchrun started several processes.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,41 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch.distributed as dist
-
-from pamc.cli.ranks import several
 from pamc.cli.show import EXIT_INTERRUPTED
-from pamc.distributed.group import ProcessGroupError, TorchProcessGroup, join_group
 from pamc.errors import PamcError
 
-__all__ = ["launched_group", "resume_command"]
+if TYPE_CHECKING:
+    from pamc.distributed.group import TorchProcessGroup
+
+__all__ = ["launched", "launched_group", "own_rank", "restarted", "resume_command", "will_restart"]
+
+_ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 # What the messages of a transport that lost its other end have in them.
 _LOST = ("gloo", "nccl", "connection", "socket", "store", "peer")
+
+
+def launched() -> bool:
+    """Return whether torchrun, or whoever sets its environment, started this process."""
+    return all(os.environ.get(name) for name in _ENVIRONMENT)
+
+
+def own_rank() -> int:
+    """Return the number of this process under torchrun, 0 without."""
+    return int(os.environ["RANK"]) if launched() else 0
+
+
+def restarted() -> bool:
+    """Return whether torchrun started the processes again after one of them had failed."""
+    return launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def will_restart() -> bool:
+    """Return whether torchrun starts the processes again should one of them fail now."""
+    n_restarts, most = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+    return launched() and int(n_restarts) < int(most)
 
 
 @contextmanager
@@ -28,9 +54,11 @@ def launched_group(device: str) -> Iterator[TorchProcessGroup | None]:
 
     Where one process fails, it leaves word for the others, which end with its exit code and say nothing.
     """
-    if not several():
+    if not _several():
         yield None
         return
+    from pamc.distributed.group import ProcessGroupError, join_group
+
     group = join_group(device)
     try:
         yield group
@@ -55,15 +83,21 @@ def resume_command(out: Path) -> str:
         arguments = [*arguments, "--out", str(out)]
     if "--resume" not in arguments:
         arguments = [*arguments, "--resume"]
-    if not several():
+    if not _several():
         return shlex.join(["pamc", *arguments])
     local = os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
     machines = [] if local == os.environ["WORLD_SIZE"] else ["…"]
     return " ".join(["torchrun", *machines, f"--nproc-per-node={local}", "-m", shlex.join(["pamc", *arguments])])
 
 
+def _several() -> bool:
+    return launched() and int(os.environ["WORLD_SIZE"]) > 1
+
+
 def _is_loss(error: Exception) -> bool:
     """Return whether an error says that another process cannot be reached."""
+    import torch.distributed as dist
+
     if isinstance(error, PamcError):
         return False
     network = isinstance(error, dist.DistError | ConnectionError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,17 @@ from typing import Any
 
 from pamc.progress import terminal
 
-__all__ = ["EXIT_INTERRUPTED", "Interrupted", "near", "note", "print_json", "print_table", "print_text"]
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "Interrupted",
+    "link_to",
+    "near",
+    "note",
+    "print_json",
+    "print_table",
+    "print_text",
+    "typed",
+]
 
 
 EXIT_INTERRUPTED = 130
@@ -24,6 +35,16 @@ def near(path: Path) -> Path:
     """Return a path as one would type it here: relative to the current folder where it lies below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
+
+
+def typed(path: Path) -> str:
+    """Return a path as a shell takes it, and a command that reads options."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
+
+
+def link_to(path: Path) -> str:
+    """Return where a page is, as terminals make a link of it."""
+    return path.resolve().as_uri()
 
 
 def note(text: str) -> None:

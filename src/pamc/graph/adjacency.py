@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from pamc.errors import DataWarning, warn
 
 __all__ = [
     "Adjacency",
-    "AdjacencyFacts",
-    "adjacency_facts",
     "build_adjacency",
     "row_normalize",
     "symmetric_normalize",
@@ -27,18 +23,6 @@ Adjacency: TypeAlias = "sp.csr_matrix[np.float64]"
 
 # Two weights that differ by less than this share of the larger one differ by rounding.
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class AdjacencyFacts:
-    """What a graph is like: counts of a symmetric adjacency, weights and self-loops left aside."""
-
-    n_nodes: int
-    n_edges: int
-    n_components: int
-    n_isolated: int
-    mean_degree: float
-    max_degree: int
 
 
 def build_adjacency(
@@ -68,7 +52,6 @@ def build_adjacency(
 
     Examples
     --------
-    >>> import numpy as np
     >>> build_adjacency(np.array([[0, 1], [1, 2]]), n_nodes=3).toarray()
     array([[0., 1., 0.],
            [1., 0., 1.],
@@ -99,7 +82,6 @@ def symmetrize(matrix: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> symmetrize(sp.csr_matrix([[0.0, 2.0], [1.0, 0.0]])).toarray()
     array([[0., 2.],
            [2., 0.]])
@@ -112,7 +94,6 @@ def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> with_self_loops(sp.csr_matrix([[0.0, 2.0], [2.0, 0.0]])).toarray()
     array([[1., 2.],
            [2., 1.]])
@@ -126,7 +107,6 @@ def row_normalize(adjacency: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> row_normalize(sp.csr_matrix([[1.0, 3.0], [0.0, 0.0]])).toarray()
     array([[0.25, 0.75],
            [0.  , 0.  ]])
@@ -139,33 +119,12 @@ def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> symmetric_normalize(sp.csr_matrix([[0.0, 4.0], [4.0, 0.0]])).toarray()
     array([[0., 1.],
            [1., 0.]])
     """
     scale = _inverse(np.sqrt(_degrees(adjacency)))
     return _scale(adjacency, scale, scale)
-
-
-def adjacency_facts(adjacency: Adjacency) -> AdjacencyFacts:
-    """Return the counts that describe a symmetric adjacency; degrees count neighbors. O(E) time and memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> adjacency_facts(build_adjacency(np.array([[0], [1]]), n_nodes=3))
-    AdjacencyFacts(n_nodes=3, n_edges=1, n_components=2, n_isolated=1, mean_degree=0.6666666666666666, max_degree=1)
-    """
-    degree = np.diff(adjacency.indptr) - (adjacency.diagonal() != 0)
-    return AdjacencyFacts(
-        n_nodes=len(degree),
-        n_edges=int(degree.sum()) // 2,
-        n_components=int(connected_components(adjacency, directed=False, return_labels=False)),
-        n_isolated=int((degree == 0).sum()),
-        mean_degree=float(degree.mean()),
-        max_degree=int(degree.max()),
-    )
 
 
 def _count_one_way(directed: Adjacency) -> int:

@@ -14,7 +14,7 @@ from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.graph.positives import PositivePairs
 
-__all__ = ["InfluenceReport", "influence", "positive_pairs", "prune"]
+__all__ = ["InfluenceReport", "influence", "positive_pairs", "sums_of_powers"]
 
 # Entries of γ held at a time before pruning, about 0.4 GB.
 _BLOCK_ENTRIES = 1 << 25
@@ -51,33 +51,16 @@ def influence(adjacency: Adjacency, *, n_hops: int = 1, max_positives: int | Non
     n_hops
         Length of the longest walk that counts, at least 1.
     max_positives
-        Off-diagonal weights kept per row, see :func:`prune`, or None for all.
+        Off-diagonal weights kept per row, the largest ones, and of equal ones those of the lower column; None for all.
+        The diagonal is always kept. A pruned γ need not have a symmetric pattern.
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> influence(sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]]), n_hops=2).toarray()
     array([[1., 1.],
            [1., 1.]])
     """
     return _build(adjacency, n_hops=n_hops, max_positives=max_positives)[0]
-
-
-def prune(gamma: Adjacency, *, max_positives: int) -> Adjacency:
-    """Return γ with the ``max_positives`` largest off-diagonal weights of each row, and its diagonal.
-
-    Of equal weights the lower column is kept. A pruned γ need not have a symmetric pattern. O(E log E) time, O(E)
-    memory.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> prune(sp.csr_matrix([[0.5, 0.1, 0.3], [0.2, 0.5, 0.2]]), max_positives=1).toarray()
-    array([[0.5, 0. , 0.3],
-           [0.2, 0.5, 0. ]])
-    """
-    _check_at_least_one("max_positives", max_positives)
-    return _prune_rows(gamma, max_positives, first_row=0)
 
 
 def positive_pairs(
@@ -91,7 +74,6 @@ def positive_pairs(
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> pairs, report = positive_pairs(sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]]))
     >>> pairs.n_pairs, report
     (2, InfluenceReport(n_pairs_before=2, n_pairs_after=2, kept_mass=1.0))
@@ -107,8 +89,7 @@ def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> t
     transition = row_normalize(with_self_loops(adjacency))
     blocks: list[Adjacency] = []
     before, after = np.zeros(2), np.zeros(2)
-    for first_row, last_row in _row_blocks(transition, n_hops):
-        block = _sum_of_powers(transition, n_hops, first_row, last_row)
+    for first_row, block in sums_of_powers(transition, n_hops):
         before += _pairs_and_mass(block, first_row)
         if max_positives is not None:
             block = _prune_rows(block, max_positives, first_row=first_row)
@@ -119,33 +100,29 @@ def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> t
     return gamma, InfluenceReport(int(before[0]), int(after[0]), kept_mass)
 
 
-def _row_blocks(transition: Adjacency, n_hops: int) -> Iterator[tuple[int, int]]:
-    """Yield row ranges whose γ has at most ``_BLOCK_ENTRIES`` entries, or single rows where one row has more.
+def sums_of_powers(step: Adjacency, n_steps: int) -> Iterator[tuple[int, Adjacency]]:
+    """Yield blocks of rows of Σ_{r=1..n_steps} S^r for an (N, N) matrix S of one step, each with its first row.
 
-    The walks of n_hops steps from a row bound its entries, since self-loops make the patterns of Ā, Ā², … nested.
+    The walks from a row bound its entries: a block has at most ``_BLOCK_ENTRIES`` of them, or is a single row.
     """
-    n_nodes = transition.shape[0]
-    pattern = sp.csr_matrix((np.ones(transition.nnz), transition.indices, transition.indptr), transition.shape)
-    n_walks = np.ones(n_nodes)
-    for _ in range(n_hops):
+    n_nodes = step.shape[0]
+    pattern = sp.csr_matrix((np.ones(step.nnz), step.indices, step.indptr), step.shape)
+    n_walks, n_entries = np.ones(n_nodes), np.zeros(n_nodes)
+    for _ in range(n_steps):
         n_walks = np.minimum(pattern @ n_walks, n_nodes)
-    ends = np.cumsum(n_walks)
+        n_entries = np.minimum(n_entries + n_walks, n_nodes)
+    ends = np.cumsum(n_entries)
     first_row = 0
     while first_row < n_nodes:
         done = ends[first_row - 1] if first_row else 0.0
-        fitting = int(np.searchsorted(ends, done + _BLOCK_ENTRIES, side="right"))
-        last_row = max(fitting, first_row + 1)
-        yield first_row, last_row
+        last_row = max(int(np.searchsorted(ends, done + _BLOCK_ENTRIES, side="right")), first_row + 1)
+        power = total = step[first_row:last_row]
+        for _ in range(n_steps - 1):
+            power = power @ step
+            total = total + power
+        total.sort_indices()
+        yield first_row, total
         first_row = last_row
-
-
-def _sum_of_powers(transition: Adjacency, n_hops: int, first_row: int, last_row: int) -> Adjacency:
-    power = total = transition[first_row:last_row]
-    for _ in range(n_hops - 1):
-        power = power @ transition
-        total = total + power
-    total.sort_indices()
-    return total
 
 
 def _prune_rows(gamma: Adjacency, max_positives: int, *, first_row: int) -> Adjacency:

@@ -87,7 +87,6 @@ def search_index(
 
     Examples
     --------
-    >>> import numpy as np
     >>> line = np.array([[0.0], [1.0], [3.0], [9.0]])
     >>> targets, recall, method = search_index(line, 1, seed=0, device=torch.device("cpu"))
     >>> targets.ravel(), recall, method

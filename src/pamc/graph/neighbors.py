@@ -108,7 +108,6 @@ def nearest(
 
     Examples
     --------
-    >>> import numpy as np
     >>> nearest(np.array([[0.0], [1.0], [3.0], [9.0]]), 1).edges
     array([[0, 1, 2, 3],
            [1, 0, 1, 2]])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pamc.initialize.base import InitContext
 from pamc.models.layers import MLP
 from pamc.ops.cuda_graph import Captured
-from pamc.ops.masks import hidden_values
+from pamc.ops.torch.rows import hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 
 __all__ = ["fit_batches", "fitted_to", "mean_squared"]

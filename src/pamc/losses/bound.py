@@ -48,13 +48,13 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
     >>> bound_holds(9298, 10, 0.5), bound_holds(100, 10, 2.0)
     (True, False)
     """
-    check_choice("proxy", proxy)
     nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
     return nodes > clusters
 
 
 def _log_sides(n_nodes: int, n_clusters: int, tau: float, proxy: str) -> tuple[float, float]:
     """Return the logarithms of the two sides of the corrected bound."""
+    check_choice("proxy", proxy)
     others = n_nodes - 1
     nodes = _log(others) - tau / others if others else -math.inf
     if proxy == "eq6":

@@ -19,16 +19,8 @@ def log_soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tens
 
     .. math:: q_{iu} \propto (1 + \|z_i - \mu_u\|^2/\eta)^{-(\eta + 1)/2}
 
-    Logarithms, because q of a far center underflows long before its logarithm does. O(N·C·d) time, O(N·(C + d)) memory.
-
-    Parameters
-    ----------
-    z
-        (N, d) embedding.
-    centers
-        (C, d) learnt centers μ.
-    eta
-        Degrees of freedom η of the kernel, above 0.
+    z is (N, d), centers (C, d) are μ, and eta > 0 the degrees of freedom of the kernel. Logarithms, because q of a far
+    center underflows long before its logarithm does. O(N·C·d) time, O(N·(C + d)) memory.
 
     Examples
     --------
@@ -55,12 +47,8 @@ def log_target_distribution(log_q: Tensor) -> Tensor:
 
     .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
 
-    As in the paper; a cluster with f_u = 0 has p_iu = 0. O(N·C) time and memory.
-
-    Parameters
-    ----------
-    log_q
-        (N, C) log q of all rows: f is a sum over them.
+    As in the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) is that of all rows: f is a sum over them.
+    O(N·C) time and memory.
 
     Examples
     --------
@@ -95,14 +83,7 @@ def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
 
     Departure from the paper: "mean" divides by N, as the released program does, and the paper's β belongs to that form;
-    "sum" is Eq 11 to the letter. A target of p_iu = 0 adds 0. O(N·C) time and memory.
-
-    Parameters
-    ----------
-    log_p
-        (N, C) log p, the target.
-    log_q
-        (N, C) log q.
+    "sum" is Eq 11 to the letter. A target of p_iu = 0 adds 0. Both logarithms are (N, C). O(N·C) time and memory.
 
     Examples
     --------

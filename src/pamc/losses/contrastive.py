@@ -1,4 +1,10 @@
-"""The classic contrastive loss over all N × N pairs (Eq 1): what PamC replaces."""
+"""The contrastive losses of other methods: that over all N × N pairs (Eq 1), which PamC replaces, and those of CGC.
+
+CGC (Park et al. 2022) contrasts at three levels of a graph: a node and its features, its neighbors, its clusters. Every
+level is a mean of −log(e^s⁺ / (e^s⁺ + Σ e^s⁻)) over positives, where s = τ·cos between rows of z (N, d). With
+L_i = log Σ_k e^{s_ik} over the negatives of a node this is −log σ(s⁺ − L_i), which never overflows, and is 0 for a node
+without negatives.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,20 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding, logsigmoid
 
 from pamc.graph.positives import PositivePairs
 from pamc.losses.arguments import check_choice, check_embedding, check_pairs, check_tau
 from pamc.ops.torch.positives import positive_log_mass
-from pamc.ops.torch.rows import ordered_sum, unit_rows
+from pamc.ops.torch.rows import ordered_sum, row_product, unit_rows
 
-__all__ = ["ContrastiveLoss", "contrastive_loss"]
+__all__ = [
+    "ContrastiveLoss",
+    "contrastive_loss",
+    "feature_contrast_loss",
+    "neighbor_contrast_loss",
+    "prototype_contrast_loss",
+]
 
 
 def contrastive_loss(
@@ -33,14 +46,8 @@ def contrastive_loss(
 
     Parameters
     ----------
-    z
-        (N, d) embedding.
-    edges
-        (2, E) directed edges i → j, or prepared pairs.
-    edge_weight
-        (E,) weights γ_ij ≥ 0, constants; None for all ones.
-    tau
-        Multiplies the cosine.
+    z, edges, edge_weight, tau
+        As of :func:`pamc.losses.pamc.pamc_loss`.
     self_edges
         "drop" (j ≠ i and k ≠ i), or "keep": i itself counts in both sums, with similarity 0 and weight γ_ii, as in the
         released program.
@@ -88,3 +95,102 @@ class ContrastiveLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the options."""
         return f"tau={self.tau}, self_edges={self.self_edges!r}"
+
+
+def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau: float = 1.0) -> Tensor:
+    r"""Return the contrast of each node with its own features, against the features of sampled nodes.
+
+    .. math:: \ell_F = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, f_i)}}
+                       {e^{\tau\cos(z_i, f_i)} + \sum_{k \in S_i,\, k \ne i}e^{\tau\cos(z_i, f_k)}}
+
+    Departure from the paper: the cosine of z and a linear map of the features in place of their bilinear form.
+    O(N·K·d) time and memory.
+
+    Parameters
+    ----------
+    features
+        (N, d) embedding f of the features alone.
+    negatives
+        (N, K) nodes S_i that are sampled for each node; a node among its own negatives is left out.
+
+    Examples
+    --------
+    >>> z = torch.eye(2)
+    >>> feature_contrast_loss(z, z, torch.tensor([[1], [0]]), tau=math.log(3)).exp().round(decimals=4)
+    tensor(1.3333)
+    """
+    check_tau(tau)
+    unit, other = unit_rows(z), unit_rows(features)
+    own = torch.arange(len(z), device=z.device)
+    positive = tau * (unit * other).sum(dim=1)
+    negative = _log_negative_mass(unit, other, negatives, negatives != own[:, None], tau)
+    return -ordered_sum(logsigmoid(positive - negative)) / len(z)
+
+
+def neighbor_contrast_loss(
+    z: Tensor, edges: Tensor, edge_weight: Tensor, negatives: Tensor, *, is_negative: Tensor, tau: float = 1.0
+) -> Tensor:
+    r"""Return the contrast of each node with its neighbors, against sampled nodes that are none.
+
+    .. math:: \ell_H = -\frac{1}{N}\sum_i\sum_j w_{ij}\log\frac{e^{\tau\cos(z_i, z_j)}}
+                       {e^{\tau\cos(z_i, z_j)} + \sum_{k \in S_i}e^{\tau\cos(z_i, z_k)}}
+
+    With Σ_j w_ij = 1 this is the expectation over one positive per node, drawn with the probabilities w. Departure from
+    the paper, which draws it. A node without neighbors adds nothing while the divisor stays N. O((E + N·K)·d) time and
+    memory.
+
+    Parameters
+    ----------
+    edges, edge_weight
+        (2, E) directed edges i → j, and their (E,) weights w_ij, constants.
+    negatives, is_negative
+        (N, K) nodes that are sampled for each node, and whether each is in S_i; False leaves it out.
+
+    Examples
+    --------
+    >>> edges, weight = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
+    >>> z, everyone = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.ones(3, 1, dtype=torch.bool)
+    >>> loss = neighbor_contrast_loss(z, edges, weight, torch.tensor([[2], [2], [0]]), is_negative=everyone, tau=1.0)
+    >>> bool(loss.isclose(2 / 3 * torch.tensor(1 + math.exp(-1)).log()))
+    True
+    """
+    check_tau(tau)
+    unit = unit_rows(z)
+    source, target = edges
+    positive = tau * (embedding(source, unit) * embedding(target, unit)).sum(dim=1)
+    negative = _log_negative_mass(unit, unit, negatives, is_negative, tau)
+    log_share = logsigmoid(positive - embedding(source, negative[:, None])[:, 0])
+    return -ordered_sum(edge_weight * log_share) / len(z)
+
+
+def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, tau: float = 1.0) -> Tensor:
+    r"""Return the contrast of each node with its own prototype, against the other prototypes of one level.
+
+    .. math:: \ell_C = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, c_{y_i})}}{\sum_u e^{\tau\cos(z_i, c_u)}}
+
+    As in the paper, for one level of its hierarchy. O(N·C·d) time, O(N·(C + d)) memory.
+
+    Parameters
+    ----------
+    prototypes, labels
+        (C, d) prototypes c of the level, and (N,) the prototype y_i of each node.
+
+    Examples
+    --------
+    >>> prototype_contrast_loss(torch.eye(2), torch.eye(2), torch.tensor([0, 1]), tau=math.log(3)).exp()
+    tensor(1.3333)
+    """
+    check_tau(tau)
+    scores = tau * row_product(unit_rows(z), unit_rows(prototypes).T)
+    log_share = torch.log_softmax(scores, dim=1).gather(1, labels[:, None])
+    return -ordered_sum(log_share) / len(z)
+
+
+def _log_negative_mass(unit: Tensor, other: Tensor, negatives: Tensor, is_negative: Tensor, tau: float) -> Tensor:
+    """Return (N,) L_i, the logarithm of Σ_k exp(τ·unit_i·other_k) over the negatives that count; −∞ without any.
+
+    `embedding` gathers: its gradient is summed in a fixed order, on a CPU and on a GPU.
+    """
+    scores = tau * torch.einsum("nd,nkd->nk", unit, embedding(negatives, other))
+    # What is left out has no gradient: `where` stops it, even −∞ − (−∞) in a row without negatives.
+    return torch.logsumexp(torch.where(is_negative, scores, -math.inf), dim=1)

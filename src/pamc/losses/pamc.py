@@ -19,6 +19,9 @@ from pamc.ops.torch.rows import ordered_sum
 
 __all__ = ["PamCLoss", "PamCTerms", "meta_nodes", "pamc_loss", "pamc_terms", "proxy_loss", "warn_of_empty_clusters"]
 
+# What :class:`PamCLoss` keeps.
+_OPTIONS = ("tau", "n_clusters", "proxy", "self_edges", "backend")
+
 
 @dataclass(frozen=True, eq=False)
 class PamCTerms:
@@ -182,15 +185,7 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
     As in the paper; a soft assignment takes the place of the indicator. O(N·d) time for labels, O(N·C·d) for soft.
-
-    Parameters
-    ----------
-    z
-        (N, d) embedding.
-    assignment
-        (N,) integer labels or (N, C) soft assignment.
-    n_clusters
-        C; None for the largest label plus one.
+    Parameters as in :func:`pamc_loss`.
 
     Examples
     --------
@@ -215,8 +210,6 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
     ----------
     meta_nodes
         (C, d) meta-nodes in any scale: sums, means and Eq 8's 1/N give one value.
-    tau
-        Multiplies the cosine.
     mass
         (C,) how much is assigned to each cluster, 0 for an empty one; None: those whose meta-node is zero are empty.
 
@@ -276,23 +269,12 @@ class PamCLoss(nn.Module):
         meta_nodes: Tensor | None = None,
     ) -> Tensor:
         """Return the loss, a scalar."""
-        return pamc_loss(
-            z,
-            edges,
-            assignment,
-            edge_weight=edge_weight,
-            tau=self.tau,
-            n_clusters=self.n_clusters,
-            meta_nodes=meta_nodes,
-            proxy=self.proxy,
-            self_edges=self.self_edges,
-            backend=self.backend,
-        )
+        options: Any = {name: getattr(self, name) for name in _OPTIONS}
+        return pamc_loss(z, edges, assignment, edge_weight=edge_weight, meta_nodes=meta_nodes, **options)
 
     def extra_repr(self) -> str:
         """Return the options."""
-        options = ("tau", "n_clusters", "proxy", "self_edges", "backend")
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in _OPTIONS)
 
 
 def _nonzero(meta_nodes: Tensor) -> Tensor:

@@ -72,13 +72,6 @@ def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
     anew in each call, as in torch_geometric's `GAE.recon_loss`; the few that hit an edge are kept. O(nnz·d) time and
     memory.
 
-    Parameters
-    ----------
-    z
-        (N, d) embedding.
-    pattern
-        (N, N) CSR tensor whose entries are those of A + I. Their values are not read.
-
     Examples
     --------
     >>> import scipy.sparse as sp

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.loader import SparseBlock
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 
@@ -70,12 +71,14 @@ class Model(nn.Module, ABC):
     capturable: bool = False
     group: ProcessGroup = SINGLE_PROCESS
     encoder: nn.Module
+    decoder: nn.Module | None
     centers: Tensor | None
     row_weight: float = 1.0
 
     def __init__(self) -> None:
         super().__init__()
         self.register_parameter("centers", None)
+        self.decoder = None
 
     @abstractmethod
     def objective(self, z: Tensor) -> LossTerms:
@@ -84,10 +87,10 @@ class Model(nn.Module, ABC):
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
         """Return the sum over some rows of a term that needs their features too, such as reconstruction, or None.
 
-        The engine divides it by N and multiplies it by `row_weight`. z is (n, n_dims); the block may have further zero
-        rows at its end.
+        Here it is the squared error of a decoder's reconstruction, where there is a decoder. The engine divides it by N
+        and multiplies it by `row_weight`. z is (n, n_dims); the block may have further zero rows at its end.
         """
-        return None
+        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
 
 
 class GraphModel(nn.Module, ABC):

@@ -1,7 +1,8 @@
-"""Layers: a linear map with gradients summed in a fixed order, the MLP encoder, the autoencoder."""
+"""Layers: linear maps with gradients summed in a fixed order, the MLP, the autoencoder, graph convolutions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,16 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import relu
 from torch.utils.weak import WeakIdKeyDictionary
 
-from pamc.models.half import HALF_TYPES, half_chain
+from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 from pamc.models.loader import SparseBlock
 from pamc.models.products import aligned, column_product, row_product
 from pamc.ops.dispatch import is_narrow, narrow_product, relu_backward, relu_linear_backward
-from pamc.ops.torch.rows import column_sums
+from pamc.ops.torch.rows import column_sums, csr_tensor
 
-__all__ = ["MLP", "Autoencoder", "Linear"]
+__all__ = [
+    "MLP",
+    "Autoencoder",
+    "GraphConvolution",
+    "GraphEncoder",
+    "Linear",
+    "half_chain",
+    "normalized_adjacency",
+    "propagate",
+]
 
+_HALF_TYPES = (torch.bfloat16, torch.float16)
 
 # Rows that were filled up, by the rows they were made of.
 _ALIGNED: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
@@ -114,10 +126,69 @@ def _weight_gradient(grad: Tensor, below: Tensor | SparseBlock, weight: Tensor, 
 
 def _chain(x: Tensor | SparseBlock, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
     numbers = [values for layer in layers for values in (layer.weight, layer.bias)]
-    if isinstance(x, Tensor) and x.dtype in HALF_TYPES and not rectified:
+    if isinstance(x, Tensor) and x.dtype in _HALF_TYPES and not rectified:
         return half_chain(x, numbers)
     result: Tensor = _Chain.apply(x, rectified, tensor_cores, *numbers)  # type: ignore[no-untyped-call]
     return result
+
+
+def half_chain(x: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """Return what the layers, W (n_out, n_in) and b (n_out,) in turn with a ReLU between them, make of x (n, n_in).
+
+    Weights and biases stay in float32 and are rounded to the type of x for its products. What stands between layers is
+    stored in that type; sums, the result and the gradients of weights and biases are float32. Rows get no gradient.
+    """
+    result: Tensor = _HalfChain.apply(x, *layers)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _HalfChain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *layers: Tensor) -> Tensor:
+        weights = [aligned(weight.to(x.dtype), rows=True) for weight in layers[::2]]
+        biases = layers[1::2]
+        inputs = [aligned(x)]
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            inputs.append(_rectified(inputs[-1], weight.T, aligned(bias.to(x.dtype))))
+        ctx.save_for_backward(*inputs, *weights)
+        ctx.sizes = [weight.shape for weight in layers[::2]]
+        n_out = len(biases[-1])
+        return _summed_in_float32(inputs[-1], weights[-1].T)[:, :n_out] + biases[-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        n_layers = len(ctx.sizes)
+        inputs, weights = list(ctx.saved_tensors[:n_layers]), ctx.saved_tensors[n_layers:]
+        slope, grad_bias = grad.to(weights[0].dtype), column_sums(grad)
+        grads: list[Tensor] = []
+        for number in range(n_layers - 1, -1, -1):
+            below, weight, (n_out, n_in) = inputs.pop(), weights[number], ctx.sizes[number]
+            if number > 0 and is_narrow(slope):
+                slope, below_bias, grad_weight, _ = relu_linear_backward(slope, weight[:n_out], below)
+                grads = [grad_weight[:, :n_in].contiguous(), grad_bias[:n_out], *grads]
+                grad_bias = below_bias
+                continue
+            slope = aligned(slope)
+            grad_weight = _summed_in_float32(slope.T, below)[:n_out, :n_in].contiguous()
+            grads = [grad_weight, grad_bias[:n_out].float(), *grads]
+            if number > 0:
+                slope, grad_bias = relu_backward(slope @ weight, below)
+        return None, *grads
+
+
+def _rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the ReLU of x @ weight + bias, on a GPU in the last step of the product itself."""
+    if x.device.type == "cuda":
+        return torch._addmm_activation(bias, x, weight)
+    return torch.addmm(bias, x, weight).relu_()
+
+
+def _summed_in_float32(x: Tensor, y: Tensor) -> Tensor:
+    """Return x @ y in float32, of factors in half precision."""
+    if x.device.type == "cuda":
+        return torch.mm(x, y, out_dtype=torch.float32)
+    return x.float() @ y.float()
 
 
 class Linear(nn.Module):
@@ -194,30 +265,13 @@ class MLP(nn.Module):
             return _dense(x)
         return _chain(x, list(self.layers), rectified=False, tensor_cores=self.tensor_cores)  # type: ignore[arg-type]
 
-    def activations(self, x: Tensor | SparseBlock) -> list[Tensor]:
-        """Return the output of every layer, hidden ones after their ReLU; the last is what `forward` returns."""
-        if not self.layers:
-            return [_dense(x)]
-        outputs: list[Tensor] = []
-        for layer in self.layers:
-            outputs.append(layer(outputs[-1] if outputs else x))
-        return outputs
-
 
 def _dense(x: Tensor | SparseBlock) -> Tensor:
     return x.matrix.to_dense() if isinstance(x, SparseBlock) else x
 
 
 class Autoencoder(nn.Module):
-    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10.
-
-    Parameters
-    ----------
-    n_features, hidden, n_dims
-        Sizes.
-    generator, tensor_cores
-        As of :class:`MLP`.
-    """
+    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10. Parameters as of MLP."""
 
     def __init__(
         self,
@@ -238,3 +292,76 @@ class Autoencoder(nn.Module):
         """Return (reconstruction (n, d), embedding (n, n_dims))."""
         z = self.encoder(x)
         return self.decoder(z), z
+
+
+def normalized_adjacency(adjacency: Adjacency, *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return Ã = D^(−1/2)(A + I)D^(−1/2) as an (N, N) CSR tensor, the operator of Kipf and Welling (2017)."""
+    return csr_tensor(symmetric_normalize(with_self_loops(adjacency)), device=device, dtype=dtype)
+
+
+class _Propagation(torch.autograd.Function):
+    """S h for a constant symmetric S: the gradient is S g. O(E·d) time, nothing of size N × N."""
+
+    @staticmethod
+    def forward(ctx: Any, symmetric: Tensor, h: Tensor) -> Tensor:
+        ctx.symmetric = symmetric
+        return symmetric @ h.contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.symmetric @ grad.contiguous()
+
+
+def propagate(symmetric: Tensor, h: Tensor) -> Tensor:
+    """Return S h (N, d) for a symmetric (N, N) CSR tensor S and dense h (N, d). O(E·d) time."""
+    result: Tensor = _Propagation.apply(symmetric, h)  # type: ignore[no-untyped-call]
+    return result
+
+
+class GraphConvolution(nn.Module):
+    """One layer ÃXWᵀ of a graph convolutional network, without bias; sparse X stays sparse.
+
+    The generator draws the starting weights, uniform on ±√(6/(n_in + n_out)) (Glorot and Bengio 2010).
+    """
+
+    def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = Linear(n_in, n_out, generator=generator, dtype=dtype)
+        bound = math.sqrt(6 / (n_in + n_out))
+        with torch.no_grad():
+            self.linear.weight.uniform_(-bound, bound, generator=generator)
+            self.linear.bias.zero_()
+        self.linear.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> Tensor:
+        """Return (N, n_out) for x (N, n_in) and Ã (N, N), a CSR tensor. O(E·n_out + N·n_in·n_out) time."""
+        return propagate(normalized, self.linear(x))
+
+
+class GraphEncoder(nn.Module):
+    """Two graph convolutions with ReLU between them, z = Ã relu(Ã X W₀ᵀ) W₁ᵀ, with one output or several.
+
+    `outputs` names the second convolutions, which all take the hidden layer, as saved weights do.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_hidden: int,
+        n_dims: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        outputs: Sequence[str] = ("second",),
+    ) -> None:
+        super().__init__()
+        self.first = GraphConvolution(n_features, n_hidden, generator=generator, dtype=dtype)
+        self.outputs = tuple(outputs)
+        for name in self.outputs:
+            self.add_module(name, GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype))
+
+    def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs, (N, n_dims) each, for x (N, d) and Ã (N, N). O(E·n_hidden + N·d·n_hidden) time."""
+        h = relu(self.first(x, normalized))
+        return tuple(getattr(self, name)(h, normalized) for name in self.outputs)

@@ -104,11 +104,11 @@ class Method:
     config: type[MethodConfig]
     build: Build
     uses_graph: bool
-    uses_features: bool
-    inductive: bool
-    init: str | None
-    pretrain: Build | None
-    uses_known_labels: bool
+    uses_features: bool = True
+    inductive: bool = False
+    init: str | None = None
+    pretrain: Build | None = None
+    uses_known_labels: bool = False
 
     def init_of(self, config: MethodConfig) -> str | None:
         """Return the name of the init that the settings ask for."""
@@ -119,37 +119,14 @@ class Method:
 METHODS: Registry[Method] = Registry("method", package="pamc.models.methods")
 
 
-def register_method(
-    name: str,
-    *,
-    title: str,
-    reference: str,
-    config: type[MethodConfig],
-    uses_graph: bool,
-    uses_features: bool = True,
-    inductive: bool = False,
-    init: str | None = None,
-    pretrain: Build | None = None,
-    uses_known_labels: bool = False,
-) -> Callable[[Build], Build]:
-    """Return a decorator that files a method under a name; what it decorates builds the method's model."""
+def register_method(name: str, **facts: Any) -> Callable[[Build], Build]:
+    """Return a decorator that files a method under a name; what it decorates builds the method's model.
+
+    `facts` are the other fields of :class:`Method`.
+    """
 
     def add(build: Build) -> Build:
-        METHODS.register(name)(
-            Method(
-                name=name,
-                title=title,
-                reference=reference,
-                config=config,
-                build=build,
-                uses_graph=uses_graph,
-                uses_features=uses_features,
-                inductive=inductive,
-                init=init,
-                pretrain=pretrain,
-                uses_known_labels=uses_known_labels,
-            )
-        )
+        METHODS.register(name)(Method(name=name, build=build, **facts))
         return build
 
     return add

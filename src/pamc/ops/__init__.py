@@ -9,6 +9,7 @@ stem       equation or op                 reference                     function
 rows       rows of length 1 (Eq 4)        similarity                    unit_rows                              T L K
 rows       sums, products, fixed order    —                             ordered_sum, column_sums, row_product, T — —
                                                                         gram
+rows       random masks                   —                             hidden_values                          T — —
 rows       sum of the programs' parts     —                             sum_parts                              — L K
 positives  inner sum of Eqs 1 and 3       log_positive_mass             positive_log_mass                      T L K
 clustering self-training (Eqs 9 to 11)    soft_assignment,              self_training                          T L K
@@ -27,6 +28,6 @@ adam       a step of Adam                 —                             Kernel
 ========== ============================== ============================= ====================================== =====
 
 Eqs 3, 5 and 7 are made of these, in :mod:`pamc.losses`. :mod:`pamc.ops.dispatch` says which backend computes an op.
-Beside the ops: K-means (:mod:`~pamc.ops.kmeans`), random masks (:mod:`~pamc.ops.masks`), label-free scores
-(:mod:`~pamc.ops.scores`), and work that a GPU replays (:mod:`~pamc.ops.cuda_graph`).
+Beside the ops: K-means (:mod:`~pamc.ops.kmeans`), label-free scores (:mod:`~pamc.ops.scores`), and work that a GPU
+replays (:mod:`~pamc.ops.cuda_graph`).
 """

@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,13 +19,14 @@ from pamc.errors import BackendError, UnknownNameError
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.ops import reference
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, sum_over
-from pamc.ops.objective import ObjectiveSettings, ObjectiveValues
 from pamc.ops.torch import clustering, linear, positives, proxy, rows
 from pamc.registry import Registry
 
 __all__ = [
     "BACKENDS",
+    "NUMBERS",
     "Backend",
+    "ObjectiveValues",
     "is_narrow",
     "narrow_product",
     "over_processes",
@@ -48,42 +49,26 @@ _SPARSE_DEVICES = ("cpu", "cuda")
 _NARROW = 64
 
 
-class PositiveLogMass(Protocol):
-    """As :func:`pamc.ops.torch.positives.positive_log_mass`, but of rows of any length: it scales them itself."""
-
-    def __call__(self, z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]: ...
+# What :attr:`ObjectiveValues.numbers` holds, in its order.
+NUMBERS = ("loss", "positive", "proxy", "kl", "alignment", "uniformity", "center_distance", "n_nonempty")
 
 
-class SelfTraining(Protocol):
-    """As :func:`pamc.ops.torch.clustering.self_training`."""
+class ObjectiveValues(NamedTuple):
+    """Eq 12 and what is watched of it.
 
-    def __call__(self, z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]: ...
+    Parameters
+    ----------
+    total
+        () α·contrast + β·KL, with a gradient.
+    numbers
+        (8,) what :data:`NUMBERS` names, without a gradient.
+    labels
+        (N,) int64, the argmax of q.
+    """
 
-
-class Proxy(Protocol):
-    """As :func:`pamc.ops.torch.proxy.proxy`."""
-
-    def __call__(self, meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor: ...
-
-
-class Uniformity(Protocol):
-    """As :func:`pamc.ops.torch.proxy.uniformity`."""
-
-    def __call__(self, z: Tensor, *, step: int, n_rows: int) -> Tensor: ...
-
-
-class Objective(Protocol):
-    """Eq 12 as a whole, with hard labels; None where its parts have to be taken one by one."""
-
-    def __call__(
-        self,
-        z: Tensor,
-        centers: Tensor,
-        pairs: PositivePairs,
-        settings: ObjectiveSettings,
-        *,
-        known_labels: Tensor | None = None,
-    ) -> ObjectiveValues | None: ...
+    total: Tensor
+    numbers: Tensor
+    labels: Tensor
 
 
 @dataclass(frozen=True)
@@ -94,24 +79,26 @@ class Backend:
     ----------
     name
         What it is called, for records.
-    positive_log_mass, proxy, self_training, uniformity
-        As :class:`PositiveLogMass`, :class:`Proxy`, :class:`SelfTraining` and :class:`Uniformity` say.
-    cluster_sums
-        As :func:`pamc.ops.torch.clustering.cluster_sums`.
+    positive_log_mass
+        As :func:`pamc.ops.torch.positives.positive_log_mass`, but of rows of any length: it scales them itself.
+    cluster_sums, self_training
+        As in :mod:`pamc.ops.torch.clustering`.
+    proxy, uniformity
+        As in :mod:`pamc.ops.torch.proxy`.
     why_unavailable
         Says why it cannot work on a device, None where it can.
     objective
-        As :class:`Objective` says, where it has a faster way than the parts, one by one.
+        As :func:`pamc.ops.triton.objective.objective`, where it has a faster way than the parts, one by one.
     """
 
     name: str
-    positive_log_mass: PositiveLogMass
+    positive_log_mass: Callable[..., tuple[Tensor, Tensor]]
     cluster_sums: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
-    proxy: Proxy
-    self_training: SelfTraining
-    uniformity: Uniformity
+    proxy: Callable[..., Tensor]
+    self_training: Callable[..., tuple[Tensor, Tensor]]
+    uniformity: Callable[..., Tensor]
     why_unavailable: Callable[[torch.device], str | None]
-    objective: Objective | None = None
+    objective: Callable[..., ObjectiveValues | None] | None = None
 
 
 BACKENDS: Registry[Backend] = Registry("backend")
@@ -158,30 +145,25 @@ def preferring(name: str) -> Iterator[None]:
         _resolved.cache_clear()
 
 
-def _automatic(stem: str, device: torch.device) -> Any:
-    """Return the module of a stem that "auto" takes on a device: that of the kernels, or that of torch."""
-    package = "triton" if resolve_backend("auto", device).name == "triton" else "torch"
-    return import_module(f"pamc.ops.{package}.{stem}")
+def _automatic_op(stem: str, name: str) -> Any:
+    """Return a function that is the one of this name that "auto" takes on the device of its first argument."""
+
+    def op(first: Tensor, *others: Tensor) -> Any:
+        package = "triton" if resolve_backend("auto", first.device).name == "triton" else "torch"
+        return getattr(import_module(f"pamc.ops.{package}.{stem}"), name)(first, *others)
+
+    return op
 
 
-def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.torch.clustering.with_changes` does, on a GPU in two small kernels."""
-    result: Tensor = _automatic("clustering", labels.device).with_changes(numbers, labels, previous)
-    return result
-
-
-def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch.linear.relu_backward` does, on a GPU in one pass."""
-    result: tuple[Tensor, Tensor] = _automatic("linear", grad.device).relu_backward(grad, output)
-    return result
+# What the functions of these names in :mod:`pamc.ops.torch` do, on a GPU in one pass, or in two small kernels.
+with_changes: Callable[[Tensor, Tensor, Tensor], Tensor] = _automatic_op("clustering", "with_changes")
+relu_backward: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _automatic_op("linear", "relu_backward")
+_transposed: Callable[[Tensor], Tensor] = _automatic_op("linear", "transposed")
 
 
 def transposed(x: Tensor) -> Tensor:
     """Return what :func:`pamc.ops.torch.linear.transposed` does, on a GPU tile by tile."""
-    if not x.is_floating_point():
-        return linear.transposed(x)
-    result: Tensor = _automatic("linear", x.device).transposed(x)
-    return result
+    return _transposed(x) if x.is_floating_point() else linear.transposed(x)
 
 
 def is_narrow(x: Tensor) -> bool:
@@ -190,18 +172,20 @@ def is_narrow(x: Tensor) -> bool:
     return narrow and resolve_backend("auto", x.device).name == "triton"
 
 
-def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.triton.linear.narrow_product` does, where :func:`is_narrow` holds."""
-    from pamc.ops.triton import linear as kernels
+def _kernel_op(stem: str, name: str) -> Any:
+    """Return a function of :mod:`pamc.ops.triton`, imported when it is called: triton need not be installed."""
 
-    return kernels.narrow_product(x, weight, bias)
+    def op(*arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(f"pamc.ops.triton.{stem}"), name)(*arguments, **options)
+
+    return op
 
 
-def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what :func:`pamc.ops.triton.linear.relu_linear_backward` does, where :func:`is_narrow` holds."""
-    from pamc.ops.triton import linear as kernels
-
-    return kernels.relu_linear_backward(grad, weight, output)
+# What the functions of these names in :mod:`pamc.ops.triton.linear` do, where :func:`is_narrow` holds.
+narrow_product: Callable[[Tensor, Tensor, Tensor], Tensor] = _kernel_op("linear", "narrow_product")
+relu_linear_backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]] = _kernel_op(
+    "linear", "relu_linear_backward"
+)
 
 
 def _why_no_sparse_products(device: torch.device) -> str | None:
@@ -261,15 +245,6 @@ def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
         self_training=partial(clustering.self_training, group=group),
         uniformity=shared_uniformity,
     )
-
-
-def _kernel_op(stem: str, name: str) -> Any:
-    """Return a function of :mod:`pamc.ops.triton`, imported when it is called: triton need not be installed."""
-
-    def op(*arguments: Any, **options: Any) -> Any:
-        return getattr(import_module(f"pamc.ops.triton.{stem}"), name)(*arguments, **options)
-
-    return op
 
 
 def _dense_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:

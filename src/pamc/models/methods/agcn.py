@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
-from pamc.graph.positives import PositivePairs
-from pamc.models.graph_layers import propagate
-from pamc.models.layers import MLP, Linear
+from pamc.models.layers import Linear, propagate
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.dual_networks import (
+    CONTRAST,
+    DUAL,
     ContrastSettings,
     DualConfig,
     DualNetwork,
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _REFERENCE = "Peng et al. (2021), ACM MM, Attention-driven graph clustering network"
-_CONTRAST_REFERENCE = f"{_REFERENCE}; contrast as in Kulatilleke, Portmann and Chandra (2022)"
+_WITH_CONTRAST = f"{_REFERENCE}; {CONTRAST}"
 
 # Of the graph convolutions, as in the released program; the attention has torch's own slope there.
 _SLOPE = 0.2
@@ -60,16 +60,7 @@ class AGCNPamCConfig(PamCSettings, AGCNConfig):
 class BlockLinear(nn.Module):
     r"""[X_1 ‖ … ‖ X_k]Wᵀ without the concatenated rows: Σ_b X_b W_bᵀ, where W_b are blocks of columns of W. No bias.
 
-    Parameters
-    ----------
-    sizes
-        Widths of the k blocks.
-    n_out
-        Width of the result.
-    bound
-        Starting weights are uniform on ±bound.
-    generator
-        Source of the starting weights.
+    `sizes` are the widths of the k blocks, `n_out` that of the result. Starting weights are uniform on ±bound.
     """
 
     def __init__(
@@ -98,12 +89,8 @@ class Attention(nn.Module):
 
     .. math:: M = \ell_2(softmax(LeakyReLU([X_1 \,\|\, \dots \,\|\, X_k]\,W)))
 
-    Parameters
-    ----------
-    sizes
-        Widths of the k blocks.
-    generator
-        Source of the starting weights, uniform on ±1/√(sum of the widths), torch's own rule for `nn.Linear`.
+    `sizes` are the widths of the k blocks. Starting weights are uniform on ±1/√(sum of the widths), torch's own rule
+    for `nn.Linear`.
     """
 
     def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -127,34 +114,18 @@ class AGCNModel(DualNetwork):
     m is the :class:`Attention` of [Z_l ‖ H_l], u that of [Z_1 ‖ … ‖ Z_L ‖ z], φ the LeakyReLU of slope 0.2, H_l the
     hidden activations of the encoder. As in the paper; its program adds a bias to the attention. No row is repeated or
     concatenated: each column of m or u multiplies where it is thin.
-
-    Parameters
-    ----------
-    generator
-        Source of the graph network's starting weights; the others as in
-        :class:`~pamc.models.methods.dual_networks.DualNetwork`.
     """
 
-    def __init__(
-        self,
-        encoder: MLP,
-        decoder: MLP,
-        centers: Tensor,
-        normalized: Tensor,
-        config: AGCNConfig,
-        *,
-        generator: torch.Generator,
-        pairs: PositivePairs | None = None,
-    ) -> None:
-        super().__init__(encoder, decoder, centers, normalized, config, pairs=pairs)
-        weights: Any = {"generator": generator, "dtype": centers.dtype}
-        _, *hidden, n_dims = encoder.sizes
+    def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        """Draw graph convolutions, the attention between the networks, that between the layers, and the last layer."""
+        weights: Any = {"generator": generator, "dtype": dtype}
+        _, *hidden, n_dims = sizes
         scales = (*hidden, n_dims, n_dims)
-        self.convolutions = graph_convolutions(encoder.sizes, **weights)
+        self.convolutions = graph_convolutions(sizes, **weights)
         self.fusions = nn.ModuleList(Attention((size, size), **weights) for size in hidden)
         self.scale_attention = Attention(scales, **weights)
-        bound = math.sqrt(6 / (sum(scales) + len(centers)))
-        self.classifier = BlockLinear(scales, len(centers), bound=bound, **weights)
+        bound = math.sqrt(6 / (sum(scales) + len(self.centers)))
+        self.classifier = BlockLinear(scales, len(self.centers), bound=bound, **weights)
 
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
         """Return the last layer (N, C) before its softmax."""
@@ -168,23 +139,9 @@ class AGCNModel(DualNetwork):
         return propagate(self.normalized, self.classifier(scales, self.scale_attention(scales)))
 
 
-@register_method(
-    "agcn+contrast",
-    title="AGCN + contrast",
-    reference=_CONTRAST_REFERENCE,
-    config=AGCNContrastConfig,
-    uses_graph=True,
-    init="autoencoder",
-)
-@register_method(
-    "agcn+pamc",
-    title="AGCN + PamC",
-    reference=_CONTRAST_REFERENCE,
-    config=AGCNPamCConfig,
-    uses_graph=True,
-    init="autoencoder",
-)
-@register_method("agcn", title="AGCN", reference=_REFERENCE, config=AGCNConfig, uses_graph=True, init="autoencoder")
+@register_method("agcn+contrast", title="AGCN + contrast", reference=_WITH_CONTRAST, config=AGCNContrastConfig, **DUAL)
+@register_method("agcn+pamc", title="AGCN + PamC", reference=_WITH_CONTRAST, config=AGCNPamCConfig, **DUAL)
+@register_method("agcn", title="AGCN", reference=_REFERENCE, config=AGCNConfig, **DUAL)
 def build_agcn(given: BuildInput) -> AGCNModel:
     """Return AGCN from an autoencoder's weights, with the contrastive term that its settings have."""
     return AGCNModel(**network_parts(given)).to(given.device)

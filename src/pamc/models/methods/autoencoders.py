@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from pamc.config import AssigningConfig, EncoderConfig, MethodConfig
 from pamc.declarations import Count, Number, setting
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
-from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
-from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 
 __all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly", "build_ae", "build_dec"]
+
+_FACTS: dict[str, Any] = {"uses_graph": False, "inductive": True, "init": "autoencoder"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,7 @@ class StartOnly(Model):
     title="AE",
     reference="Hinton and Salakhutdinov (2006), Science 313; then K-means",
     config=AEConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 def build_ae(given: BuildInput) -> StartOnly:
     """Return the encoder of the autoencoder as it is: K-means of its z are the clusters."""
@@ -97,28 +95,20 @@ class DECModel(Model):
         kl = kl_loss(log_target_distribution(log_q.detach()), log_q)
         return LossTerms(total=self.kl_weight * kl, parts={"kl": kl}, labels=log_q.detach().argmax(dim=1))
 
-    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
-        """Return the squared error of the reconstruction, where there is a decoder."""
-        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
-
 
 @register_method(
     "idec",
     title="IDEC",
     reference="Guo et al. (2017), IJCAI, Improved deep embedded clustering with local structure preservation",
     config=IDECConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 @register_method(
     "dec",
     title="DEC",
     reference="Xie, Girshick and Farhadi (2016), ICML, Unsupervised deep embedding for clustering analysis",
     config=AutoencoderConfig,
-    uses_graph=False,
-    inductive=True,
-    init="autoencoder",
+    **_FACTS,
 )
 def build_dec(given: BuildInput) -> DECModel:
     """Return DEC, or IDEC with its decoder, from an autoencoder's weights."""

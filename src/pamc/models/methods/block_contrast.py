@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
-from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
-from pamc.models.loader import SparseBlock
 from pamc.ops.dispatch import Backend, over_processes, resolve_backend
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.torch.clustering import soft_self_training
@@ -101,7 +99,3 @@ class BlockContrastModel(Model):
         else:
             kl, log_q = soft_self_training(z, self.centers, eta=eta)
         return kl, log_q.detach().argmax(dim=1), log_q
-
-    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
-        """Return the squared error of the reconstruction, where there is a decoder."""
-        return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)

@@ -12,10 +12,9 @@ from torch.nn.functional import relu
 from pamc.config import GraphConfig, TrainedConfig
 from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
-from pamc.losses.hierarchy import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
+from pamc.losses.contrastive import feature_contrast_loss, neighbor_contrast_loss, prototype_contrast_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
-from pamc.models.layers import Linear
+from pamc.models.layers import GraphConvolution, Linear, normalized_adjacency
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.daegc import walk_sums
@@ -137,7 +136,7 @@ class CGCModel(GraphModel):
               + \lambda_C\,\frac{1}{L}\sum_{l=0}^{L-1}\ell_C(z; 2^l C \text{ prototypes})
 
     z = ÃReLU(ÃXW₁ᵀ)W₂ᵀ, a graph convolutional network, and f = XWᵀ + b; the levels are in
-    :mod:`pamc.losses.hierarchy`. Written from the paper's description, without its program. Departures: graph
+    :mod:`pamc.losses.contrastive`. Written from the paper's description, without its program. Departures: graph
     convolutions are the encoder; cosines times τ stand for inner products and a bilinear form over a temperature; one
     uniform sample of negatives serves the levels of features and of neighbors; all neighbors count, with their weights,
     in place of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means' on z at the end.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from pamc.config import AssigningConfig, GraphConfig, KernelConfig, PretrainConfig
 from pamc.declarations import Count, Number, setting
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
+from pamc.graph.influence import sums_of_powers
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.reconstruction import edge_reconstruction_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
@@ -42,9 +42,6 @@ _SLOPE = 0.2
 
 # Glorot's bound times this, as in the program of Velickovic et al. (2018), which DAEGC took over.
 _GAIN = 1.414
-
-# Entries of a power of a sparse matrix held at a time, about 0.4 GB.
-_BLOCK_ENTRIES = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,21 +101,12 @@ def walk_sums(step: Adjacency, pattern: Adjacency, *, n_steps: int) -> Adjacency
            [0., 2., 0.],
            [0., 0., 1.]])
     """
-    mask, taken = (sp.csr_matrix((np.ones(m.nnz), m.indices, m.indptr), shape=m.shape) for m in (pattern, step))
-    n_nodes = step.shape[0]
-    n_walks, n_entries = np.ones(n_nodes), np.zeros(n_nodes)
-    for _ in range(n_steps):
-        n_walks = np.minimum(taken @ n_walks, n_nodes)
-        n_entries += n_walks
-    _, starts = np.unique(np.cumsum(n_entries) // _BLOCK_ENTRIES, return_index=True)
-    blocks = []
-    for start, stop in pairwise([*starts.tolist(), n_nodes]):
-        power = total = step[start:stop]
-        for _ in range(n_steps - 1):
-            power = power @ step
-            total = total + power
-        blocks.append(total.multiply(mask[start:stop]))
-    return sp.csr_matrix(sp.vstack(blocks, format="csr"))
+    mask = sp.csr_matrix((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
+    blocks = (
+        block.multiply(mask[first_row : first_row + block.shape[0]])
+        for first_row, block in sums_of_powers(step, n_steps)
+    )
+    return sp.csr_matrix(sp.vstack(list(blocks), format="csr"))
 
 
 def proximity(adjacency: Adjacency, *, n_orders: int, device: torch.device, dtype: torch.dtype) -> Proximity:
@@ -182,14 +170,8 @@ class AttentionLayer(nn.Module):
     .. math:: z_i = \mathrm{elu}\Big(\sum_j \alpha_{ij} W x_j\Big), \quad
               \alpha_{ij} = \mathrm{softmax}_j\,\mathrm{leaky}\big(M_{ij}(a_s^\top W x_i + a_n^\top W x_j)\big)
 
-    leaky is the leaky ReLU with slope 0.2 below 0.
-
-    Parameters
-    ----------
-    n_in, n_out
-        Sizes.
-    generator
-        Source of the starting weights, uniform on ±1.414·√(6/(fan in + fan out)).
+    leaky is the leaky ReLU with slope 0.2 below 0. The generator draws the starting weights, uniform on
+    ±1.414·√(6/(fan in + fan out)).
     """
 
     def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""Deep Graph Infomax: torch_geometric's model around one graph convolution."""
+"""Deep Graph Infomax: one graph convolution that learns to tell rows from shuffled rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from pamc.config import GraphConfig, TrainedConfig
 from pamc.declarations import Count, setting
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency, propagate
+from pamc.models.layers import GraphConvolution, normalized_adjacency, propagate
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
-from pamc.models.methods.graph_autoencoders import geometric_models
+from pamc.models.methods.graph_autoencoders import log_probability
 from pamc.ops.torch.rows import column_sums
 from pamc.runtime import generator
 
@@ -32,17 +32,6 @@ class DGIConfig(GraphConfig, TrainedConfig):
     n_dims: int = setting(512, Count(), "Size that the embedding z has.")
 
 
-class _Aggregation(nn.Module):
-    """PReLU(Ãh): what a graph convolution does after its linear map."""
-
-    def __init__(self, n_dims: int, *, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.slope = nn.Parameter(torch.full((n_dims,), _SLOPE, dtype=dtype))
-
-    def forward(self, h: Tensor, normalized: Tensor) -> Tensor:
-        return nn.functional.prelu(propagate(normalized, h), self.slope)
-
-
 class DGIModel(GraphModel):
     r"""Deep Graph Infomax of Veličković et al. (2019).
 
@@ -51,35 +40,46 @@ class DGIModel(GraphModel):
 
     z̃ is the embedding of a corrupted graph: the same edges, the rows of X in random order P, drawn anew in each epoch.
     As Ã(PX)Wᵀ = Ã(P(XWᵀ)), the rows are shuffled after the linear map: X is multiplied once, and sparse rows need no
-    indexing. The model of torch_geometric is therefore handed XWᵀ in the place of X. Departure from the paper: the
-    convolution has no bias, and PReLU has a slope for each dimension.
+    indexing. Departure from the paper: the convolution has no bias, and PReLU has a slope for each dimension.
 
     Parameters
     ----------
-    network
-        A `DeepGraphInfomax` of torch_geometric whose encoder takes XWᵀ and Ã.
     convolution
         Whose linear map is W.
+    discriminator
+        (n_dims, n_dims) starting weights M.
     normalized
         (N, N) CSR tensor Ã.
     """
 
     draws = True
 
-    def __init__(self, network: Any, convolution: GraphConvolution, normalized: Tensor) -> None:
+    def __init__(self, convolution: GraphConvolution, discriminator: Tensor, normalized: Tensor) -> None:
         super().__init__()
-        self.network = network
+        slope = nn.Parameter(torch.full_like(discriminator[0], _SLOPE))
+        # The names of saved weights.
+        self.network: Any = nn.ModuleDict({"encoder": nn.ParameterDict({"slope": slope})})
+        self.network.weight = nn.Parameter(discriminator)
         self.linear = convolution.linear
         self.normalized = normalized
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the loss of telling true from shuffled rows. O(N·d·n_dims + E·n_dims) time, O(N·n_dims + E) memory."""
-        total = self.network.loss(*self.network(self.linear(x), self.normalized))
+        h = self.linear(x)
+        z = self._aggregated(h)
+        shuffled = self._aggregated(h.index_select(0, torch.randperm(len(h), device=h.device)))
+        summary = torch.sigmoid(column_sums(z) / len(z))
+        on_rows, on_shuffled = (rows @ (self.network.weight @ summary) for rows in (z, shuffled))
+        total = -log_probability(on_rows).mean() - log_probability(on_shuffled, of_not=True).mean()
         return LossTerms(total=total, parts={"infomax": total})
 
     def read(self, x: Tensor | SparseBlock) -> Reading:
         """Return z (N, n_dims)."""
-        return Reading(self.network.encoder(self.linear(x), self.normalized))
+        return Reading(self._aggregated(self.linear(x)))
+
+    def _aggregated(self, h: Tensor) -> Tensor:
+        """Return PReLU(Ãh): what a graph convolution does after its linear map."""
+        return nn.functional.prelu(propagate(self.normalized, h), self.network["encoder"]["slope"])
 
 
 @register_method("dgi", title="DGI", reference="Veličković et al. (2019), ICLR", config=DGIConfig, uses_graph=True)
@@ -88,22 +88,7 @@ def build_dgi(given: BuildInput) -> DGIModel:
     n_dims = given.config.n_dims
     source = generator(given.seed, "weights")
     convolution = GraphConvolution(given.n_features, n_dims, generator=source, dtype=given.dtype)
-    models = geometric_models()
-    # The constructor draws weights from torch's global generator: its state is put back, and M is drawn again below.
-    with torch.random.fork_rng(devices=[]):
-        network = models.DeepGraphInfomax(n_dims, _Aggregation(n_dims, dtype=given.dtype), _summary, _shuffled)
     bound = n_dims**-0.5
-    network.to(given.dtype)
-    with torch.no_grad():
-        network.weight.uniform_(-bound, bound, generator=source)
+    discriminator = torch.empty(n_dims, n_dims, dtype=given.dtype).uniform_(-bound, bound, generator=source)
     normalized = normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)
-    return DGIModel(network, convolution, normalized).to(given.device)
-
-
-def _summary(z: Tensor, *_: Tensor) -> Tensor:
-    """Return s (n_dims,), the mean row of z through a sigmoid."""
-    return torch.sigmoid(column_sums(z) / len(z))
-
-
-def _shuffled(h: Tensor, normalized: Tensor) -> tuple[Tensor, Tensor]:
-    return h.index_select(0, torch.randperm(len(h), device=h.device)), normalized
+    return DGIModel(convolution, discriminator, normalized).to(given.device)

@@ -21,14 +21,26 @@ from pamc.losses.contrastive import contrastive_loss
 from pamc.losses.pamc import pamc_terms
 from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
-from pamc.models.layers import MLP
+from pamc.models.layers import MLP, GraphConvolution, normalized_adjacency
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput
 from pamc.models.methods.autoencoders import AutoencoderConfig
 from pamc.runtime import generator
 
-__all__ = ["ContrastSettings", "DualConfig", "DualNetwork", "PamCSettings", "graph_convolutions", "network_parts"]
+__all__ = [
+    "CONTRAST",
+    "DUAL",
+    "ContrastSettings",
+    "DualConfig",
+    "DualNetwork",
+    "PamCSettings",
+    "graph_convolutions",
+    "network_parts",
+]
+
+# What all methods of this kind have in common, and where their contrastive terms come from.
+DUAL: dict[str, Any] = {"uses_graph": True, "init": "autoencoder"}
+CONTRAST = "contrast as in Kulatilleke, Portmann and Chandra (2022)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +93,8 @@ class DualNetwork(GraphModel):
         (N, N) CSR tensor Ã.
     config
         Settings; their class decides which contrastive term there is.
+    generator
+        Source of the graph network's starting weights.
     pairs
         Positive pairs γ over the N rows; None without a contrastive term.
     """
@@ -95,6 +109,7 @@ class DualNetwork(GraphModel):
         normalized: Tensor,
         config: Any,
         *,
+        generator: torch.Generator,
         pairs: PositivePairs | None = None,
     ) -> None:
         super().__init__()
@@ -104,6 +119,11 @@ class DualNetwork(GraphModel):
         self.normalized = normalized
         self.config = config
         self.pairs = pairs
+        self.add_graph_network(encoder.sizes, generator=generator, dtype=centers.dtype)
+
+    @abstractmethod
+    def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        """Draw the graph network beside an encoder whose layers have these sizes, the rows' own first."""
 
     @abstractmethod
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:

@@ -1,24 +1,19 @@
-"""Graph autoencoders: GAE, VGAE and ARGA, the models of torch_geometric around our graph convolutions."""
+"""Graph autoencoders: GAE, VGAE and ARGA."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from pamc.config import GraphConfig, TrainedConfig
 from pamc.declarations import Count, Number, Sizes, setting
-from pamc.errors import BackendError
 from pamc.losses.reconstruction import edge_reconstruction_loss, sampled_edge_loss
 from pamc.models.base import GraphModel, LossTerms, Reading
-from pamc.models.graph_layers import GraphConvolution, normalized_adjacency
-from pamc.models.layers import MLP
+from pamc.models.layers import MLP, GraphEncoder, normalized_adjacency
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.runtime import generator
@@ -28,18 +23,17 @@ __all__ = [
     "ARGAModel",
     "GAEConfig",
     "GAEModel",
-    "GraphEncoder",
     "VGAEConfig",
     "VGAEModel",
-    "VariationalGraphEncoder",
-    "geometric_models",
+    "log_probability",
 ]
 
 # Up to this many nodes all N² pairs are reconstructed in every epoch.
 _EXACT_UP_TO = 40_000
 
-# torch_geometric's bound on log σ.
+# Bound on log σ, and what is added to a probability before its logarithm, both as in torch_geometric.
 _MAX_LOG_STD = 10.0
+_EPS = 1e-15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,69 +67,6 @@ class ARGAConfig(GAEConfig):
     n_epochs: int = 120
 
 
-def geometric_models() -> Any:
-    """Return torch_geometric's module of models; it is an optional package."""
-    try:
-        with warnings.catch_warnings():
-            # Of no concern to a user: some versions compile parts of themselves in a way that torch deprecates.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from torch_geometric.nn import models
-    except ImportError as error:
-        raise BackendError(
-            f'this method needs torch_geometric ({error}); install it with pip install "pamc[baselines]"'
-        ) from error
-    return models
-
-
-class GraphEncoder(nn.Module):
-    """Two graph convolutions with ReLU between them: z = Ã relu(Ã X W₀ᵀ) W₁ᵀ.
-
-    Parameters
-    ----------
-    n_features, n_hidden, n_dims
-        Sizes.
-    generator
-        Source of the starting weights.
-    """
-
-    def __init__(
-        self, n_features: int, n_hidden: int, n_dims: int, *, generator: torch.Generator, dtype: torch.dtype
-    ) -> None:
-        super().__init__()
-        self.first = GraphConvolution(n_features, n_hidden, generator=generator, dtype=dtype)
-        self.second = GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype)
-
-    def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> Tensor:
-        """Return z (N, n_dims) for x (N, d) and Ã (N, N), a CSR tensor. O(E·n_hidden + N·d·n_hidden) time."""
-        result: Tensor = self.second(relu(self.first(x, normalized)), normalized)
-        return result
-
-
-class VariationalGraphEncoder(nn.Module):
-    """A graph encoder with two outputs: mean μ and log σ of a Gaussian for each row.
-
-    Parameters
-    ----------
-    n_features, n_hidden, n_dims
-        Sizes.
-    generator
-        Source of the starting weights.
-    """
-
-    def __init__(
-        self, n_features: int, n_hidden: int, n_dims: int, *, generator: torch.Generator, dtype: torch.dtype
-    ) -> None:
-        super().__init__()
-        self.first = GraphConvolution(n_features, n_hidden, generator=generator, dtype=dtype)
-        self.mean = GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype)
-        self.log_std = GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype)
-
-    def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> tuple[Tensor, Tensor]:
-        """Return μ and log σ, each (N, n_dims), for x (N, d) and Ã (N, N), a CSR tensor."""
-        h = relu(self.first(x, normalized))
-        return self.mean(h, normalized), self.log_std(h, normalized)
-
-
 class GAEModel(GraphModel):
     """The graph autoencoder of Kipf and Welling (2016): z = GCN(X, A), and σ(zzᵀ) is to be A + I.
 
@@ -145,27 +76,28 @@ class GAEModel(GraphModel):
 
     Parameters
     ----------
-    network
-        A `GAE` of torch_geometric around a :class:`GraphEncoder`.
+    encoder
+        Its first output is z.
     normalized
         (N, N) CSR tensor Ã.
     """
 
     draws = True
 
-    def __init__(self, network: Any, normalized: Tensor) -> None:
+    def __init__(self, encoder: GraphEncoder, normalized: Tensor) -> None:
         super().__init__()
-        self.network = network
+        # A name of saved weights.
+        self.network = nn.ModuleDict({"encoder": encoder})
         self.normalized = normalized
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the reconstruction loss. O(N²·n_dims) time up to 40 000 nodes, else O(E·n_dims); O(N + E) memory."""
-        reconstruction = self._reconstruction(self.network.encode(x, self.normalized))
+        reconstruction = self._reconstruction(self.read(x).z)
         return LossTerms(total=reconstruction, parts={"reconstruction": reconstruction})
 
     def read(self, x: Tensor | SparseBlock) -> Reading:
         """Return z (N, n_dims)."""
-        return Reading(self.network.encode(x, self.normalized))
+        return Reading(self.network["encoder"](x, self.normalized)[0])
 
     def _reconstruction(self, z: Tensor) -> Tensor:
         # Ã has the entries of A + I.
@@ -179,28 +111,18 @@ class VGAEModel(GAEModel):
     .. math:: \ell_{reconstruction}(z) + \frac{1}{N}\cdot\frac{1}{N}\sum_i KL(N(\mu_i, \sigma_i^2)\,\|\,N(0, I)),
               \quad z_i \sim N(\mu_i, \sigma_i^2)
 
-    As in their program. The embedding that is read is μ. Reconstruction as in :class:`GAEModel`: sampled above 40 000
-    nodes.
-
-    Parameters
-    ----------
-    network
-        A `VGAE` of torch_geometric around a :class:`VariationalGraphEncoder`.
-    normalized
-        (N, N) CSR tensor Ã.
+    As in their program. The encoder's outputs are μ and log σ; the embedding that is read is μ. Reconstruction as in
+    :class:`GAEModel`: sampled above 40 000 nodes.
     """
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the negative evidence lower bound, each term scaled as in the program. Time and memory as GAE."""
-        # Not `encode`, which would keep μ and log σ, and the tape behind them, in the network.
-        mean, log_std = self.network.encoder(x, self.normalized)
-        z = self.network.reparametrize(mean, log_std.clamp(max=_MAX_LOG_STD))
-        reconstruction, kl = self._reconstruction(z), self.network.kl_loss(mean, log_std)
+        mean, log_std = self.network["encoder"](x, self.normalized)
+        log_std = log_std.clamp(max=_MAX_LOG_STD)
+        z = mean + torch.randn_like(log_std) * torch.exp(log_std)
+        kl = -0.5 * torch.mean(torch.sum(1 + 2 * log_std - mean**2 - log_std.exp() ** 2, dim=1))
+        reconstruction = self._reconstruction(z)
         return LossTerms(total=reconstruction + kl / len(z), parts={"reconstruction": reconstruction, "kl": kl})
-
-    def read(self, x: Tensor | SparseBlock) -> Reading:
-        """Return the mean μ (N, n_dims) as the embedding."""
-        return Reading(self.network.encoder(x, self.normalized)[0])
 
 
 class ARGAModel(GAEModel):
@@ -217,25 +139,30 @@ class ARGAModel(GAEModel):
 
     Parameters
     ----------
-    network
-        An `ARGA` of torch_geometric around a :class:`GraphEncoder` and a discriminator of rows.
-    normalized
-        (N, N) CSR tensor Ã.
+    encoder, normalized
+        As of :class:`GAEModel`.
+    discriminator
+        Maps rows (n, n_dims) to (n, 1), D before its sigmoid.
     regularization_weight
         λ.
     """
 
-    def __init__(self, network: Any, normalized: Tensor, *, regularization_weight: float = 1.0) -> None:
-        super().__init__(network, normalized)
+    def __init__(
+        self, encoder: GraphEncoder, normalized: Tensor, *, discriminator: MLP, regularization_weight: float
+    ) -> None:
+        super().__init__(encoder, normalized)
+        self.network["discriminator"] = discriminator
         self.regularization_weight = regularization_weight
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the sum of both losses; neither has a gradient in the other's weights. Time and memory as GAE."""
-        z = self.network.encode(x, self.normalized)
+        z = self.read(x).z
         reconstruction = self._reconstruction(z)
-        with _constant(self.network.discriminator):
-            regularization = self.network.reg_loss(z)
-        discrimination = self.network.discriminator_loss(z)
+        player = self.network["discriminator"]
+        with _constant(player):
+            regularization = -log_probability(player(z)).mean()
+        on_noise, on_rows = player(torch.randn_like(z)), player(z.detach())
+        discrimination = -log_probability(on_noise).mean() - log_probability(on_rows, of_not=True).mean()
         return LossTerms(
             total=reconstruction + self.regularization_weight * regularization + discrimination,
             parts={
@@ -249,14 +176,20 @@ class ARGAModel(GAEModel):
 @contextmanager
 def _constant(module: nn.Module) -> Iterator[None]:
     """Record the module's parameters as constants in what is computed inside."""
-    learnt = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    for parameter in learnt:
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in trained:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in learnt:
+        for parameter in trained:
             parameter.requires_grad_(True)
+
+
+def log_probability(score: Tensor, *, of_not: bool = False) -> Tensor:
+    """Return log σ(score), or log(1 − σ(score)); a score without bounds gives no infinity."""
+    probability = torch.sigmoid(score)
+    return torch.log((1 - probability if of_not else probability) + _EPS)
 
 
 @register_method(
@@ -264,7 +197,7 @@ def _constant(module: nn.Module) -> Iterator[None]:
 )
 def build_gae(given: BuildInput) -> GAEModel:
     """Return an untrained GAE."""
-    return GAEModel(geometric_models().GAE(_encoder(given, GraphEncoder)).to(given.device), _normalized(given))
+    return GAEModel(*_parts(given)).to(given.device)
 
 
 @register_method(
@@ -272,8 +205,7 @@ def build_gae(given: BuildInput) -> GAEModel:
 )
 def build_vgae(given: BuildInput) -> VGAEModel:
     """Return an untrained VGAE."""
-    encoder = _encoder(given, VariationalGraphEncoder)
-    return VGAEModel(geometric_models().VGAE(encoder).to(given.device), _normalized(given))
+    return VGAEModel(*_parts(given, outputs=("mean", "log_std"))).to(given.device)
 
 
 @register_method("arga", title="ARGA", reference="Pan et al. (2018), IJCAI", config=ARGAConfig, uses_graph=True)
@@ -282,16 +214,13 @@ def build_arga(given: BuildInput) -> ARGAModel:
     config = given.config
     sizes = (config.n_dims, *config.hidden, 1)
     discriminator = MLP(sizes, generator=generator(given.seed, "discriminator"), dtype=given.dtype)
-    network = geometric_models().ARGA(_encoder(given, GraphEncoder), discriminator).to(given.device)
-    return ARGAModel(network, _normalized(given), regularization_weight=config.regularization_weight)
+    weight = config.regularization_weight
+    return ARGAModel(*_parts(given), discriminator=discriminator, regularization_weight=weight).to(given.device)
 
 
-def _encoder(given: BuildInput, kind: Any) -> nn.Module:
-    config = given.config
+def _parts(given: BuildInput, *, outputs: Sequence[str] = ("second",)) -> tuple[GraphEncoder, Tensor]:
+    """Return an untrained encoder, and Ã."""
+    sizes = (given.n_features, given.config.n_hidden, given.config.n_dims)
     weights = generator(given.seed, "weights")
-    encoder: nn.Module = kind(given.n_features, config.n_hidden, config.n_dims, generator=weights, dtype=given.dtype)
-    return encoder
-
-
-def _normalized(given: BuildInput) -> Tensor:
-    return normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)
+    encoder = GraphEncoder(*sizes, generator=weights, dtype=given.dtype, outputs=outputs)
+    return encoder, normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,8 @@ from pamc.models.base import LossTerms
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.block_contrast import BlockContrastModel
-from pamc.ops.dispatch import resolve_backend
+from pamc.ops.dispatch import NUMBERS, ObjectiveValues, resolve_backend
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
-from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
 
 __all__ = ["PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
 
@@ -26,6 +26,12 @@ _REFERENCE = (
     "Kulatilleke, Portmann and Chandra (2022), "
     "Efficient block contrastive learning via parameter-free meta-node approximation"
 )
+_FACTS: dict[str, Any] = {
+    "reference": _REFERENCE,
+    "uses_graph": True,
+    "inductive": True,
+    "uses_known_labels": True,
+}
 
 # Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
 _UNIFORMITY_ROWS = 512
@@ -44,16 +50,8 @@ class PamCGCModel(BlockContrastModel):
 
     Parameters
     ----------
-    encoder
-        Maps rows (n, d) to z (n, n_dims), each row alone.
-    centers
-        (C, n_dims) starting centers μ.
-    pairs
-        Positive pairs γ of all rows, or of those of this process.
-    config
-        Weights and options.
-    decoder
-        Of the autoencoder, where reconstruction is kept.
+    encoder, centers, pairs, config, decoder
+        As of :class:`~pamc.models.methods.block_contrast.BlockContrastModel`.
     known_labels
         (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
     group
@@ -97,19 +95,8 @@ class PamCGCModel(BlockContrastModel):
         config, backend = self.config, resolve_backend(self.backend, z.device)
         if backend.objective is None or config.meta_assignment != "hard":
             return None
-        step, n_rows = watched_rows(len(z))
-        settings = ObjectiveSettings(
-            alpha=config.alpha,
-            beta=config.beta,
-            tau=config.tau,
-            eta=config.eta,
-            proxy=config.proxy,
-            self_edges=config.self_edges,
-            kl_reduction=config.kl_reduction,
-            step=step,
-            n_rows=n_rows,
-        )
-        return backend.objective(z, self.centers, self.pairs, settings, known_labels=self.known_labels)
+        known, watched = self.known_labels, watched_rows(len(z))
+        return backend.objective(z, self.centers, self.pairs, config, watched=watched, known_labels=known)
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
@@ -160,7 +147,7 @@ class PamCGCModel(BlockContrastModel):
 
 
 def watched_rows(n_nodes: int) -> tuple[int, int]:
-    """Return which rows uniformity looks at: every so manieth, and how many."""
+    """Return which rows uniformity looks at: the stride of the sample, and its size."""
     step = max(1, n_nodes // _UNIFORMITY_ROWS)
     return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
 
@@ -178,24 +165,8 @@ class PamCGCAutoencoderConfig(FitConfig):
             raise ConfigError(f"pamcgc+ae needs a decoder: init must be 'autoencoder', got {self.init!r}")
 
 
-@register_method(
-    "pamcgc+ae",
-    title="PamCGC + AE",
-    reference=_REFERENCE,
-    config=PamCGCAutoencoderConfig,
-    uses_graph=True,
-    inductive=True,
-    uses_known_labels=True,
-)
-@register_method(
-    "pamcgc",
-    title="PamCGC",
-    reference=_REFERENCE,
-    config=FitConfig,
-    uses_graph=True,
-    inductive=True,
-    uses_known_labels=True,
-)
+@register_method("pamcgc+ae", title="PamCGC + AE", config=PamCGCAutoencoderConfig, **_FACTS)
+@register_method("pamcgc", title="PamCGC", config=FitConfig, **_FACTS)
 def build_pamcgc(given: BuildInput) -> PamCGCModel:
     """Return PamCGC from its start; its second name keeps the decoder."""
     keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)

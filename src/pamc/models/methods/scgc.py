@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from pamc.models.methods.block_contrast import BlockContrastModel
 __all__ = ["SCGCConfig", "SCGCModel", "SCGCStarConfig", "build_scgc"]
 
 _REFERENCE = "Kulatilleke, Portmann and Chandra (2022), SCGC: Self-supervised contrastive graph clustering"
+_FACTS: dict[str, Any] = {"reference": _REFERENCE, "uses_graph": True, "inductive": True, "init": "autoencoder"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +47,8 @@ class SCGCModel(BlockContrastModel):
         return LossTerms(total=loss, parts={"contrast": loss})
 
 
-@register_method(
-    "scgc*",
-    title="SCGC*",
-    reference=_REFERENCE,
-    config=SCGCStarConfig,
-    uses_graph=True,
-    inductive=True,
-    init="autoencoder",
-)
-@register_method(
-    "scgc",
-    title="SCGC",
-    reference=_REFERENCE,
-    config=SCGCConfig,
-    uses_graph=True,
-    inductive=True,
-    init="autoencoder",
-)
+@register_method("scgc*", title="SCGC*", config=SCGCStarConfig, **_FACTS)
+@register_method("scgc", title="SCGC", config=SCGCConfig, **_FACTS)
 def build_scgc(given: BuildInput) -> SCGCModel:
     """Return SCGC*, or SCGC with its decoder and neighbors as positives, from an autoencoder's weights."""
     if isinstance(given.config, SCGCStarConfig):

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from pamc.declarations import Number, setting
-from pamc.graph.positives import PositivePairs
-from pamc.models.layers import MLP
 from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.dual_networks import (
+    CONTRAST,
+    DUAL,
     ContrastSettings,
     DualConfig,
     DualNetwork,
@@ -26,7 +26,7 @@ from pamc.models.methods.dual_networks import (
 __all__ = ["SDCNConfig", "SDCNContrastConfig", "SDCNModel", "SDCNPamCConfig", "build_sdcn"]
 
 _REFERENCE = "Bo et al. (2020), WWW, Structural deep clustering network"
-_CONTRAST_REFERENCE = f"{_REFERENCE}; contrast as in Kulatilleke, Portmann and Chandra (2022)"
+_WITH_CONTRAST = f"{_REFERENCE}; {CONTRAST}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +56,11 @@ class SDCNModel(DualNetwork):
               Z = softmax(\tilde A\,((1 - \sigma) Z_L + \sigma z)\,W)
 
     H_l are the hidden activations of the encoder; no layer has a bias. As in the paper.
-
-    Parameters
-    ----------
-    generator
-        Source of the graph network's starting weights; the others as in
-        :class:`~pamc.models.methods.dual_networks.DualNetwork`.
     """
 
-    def __init__(
-        self,
-        encoder: MLP,
-        decoder: MLP,
-        centers: Tensor,
-        normalized: Tensor,
-        config: SDCNConfig,
-        *,
-        generator: torch.Generator,
-        pairs: PositivePairs | None = None,
-    ) -> None:
-        super().__init__(encoder, decoder, centers, normalized, config, pairs=pairs)
-        sizes = (*encoder.sizes, len(centers))
-        self.convolutions = graph_convolutions(sizes, generator=generator, dtype=centers.dtype)
+    def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
+        """Draw a graph convolution from each size to the next, and to the clusters."""
+        self.convolutions = graph_convolutions((*sizes, len(self.centers)), generator=generator, dtype=dtype)
 
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
         """Return the last layer (N, C) before its softmax."""
@@ -88,23 +71,9 @@ class SDCNModel(DualNetwork):
         return out
 
 
-@register_method(
-    "sdcn+contrast",
-    title="SDCN + contrast",
-    reference=_CONTRAST_REFERENCE,
-    config=SDCNContrastConfig,
-    uses_graph=True,
-    init="autoencoder",
-)
-@register_method(
-    "sdcn+pamc",
-    title="SDCN + PamC",
-    reference=_CONTRAST_REFERENCE,
-    config=SDCNPamCConfig,
-    uses_graph=True,
-    init="autoencoder",
-)
-@register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, uses_graph=True, init="autoencoder")
+@register_method("sdcn+contrast", title="SDCN + contrast", reference=_WITH_CONTRAST, config=SDCNContrastConfig, **DUAL)
+@register_method("sdcn+pamc", title="SDCN + PamC", reference=_WITH_CONTRAST, config=SDCNPamCConfig, **DUAL)
+@register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, **DUAL)
 def build_sdcn(given: BuildInput) -> SDCNModel:
     """Return SDCN from an autoencoder's weights, with the contrastive term that its settings have."""
     return SDCNModel(**network_parts(given)).to(given.device)

@@ -56,26 +56,9 @@ def soft_self_training(
     .. math:: \frac{\partial KL}{\partial z_i} = \sum_u b_{iu}(z_i - \mu_u), \qquad
               \frac{\partial KL}{\partial \mu_u} = -\sum_i b_{iu}(z_i - \mu_u)
 
-    b is all that is kept for the backward pass. O(N·C·d) time, O(N·(C + d)) memory. Of several processes each has some
-    rows; the frequencies of Eq 10 and KL are those of all rows, the gradient in μ is this process's share.
-
-    Parameters
-    ----------
-    z
-        (N, d) embedding, or the rows of this process.
-    centers
-        (C, d) centers μ.
-    eta
-        Degrees of freedom η.
-    group
-        The processes that share the rows.
-
-    Returns
-    -------
-    kl
-        () with a gradient.
-    log_q
-        (N, C) of these rows, without.
+    z is (N, d), centers (C, d) are μ. Log q (N, C) has no gradient. b is all that is kept for the backward pass.
+    O(N·C·d) time, O(N·(C + d)) memory. Of several processes each has some rows; the frequencies of Eq 10 and KL are
+    those of all rows, the gradient in μ is this process's share.
 
     Examples
     --------
@@ -201,26 +184,11 @@ class _InBlocks(torch.autograd.Function):
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return the sum of the rows assigned to each cluster, and how much is assigned to it: N times Eq 8.
+    """Return the sum of the rows of z (N, d) assigned to each cluster (C, d), and how much is assigned to it (C,).
 
-    Differentiable in z and in a soft assignment. O(N·d) for labels, O(N·C·d) time and O(N·(C + d)) memory for a soft
-    assignment. On a GPU the labels' sums repeat bit by bit under ``torch.use_deterministic_algorithms``.
-
-    Parameters
-    ----------
-    z
-        (N, d) rows.
-    assignment
-        (N,) labels 0 … C−1, or (N, C) soft assignment.
-    n_clusters
-        C.
-
-    Returns
-    -------
-    sums
-        (C, d).
-    mass
-        (C,) number of rows, or sum of the assignment. No gradient.
+    That is N times Eq 8, for (N,) labels 0 … C−1 or an (N, C) soft assignment. The sums are differentiable in z and in
+    a soft assignment. O(N·d) for labels, O(N·C·d) time and O(N·(C + d)) memory for a soft assignment. On a GPU the
+    labels' sums repeat bit by bit under ``torch.use_deterministic_algorithms``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows scaled to length 1, and sums and products of rows in a fixed order.
+"""Rows scaled to length 1, sums and products of rows in a fixed order, and masks of their values.
 
 On a CPU every result is the same bits for any number of threads. Torch and the BLAS behind it split long reductions and
 tall matrix products by the number of threads; here both are cut into blocks of fixed size first. On a GPU they are left
@@ -15,13 +15,30 @@ from torch.nn.functional import pad
 
 from pamc.runtime import quiet_libraries
 
-__all__ = ["ROWS_PER_BLOCK", "column_sums", "csr_tensor", "csr_view", "gram", "ordered_sum", "row_product", "unit_rows"]
+__all__ = [
+    "ROWS_PER_BLOCK",
+    "column_sums",
+    "csr_tensor",
+    "csr_view",
+    "gram",
+    "hidden_values",
+    "ordered_sum",
+    "row_product",
+    "unit_rows",
+]
 
 # Elements, or rows, that are added up by one thread.
 ROWS_PER_BLOCK = 1024
 
 # A batch of fewer matrix products than there are threads would be split inside a product.
 _MIN_BLOCKS = 64
+
+# SplitMix64 (Steele, Lea and Flood 2014): its step, and the multipliers of its mixing, as signed numbers of 64 bits.
+_GOLDEN = -7046029254386353131
+_FIRST, _SECOND = -4658895280553007687, -7723592293110705685
+
+# Bits of a number that are compared with the share.
+_BITS = 24
 
 
 def unit_rows(z: Tensor) -> Tensor:
@@ -127,3 +144,41 @@ def _in_blocks(x: Tensor) -> Tensor:
     n_rows = min(ROWS_PER_BLOCK, max(1, -(-len(x) // _MIN_BLOCKS)))
     n_blocks = max(_MIN_BLOCKS, -(-len(x) // n_rows))
     return pad(x, (0, 0, 0, n_blocks * n_rows - len(x))).view(n_blocks, n_rows, x.shape[1])
+
+
+def hidden_values(step: Tensor, rows: Tensor, n_columns: int, *, share: float, seed: int) -> Tensor:
+    """Return (n, n_columns) whether a value is hidden: a share of them, drawn anew for each step.
+
+    A function of seed, step, row and column: the same on any device and in any batches. O(n·n_columns) time.
+
+    Parameters
+    ----------
+    step
+        () int64, on the device: 0, 1, 2, …
+    rows
+        (n,) int64 numbers of the rows.
+    share
+        Of the values that are hidden.
+
+    Examples
+    --------
+    >>> hidden = hidden_values(torch.tensor(0), torch.arange(1000), 100, share=0.2, seed=7)
+    >>> round(hidden.double().mean().item(), 2)
+    0.2
+    """
+    of_step = _mixed(step * _GOLDEN + seed)
+    of_row = _mixed(rows * _GOLDEN + of_step)
+    columns = torch.arange(n_columns, device=rows.device)
+    number = _mixed(of_row[:, None] + columns * _GOLDEN)
+    return _shifted(number, 64 - _BITS) < int(share * 2**_BITS)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    x = (x ^ _shifted(x, 30)) * _FIRST
+    x = (x ^ _shifted(x, 27)) * _SECOND
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Return the bits moved to the right, with zeros coming in: torch's own shift repeats the sign."""
+    return (x >> by) & ((1 << (64 - by)) - 1)

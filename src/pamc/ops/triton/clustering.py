@@ -41,26 +41,10 @@ _MOST_COUNTS = 1024
 def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q.
 
-    Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`. Distances are sums of squared
-    differences: no offset costs precision. Rows in float32 or bfloat16 are computed with in float32, rows in float64
-    in float64. O(N·C·d) time; O(N·(C + d)) memory, one number per row and cluster of which is kept for the backward
-    pass.
-
-    Parameters
-    ----------
-    z
-        (N, d) embedding.
-    centers
-        (C, d) centers μ.
-    eta
-        Degrees of freedom η.
-
-    Returns
-    -------
-    kl
-        () with a gradient.
-    labels
-        (N,) int64; of equally near centers the first.
+    Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`; of equally near centers the
+    first is the label. Distances are sums of squared differences: no offset costs precision. Rows in float32 or
+    bfloat16 are computed with in float32, rows in float64 in float64. O(N·C·d) time; O(N·(C + d)) memory, one number
+    per row and cluster of which is kept for the backward pass.
     """
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]

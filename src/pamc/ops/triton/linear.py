@@ -11,6 +11,9 @@ from pamc.ops.triton.rows import accumulator_of, share_out, sum_parts
 
 __all__ = ["narrow_product", "relu_backward", "relu_linear_backward", "transposed"]
 
+# How kernels are launched.
+_LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
+
 # Rows and columns of a tile: few rows make many programs, which keep memory busy.
 _ROWS, _COLUMNS = 32, 128
 _STAGES = 4
@@ -49,8 +52,7 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
             N_COLUMNS=n_columns,
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
-            num_warps=4,
-            enable_fp_fusion=True,
+            **_LAUNCH,
         )
     return through, sum_parts(parts)
 
@@ -105,8 +107,7 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
             WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
-            num_warps=4,
-            enable_fp_fusion=True,
+            **_LAUNCH,
         )
     total = sum_parts(parts)
     return through, total[: ends[0]], total[ends[0] : ends[1]].view(depth, n_in), total[ends[1] : ends[2]]
@@ -134,9 +135,8 @@ def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
-            num_warps=4,
             num_stages=_STAGES,
-            enable_fp_fusion=True,
+            **_LAUNCH,
         )
     return y
 

@@ -15,10 +15,20 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pamc.config import FitConfig
 from pamc.graph.positives import PositivePairs
+from pamc.ops.dispatch import NUMBERS, ObjectiveValues
 from pamc.ops.kernels import objective as kernels
-from pamc.ops.objective import NUMBERS, ObjectiveSettings, ObjectiveValues
-from pamc.ops.triton.positives import MOST_TAU, gradient_of_pieces, layout_of, longest_row, masses, pieces_of, row_tiles
+from pamc.ops.triton.positives import (
+    MOST_TAU,
+    Layout,
+    gradient_of_pieces,
+    layout_of,
+    longest_row,
+    masses,
+    pieces_of,
+    row_tiles,
+)
 from pamc.ops.triton.proxy import potential
 from pamc.ops.triton.rows import Shape, share_out, sum_parts
 
@@ -37,7 +47,13 @@ _MOST_PARTS = 4096
 
 
 def objective(
-    z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings, *, known_labels: Tensor | None = None
+    z: Tensor,
+    centers: Tensor,
+    pairs: PositivePairs,
+    config: FitConfig,
+    *,
+    watched: tuple[int, int],
+    known_labels: Tensor | None = None,
 ) -> ObjectiveValues | None:
     """Return Eq 12 with hard labels, or None where its parts have to be taken one by one.
 
@@ -46,25 +62,25 @@ def objective(
 
     Parameters
     ----------
-    z
-        (N, d) embedding.
-    centers
-        (C, d) centers μ.
-    pairs
-        Positive pairs γ over the N rows.
+    z, centers, pairs
+        (N, d) embedding, (C, d) centers μ, and positive pairs γ over the N rows.
+    config
+        The constants of Eq 12.
+    watched
+        Step and number of the rows whose uniformity is watched.
     known_labels
         (N,) int64, the cluster of each row whose cluster is known, −1 elsewhere: they take the place of the labels in
         the meta-nodes.
     """
-    if not _fits(z, centers, pairs, settings):
+    if not _fits(z, centers, pairs, config.tau):
         return None
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-        total, numbers, labels = _Objective.apply(z, centers, pairs, settings, known_labels)  # type: ignore[no-untyped-call]
-    return ObjectiveValues(total, numbers, labels)
+        values = _Objective.apply(z, centers, pairs, config, watched, known_labels)  # type: ignore[no-untyped-call]
+    return ObjectiveValues(*values)
 
 
-def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, settings: ObjectiveSettings) -> bool:
-    small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and settings.tau <= MOST_TAU
+def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, tau: float) -> bool:
+    small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and tau <= MOST_TAU
     plain = z.dtype in (torch.float32, torch.float64) and z.dtype == centers.dtype == pairs.log_weight.dtype
     whole = 0 not in z.shape and pairs.n_nodes == len(z) and pairs.indices.device == z.device == centers.device
     return small and plain and whole
@@ -78,6 +94,50 @@ class Weights(NamedTuple):
     mean: bool
 
 
+def _finished(
+    z: Tensor,
+    centers: Tensor,
+    assigned: Tensor,
+    sharpened: Tensor,
+    layout: Layout,
+    config: FitConfig,
+    watched: tuple[int, int],
+    weights: Weights,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the total, its numbers, and the gradients of meta-nodes and centers, from the sums over rows."""
+    n_clusters, n_dims = centers.shape
+    step, n_watched = watched
+    parts = potential(z, step=step, n_rows=n_watched)
+    total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
+    node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
+    kernels.finish[(1,)](
+        centers,
+        assigned,
+        sharpened,
+        parts,
+        layout.offset,
+        layout.scale,
+        total,
+        numbers,
+        node_gradient,
+        center_gradient,
+        len(z),
+        n_clusters,
+        parts.numel(),
+        n_watched,
+        WEIGHTS=weights,
+        TAU=config.tau,
+        EQ6=config.proxy == "eq6",
+        DIMS=n_dims,
+        WIDTH=triton.next_power_of_2(n_dims),
+        CLUSTERS=triton.next_power_of_2(n_clusters),
+        POTENTIAL=triton.next_power_of_2(parts.numel()),
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
+    return total, numbers, node_gradient, center_gradient
+
+
 class _Objective(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -85,18 +145,19 @@ class _Objective(torch.autograd.Function):
         z: Tensor,
         centers: Tensor,
         pairs: PositivePairs,
-        settings: ObjectiveSettings,
+        config: FitConfig,
+        watched: tuple[int, int],
         known_labels: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         z, centers = z if z.stride(1) == 1 else z.contiguous(), centers.contiguous()
         (n_rows, n_dims), n_clusters = z.shape, len(centers)
-        keep_self = settings.self_edges == "keep"
+        keep_self = config.self_edges == "keep"
         layout, shape = layout_of(pairs, keep_self), Shape.of(z)
         clusters = triton.next_power_of_2(n_clusters)
         rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
         # Sums of each program for each cluster take no more memory than z.
         n_programs, n_tiles = share_out(n_rows, rows, max(1, min(_MOST_PARTS, n_rows // n_clusters)))
-        constants = shape.constants(ETA=settings.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
+        constants = shape.constants(ETA=config.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
         sizes = (n_rows, n_clusters, n_tiles, z.stride(0))
 
         labels = torch.empty(n_rows, dtype=torch.int64, device=z.device)
@@ -118,45 +179,17 @@ class _Objective(torch.autograd.Function):
             **constants,
         )
         assigned = sum_parts(parts)
-        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=settings.tau, keep_self=keep_self)
+        log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=config.tau, keep_self=keep_self)
         kl_grad = z.new_empty(n_rows, n_dims)
         parts = z.new_empty(n_programs, n_clusters * n_dims + 3)
         kernels.sharpen_rows[(n_programs,)](
             z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **constants
         )
         sharpened = sum_parts(parts)
-        watched = potential(z, step=settings.step, n_rows=settings.n_rows)
-
-        total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
-        node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
-        ctx.weights = Weights(settings.alpha, settings.beta, settings.kl_reduction == "mean")
-        kernels.finish[(1,)](
-            centers,
-            assigned,
-            sharpened,
-            watched,
-            layout.offset,
-            layout.scale,
-            total,
-            numbers,
-            node_gradient,
-            center_gradient,
-            n_rows,
-            n_clusters,
-            watched.numel(),
-            settings.n_rows,
-            WEIGHTS=ctx.weights,
-            TAU=settings.tau,
-            EQ6=settings.proxy == "eq6",
-            DIMS=n_dims,
-            WIDTH=triton.next_power_of_2(n_dims),
-            CLUSTERS=clusters,
-            POTENTIAL=triton.next_power_of_2(watched.numel()),
-            num_warps=4,
-            enable_fp_fusion=True,
-        )
-        ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient)
-        ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, settings.tau
+        ctx.weights = Weights(config.alpha, config.beta, config.kl_reduction == "mean")
+        total, numbers, *gradients = _finished(z, centers, assigned, sharpened, layout, config, watched, ctx.weights)
+        ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, *gradients)
+        ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, config.tau
         ctx.mark_non_differentiable(numbers, labels)
         # Of those nothing comes back, not even zeros.
         ctx.set_materialize_grads(False)
@@ -164,7 +197,7 @@ class _Objective(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         unit, inverse, over_mass, kl_grad, members, node_gradient, center_gradient = ctx.saved_tensors
         shape, layout, n_rows = ctx.shape, ctx.layout, len(unit)
         grad_z = torch.empty_like(kl_grad)
@@ -186,4 +219,4 @@ class _Objective(torch.autograd.Function):
                 num_warps=1,
                 **shape.constants(),
             )
-        return grad_z, center_gradient * grad, None, None, None
+        return grad_z, center_gradient * grad, None, None, None, None

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import typer
 
+from pamc.cli.options import CLUSTER, command, option, shared, split_names
 from pamc.cli.show import note, print_json, print_text
-from pamc.cli.sizes import split_names
-from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.files import existing_file
-from pamc.data.readers import is_table, open_table, read_graph
 from pamc.errors import ConfigError, OutputError, counted
-from pamc.estimator import estimator_class
-from pamc.results.run_folder import MODEL_FILE, new_run_folder, write_labels
-from pamc.results.saved_fit import read_model
+
+if TYPE_CHECKING:
+    from pamc.data.attributed_graph import AttributedGraph
 
 __all__ = ["predict"]
 
 
+@command(CLUSTER, 2)
 def predict(
-    *,
-    run: Path,
-    features: Path,
-    out: Path,
-    id_column: str | None,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    device: str,
-    overwrite: bool,
-    as_json: bool,
+    run: Path = typer.Argument(..., help="Folder of the run to use."),
+    features: Path = typer.Argument(..., help="New rows to assign, with the columns of the training file."),
+    out: Path = option("--out FILE", "File to write: .csv or .parquet with id, cluster, confidence.", ...),
+    id_column: str | None = option("--id COLUMN", "Column that names the rows.", show_default="as in the run"),
+    columns: list[str] | None = option("--columns NAMES", "Feature columns to use.", show_default="as in the run"),
+    drop: list[str] | None = option("--drop NAMES", "Columns to leave out.", show_default="as in the run"),
+    device: str = shared("--device"),
+    overwrite: bool = option("--overwrite", "Replace the file.", False),
+    as_json: bool = shared("--json"),
 ) -> None:
-    """Assign new rows to the clusters of a saved run; no graph is needed."""
+    """Assign new rows to the clusters of a saved run; no graph is needed.
+
+    \b
+    Example:
+      pamc predict pamc-run-1 new-customers.csv --out clusters.csv
+    """  # noqa: D301
+    import numpy as np
+
+    from pamc.data.readers import read_graph
+
     model, recorded_id = _loaded(run, device)
     _check_output_file(out, overwrite=overwrite)
     chosen = {"id_column": id_column, "columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
@@ -52,6 +58,10 @@ def predict(
 
 def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
     """Return the model of a run, of whatever method it is, and the id column of its rows, if it can label new rows."""
+    from pamc.estimator import estimator_class
+    from pamc.results.run_folder import MODEL_FILE
+    from pamc.results.saved_fit import read_model
+
     _, about = read_model(run / MODEL_FILE)
     model_class = estimator_class(about["method"])
     if not hasattr(model_class, "predict"):
@@ -68,6 +78,9 @@ def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | N
     The columns it was fitted on are found by name, in whatever order and among whatever others they are; where one is
     missing, all columns are read and the model says which.
     """
+    from pamc.data.files import existing_file
+    from pamc.data.readers import is_table, open_table
+
     if not is_table(existing_file(features)):
         return {}
     table = open_table(features)
@@ -80,6 +93,8 @@ def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | N
 
 def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
     """Write the labels beside their place, then rename: the file is whole or absent."""
+    from pamc.results.run_folder import new_run_folder, write_labels
+
     folder = out.with_name(out.name + ".partial")
     with new_run_folder(folder) as partial:
         written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])

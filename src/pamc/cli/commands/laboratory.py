@@ -1,28 +1,29 @@
-"""`pamc reproduce`."""
+"""`pamc reproduce` and `pamc bench`: the experiments of the paper, and measurements on this machine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pamc.cli.show import Interrupted, note, print_json, print_text
-from pamc.errors import ConfigError, DataError, OutputError, PamcError
-from pamc.lab.cell import Case, Cell, Row, Scope, cases_of, select_cases
-from pamc.lab.rows import current, read_rows, usable
-from pamc.lab.settings import check_name, why_missing
-from pamc.lab.sweep import finished_keys, run_cells
-from pamc.models.method import METHODS
+from pamc.cli.completion import cases_named, experiments_named, methods_named
+from pamc.cli.options import LABORATORY, command, option, shared, split_names
+from pamc.cli.show import Interrupted, note, print_json, print_table, print_text
+from pamc.errors import ConfigError, DataError, OutputError, PamcError, UnknownNameError
 from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
-from pamc.runtime import resolve_device
 
-__all__ = ["CellProgress", "print_summaries", "reproduce"]
+if TYPE_CHECKING:
+    from pamc.lab.cell import Case, Cell, Row, Scope
+
+__all__ = ["bench", "reproduce"]
+
+_PRECISIONS = ("auto", "float32", "tf32")
 
 _STARTS = ".pamc-starts"
 
@@ -39,50 +40,137 @@ class _Outcome:
     exit_code: int = 0
 
 
+@command(LABORATORY, 1)
 def reproduce(
-    *,
-    what: list[str] | None,
-    out: Path | None,
-    seeds: int | None,
-    datasets: list[str] | None,
-    methods: list[str] | None,
-    device: str,
-    jobs: int,
-    quick: bool,
-    render_only: bool,
-    list_them: bool,
-    quiet: bool,
-    as_json: bool,
+    what: list[str] | None = typer.Argument(
+        None, help="Experiments to run by name, or all; see --list.", autocompletion=experiments_named
+    ),
+    out: Path | None = option(
+        "--out DIR", "Folder to write rows, tables and figures to.", show_default="pamc-reproduce"
+    ),
+    seeds: int | None = option(
+        "--seeds N", "Number of seeds to run each method with.", min=1, show_default="as the experiment says"
+    ),
+    datasets: list[str] | None = shared("--dataset"),
+    methods: list[str] | None = option(
+        "--method NAMES", "Run these methods only (comma-separated).", complete=methods_named
+    ),
+    device: str = shared("--device"),
+    jobs: int = option("--jobs N", "Number of cells to run at the same time, each in its process.", 1, min=1),
+    quick: bool = option("--quick", "Use tiny settings on small data, to see that all of it runs.", False),
+    render_only: bool = option("--render-only", "Run nothing: draw from the rows that exist.", False),
+    list_them: bool = option("--list", "List the experiments.", False),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
-    """Run the paper's experiments and write their tables and figures."""
+    """Run the paper's experiments and write their tables and figures.
+
+    Every finished cell is a row in OUT/rows: the same command goes on where it was stopped, and runs nothing twice.
+
+    \b
+    Examples:
+      pamc reproduce table2 --method kmeans,pamcgc --seeds 3
+      pamc reproduce all --quick
+    """  # noqa: D301
+    from pamc.lab.cell import Scope, select_cases
+    from pamc.lab.settings import check_name
+    from pamc.models.method import METHODS
+    from pamc.runtime import resolve_device
+
     if list_them:
-        _list(as_json=as_json)
+        _list("experiment", "summary", as_json=as_json)
         return
     experiments = select_cases("experiment", what)
-    sets, named = _names("--dataset", datasets), _names("--method", methods)
-    _check_names(sets, named)
+    sets, named = _names(datasets, "--dataset", check_name), _names(methods, "--method", METHODS.__getitem__)
     resolve_device(device)
     scope = Scope(seeds, sets, named, device=device, quick=quick)
-    folder = out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce")
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file; name a folder")
-    outcomes: list[_Outcome] = []
+    folder = _existing_or_new(out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce"))
     try:
         if render_only:
-            outcomes += [_render(experiment, folder, quick=quick) for experiment in experiments]
+            outcomes = [_render(experiment, folder, quick=quick) for experiment in experiments]
         else:
             progress = SilentProgress() if quiet else CellProgress()
-            for experiment, cells in _runnable(experiments, scope):
-                outcomes.append(_run(experiment, cells, folder, scope, jobs=jobs, progress=progress))
+            outcomes = [
+                _run(experiment, cells, folder, scope, jobs=jobs, progress=progress)
+                for experiment, cells in _runnable(experiments, scope)
+            ]
+            _forget_starts(folder)
     except KeyboardInterrupt:
         kept = f"finished cells are in {folder / 'rows'}; the same command goes on from there"
         raise Interrupted(kept) from None
-    if not render_only:
-        _forget_starts(folder)
     _summarize(outcomes, as_json=as_json)
-    code = _exit_code(outcomes, render_only=render_only)
-    if code:
+    if code := _exit_code(outcomes, render_only=render_only):
         raise typer.Exit(code)
+
+
+@command(LABORATORY, 2)
+def bench(
+    cases: list[str] | None = typer.Argument(
+        None, help="Cases to run by name, or all; see --list.", autocompletion=cases_named
+    ),
+    out: Path = option("--out DIR", "Folder to which rows are appended, a file per case.", Path("pamc-bench")),
+    data_sets: list[str] | None = shared("--dataset"),
+    device: str = shared("--device"),
+    precision: str = option(
+        "--precision TYPE", "Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.", "auto"
+    ),
+    quick: bool = option("--quick", "Use small sizes, to see that all of it runs; these are no results.", False),
+    list_them: bool = option("--list", "List the cases.", False),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Measure time and memory on this machine, beside the released program and the N × N loss.
+
+    Every measurement is a row in OUT, with device, versions and commit. A provider whose loss or gradient is not that
+    of the float64 reference is not timed. What runs out of memory is a row that says so.
+
+    \b
+    Examples:
+      pamc bench loss --quick
+      pamc bench epoch fit --device cuda --dataset usps
+    """  # noqa: D301
+    from pamc.lab.cell import select_cases
+    from pamc.lab.pages.style import tables
+    from pamc.lab.rows import QUICK_NOTE
+    from pamc.lab.sweep import OUT_OF_MEMORY, run_case
+
+    if list_them:
+        _list("case", "about", as_json=as_json)
+        return
+    chosen = select_cases("case", cases)
+    scope = _scope(device, precision, data_sets, quick=quick)
+    _existing_or_new(out)
+    rows: list[Row] = []
+    progress = SilentProgress() if quiet else CellProgress()
+    try:
+        for case in chosen:
+            own = run_case(case, scope, out, progress=progress, note=note)
+            rows += own
+            if not as_json:
+                for table in tables(case.name, own):
+                    print_table(table.title, table.columns, table.rows)
+    except KeyboardInterrupt:
+        raise Interrupted(f"what was measured is in {out}") from None
+    if as_json:
+        print_json({"out": str(out), "rows": rows})
+    else:
+        print_text(f"rows: {len(rows)} in {out}{f' ({QUICK_NOTE})' if quick else ''}")
+    if any(row["error"] not in (None, OUT_OF_MEMORY) for row in rows):
+        raise typer.Exit(1)
+
+
+def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: bool) -> Scope:
+    from pamc.lab.cell import Scope
+    from pamc.lab.settings import check_name
+    from pamc.runtime import resolve_device
+
+    if precision not in _PRECISIONS:
+        raise UnknownNameError("precision", precision, _PRECISIONS)
+    resolved = resolve_device(device)
+    if precision == "auto":
+        precision = "tf32" if resolved.type == "cuda" else "float32"
+    names = _names(data_sets, "--dataset", check_name)
+    return Scope(device=str(resolved), quick=quick, precision=precision, data_sets=names)
 
 
 class CellProgress:
@@ -128,29 +216,29 @@ class _Cells:
         self._bar.update(self._task, advance=1, times=times, counts=self.counts)
 
 
+def _existing_or_new(folder: Path) -> Path:
+    """Return a folder to write to, unless a file has its name."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder")
+    return folder
+
+
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _names(option: str, values: list[str] | None) -> tuple[str, ...] | None:
-    """Return the names in repeated, comma-separated options; None where the option was not given."""
-    if not values:
-        return None
-    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-    if not names:
-        raise ConfigError(f"{option} names nothing: give names, or leave it out for all")
-    return names
-
-
-def _check_names(data_sets: tuple[str, ...] | None, methods: tuple[str, ...] | None) -> None:
-    for name in data_sets or ():
-        check_name(name)
-    for name in methods or ():
-        METHODS[name]
+def _names(values: list[str] | None, option: str, check: Callable[[str], object]) -> tuple[str, ...] | None:
+    """Return the names of a comma-separated option, each checked; None where it was not given."""
+    names = split_names(values, option)
+    for name in names or ():
+        check(name)
+    return None if names is None else tuple(names)
 
 
 def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, list[Cell]]]:
     """Return the experiments with the cells whose data are here, and say which data are not."""
+    from pamc.lab.settings import why_missing
+
     runnable, missing = [], {}
     unused = {*(scope.data_sets or ()), *(scope.methods or ())}
     for experiment in experiments:
@@ -183,6 +271,8 @@ def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, lis
 def _run(
     experiment: Case, cells: Sequence[Cell], folder: Path, scope: Scope, *, jobs: int, progress: Progress
 ) -> _Outcome:
+    from pamc.lab.sweep import finished_keys, run_cells
+
     path = _rows_file(experiment, folder)
     _check_kind(path, quick=scope.quick)
     reused = finished_keys(path) & {cell.key for cell in cells}
@@ -198,6 +288,8 @@ def _run(
 
 def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
     """Draw an experiment from its rows; what cannot be drawn is said, and the other experiments go on."""
+    from pamc.lab.rows import current, read_rows, usable
+
     outcome = _Outcome(experiment.name)
     path = _rows_file(experiment, folder)
     rows: list[Row] = current(usable(read_rows(path), quick=quick), experiment.cells)
@@ -223,6 +315,8 @@ def _forget_starts(folder: Path) -> None:
 
 def _of_formulas(experiment: Case) -> bool:
     """Return whether an experiment has nothing to run at all, and is drawn from formulas."""
+    from pamc.lab.cell import Scope
+
     return not experiment.cells(Scope(device="cpu"))
 
 
@@ -232,6 +326,8 @@ def _rows_file(experiment: Case, folder: Path) -> Path:
 
 def _check_kind(path: Path, *, quick: bool) -> None:
     """Refuse to put quick rows beside full ones: the artefacts of one kind would replace those of the other."""
+    from pamc.lab.rows import read_rows
+
     if any(row["quick"] is not quick for row in read_rows(path)):
         kinds = ("full", "quick") if quick else ("quick", "full")
         raise ConfigError(f"{path} holds rows of {kinds[0]} runs; name another --out for {kinds[1]} ones")
@@ -246,18 +342,16 @@ def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:
     return DataError.exit_code if nothing and not code else code
 
 
-def _list(*, as_json: bool) -> None:
-    found = cases_of("experiment").values()
+def _list(kind: str, about: str, *, as_json: bool) -> None:
+    """List the cases of a kind by name, with what each shows under the key `about` of JSON."""
+    from pamc.lab.cell import cases_of
+
+    found = cases_of(kind).values()
     if as_json:
-        print_json([{"name": each.name, "summary": each.summary} for each in found])
-    else:
-        print_summaries(found)
-
-
-def print_summaries(cases: Collection[Case]) -> None:
-    """Print a line for each case: its name and what it shows."""
-    width = max(len(case.name) for case in cases)
-    for case in cases:
+        print_json([{"name": case.name, about: case.summary} for case in found])
+        return
+    width = max(len(case.name) for case in found)
+    for case in found:
         print_text(f"{case.name:<{width}}  {case.summary}")
 
 

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pamc.cli.report_command import add_report, link_to
-from pamc.cli.show import near, print_json, print_table, print_text
-from pamc.lab.fits import DemoRun, run_demo
+from pamc.cli.commands.report import add_report
+from pamc.cli.options import CLUSTER, command, option, shared
+from pamc.cli.show import link_to, near, print_json, print_table, print_text
 from pamc.progress import RichProgress, SilentProgress
-from pamc.report.writing import REPORT_FILE
-from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.results.table import mean_std
+
+if TYPE_CHECKING:
+    from pamc.lab.fits import DemoRun
 
 __all__ = ["demo"]
 
 
+@command(CLUSTER, 5)
 def demo(
-    *,
-    out: Path | None,
-    seeds: int,
-    epochs: int,
-    quiet: bool,
-    as_json: bool,
+    out: Path | None = option("--out DIR", "Folder to write.", show_default="pamc-demo-N, the first that is free"),
+    seeds: int = option("--seeds N", "Number of times to run each method.", 3, min=1),
+    epochs: int = option("--epochs N", "Number of epochs to train for.", 200, min=0),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
 ) -> None:
-    """Cluster scikit-learn's handwritten digits (offline), with K-means on the same pixels beside it."""
+    """Cluster handwritten digits, offline, with K-means on the same pixels beside it.
+
+    \b
+    Example:
+      pamc demo --seeds 1
+    """  # noqa: D301
+    from pamc.lab.fits import run_demo
+    from pamc.report.writing import REPORT_FILE
+    from pamc.results.run_folder import new_run_folder, next_free_folder
+    from pamc.results.table import mean_std
+
     target = out or next_free_folder(Path.cwd(), "pamc-demo")
     with new_run_folder(target) as partial:
         progress = SilentProgress() if quiet else RichProgress()

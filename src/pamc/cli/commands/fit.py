@@ -1,29 +1,31 @@
 """`pamc fit`: what was asked for and what is to be clustered, checked before torch is imported."""
 
+# Typer reads its declarations off the defaults.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 import tomllib
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pamc.cli.allocator import keep_heap_small
-from pamc.cli.ranks import several
-from pamc.cli.sizes import parse_bytes, split_names
+import typer
+
+from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
+from pamc.cli.launch import launched_group
+from pamc.cli.options import CLUSTER, command, option, parse_bytes, shared, split_names, taking
 from pamc.config import FitConfig, MethodConfig, preset
-from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.catalog import CATALOG, load_dataset
-from pamc.data.readers import is_table, open_table, read_graph
-from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, UnknownNameError
-from pamc.report.projection import MAPS
-from pamc.results.run_folder import LABEL_FORMATS
 
 if TYPE_CHECKING:
+    from pamc.data.attributed_graph import AttributedGraph
+    from pamc.data.store import Store
     from pamc.distributed.group import TorchProcessGroup
+
+    Source: TypeAlias = AttributedGraph | Store
 
 __all__ = ["AUTO", "FitOptions", "fit"]
 
@@ -36,44 +38,93 @@ _PAMCGC = "pamcgc"
 # Of a column, in a message.
 _LONGEST_NAME = 40
 
-Source: TypeAlias = AttributedGraph | Store
+# The panels of the help.
+_INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long runs", "Report"
+
+
+def _setting_option(name: str, usage: str, *, also: str = "") -> Any:
+    """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
+    declared = FitConfig.settings()[name]
+    default = "by the number of rows" if declared.default is None else f"{declared.default:g}"
+    return option(usage, declared.about + also, panel=_MODEL, show_default=default)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """The options of `pamc fit`, as :func:`pamc.cli.commands.fit` declares them."""
+    """The options of `pamc fit`, and what was asked for by them."""
 
-    features: Path | None
-    dataset: str | None
-    edges: Path | None
-    id_column: str | None
-    truth: str | None
-    columns: list[str] | None
-    drop: list[str] | None
-    n_clusters: str | None
-    method: str
-    preset_name: str
-    epochs: int | None
-    alpha: float | None
-    beta: float | None
-    n_hops: int | None
-    settings: list[str] | None
-    config_file: Path | None
-    seed: int
-    device: str
-    out: Path | None
-    labels_format: str
-    overwrite: bool
-    quiet: bool
-    as_json: bool
-    checkpoint_every: int | None
-    checkpoint_minutes: float | None
-    resume: bool
-    memory: str | None
-    verify: bool
-    with_report: bool
-    map_by: str
-    color: list[str] | None
+    features: Path | None = typer.Argument(
+        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm; or a store.", rich_help_panel=_INPUT
+    )
+    dataset: str | None = option(
+        "--dataset NAME", "Cluster a known data set instead (see pamc datasets).", panel=_INPUT, complete=datasets_named
+    )
+    edges: Path | None = option(
+        "--edges FILE", "Edge list to read: source, target[, weight]. Without it a kNN graph is built.", panel=_INPUT
+    )
+    id_column: str | None = shared("--id", _INPUT)
+    truth: str | None = shared("--truth", _INPUT)
+    columns: list[str] | None = shared("--columns", _INPUT)
+    drop: list[str] | None = shared("--drop", _INPUT)
+    n_clusters: str | None = option(
+        "--n-clusters -k K", "Number of clusters to form, 2 or more; auto looks for one.", panel=_MODEL
+    )
+    method: str = option(
+        "--method NAME", "Method to cluster by (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
+    )
+    preset_name: str = option(
+        "--preset NAME",
+        "Settings to begin with: default, paper or released.",
+        "default",
+        panel=_MODEL,
+        complete=presets_named,
+    )
+    epochs: int | None = _setting_option("n_epochs", "--epochs N")
+    alpha: float | None = _setting_option("alpha", "--alpha X")
+    beta: float | None = _setting_option("beta", "--beta X")
+    n_hops: int | None = _setting_option(
+        "n_hops", "--n-hops N", also=" A store of more than 50,000 rows takes 1 where this is not given."
+    )
+    settings: list[str] | None = option(
+        "--set NAME=VALUE",
+        "Set any other setting (see docs/parameters.md); may be repeated.",
+        panel=_MODEL,
+        complete=settings_named,
+    )
+    config_file: Path | None = option("--config FILE", "Read settings from a TOML file.", panel=_MODEL)
+    seed: int = shared("--seed", _MODEL)
+    device: str = shared("--device", _MODEL)
+    out: Path | None = option(
+        "--out DIR", "Folder to write.", panel=_OUTPUT, show_default="pamc-run-N, the first that is free"
+    )
+    labels_format: str = option(
+        "--labels-format TYPE", "Format to write the labels in: csv or parquet.", "csv", panel=_OUTPUT
+    )
+    overwrite: bool = option("--overwrite", "Replace a run that stands in the folder.", False, panel=_OUTPUT)
+    quiet: bool = shared("--quiet", _OUTPUT)
+    as_json: bool = shared("--json", _OUTPUT)
+    checkpoint_every: int | None = option("--checkpoint-every N", "Keep a checkpoint every N epochs.", panel=_LONG_RUNS)
+    checkpoint_minutes: float | None = option(
+        "--checkpoint-minutes X", "Keep a checkpoint every X minutes.", panel=_LONG_RUNS
+    )
+    resume: bool = option("--resume", "Go on from the checkpoints of a run that was stopped.", False, panel=_LONG_RUNS)
+    memory: str | None = option(
+        "--memory SIZE", "Memory that training of a large store may use: 4GB.", panel=_LONG_RUNS
+    )
+    verify: bool = option(
+        "--verify/--no-verify", "Compare the checksums of a store before its first fit.", True, panel=_LONG_RUNS
+    )
+    with_report: bool = option("--report/--no-report", "Write report.html, a page to look at.", True, panel=_REPORT)
+    map_by: str = option(
+        "--map NAME",
+        "How to draw the map of the report: pca, umap, or auto.",
+        "auto",
+        panel=_REPORT,
+        complete=maps_named,
+    )
+    color: list[str] | None = option(
+        "--color NAMES", "Columns to color the map of the report by (comma-separated).", panel=_REPORT
+    )
 
     @property
     def chooses_k(self) -> bool:
@@ -117,6 +168,8 @@ class FitOptions:
         """The store that is fitted from its files; None for all that is read into memory."""
         if self.features is None or self.dataset is not None or self.method != _PAMCGC:
             return None
+        from pamc.data.store import has_manifest, open_store
+
         if not has_manifest(self.features):
             return None
         from pamc.training import sources
@@ -126,6 +179,9 @@ class FitOptions:
 
     def check(self) -> None:
         """Refuse what can be refused before any row is read."""
+        from pamc.report.projection import MAPS
+        from pamc.results.run_folder import LABEL_FORMATS
+
         _config_class(self.method)
         if self.labels_format not in LABEL_FORMATS:
             raise UnknownNameError("labels format", self.labels_format, LABEL_FORMATS)
@@ -142,6 +198,7 @@ class FitOptions:
         if self.preset_name == "default":
             return usual.with_(**self.changes)
         if self.preset_name == "paper" and self.dataset is not None:
+            from pamc.data.catalog import CATALOG
             from pamc.lab.settings import settings_of
 
             if self.dataset not in CATALOG:
@@ -153,6 +210,9 @@ class FitOptions:
 
     def read(self) -> Source:
         """Return what is to be clustered, checked."""
+        from pamc.data.readers import read_graph
+        from pamc.data.store import has_manifest, open_store
+
         if self.features is None and self.dataset is None:
             raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
         if self.features is not None and self.dataset is not None:
@@ -166,6 +226,8 @@ class FitOptions:
         return self.large_store or open_store(self.features).to_graph(verify=self.verify)
 
     def _read_dataset(self, name: str) -> AttributedGraph:
+        from pamc.data.catalog import load_dataset
+
         if given := self._options_of_a_file():
             raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
         graph = load_dataset(name)
@@ -178,33 +240,36 @@ class FitOptions:
         return [name for name, value in values.items() if value]
 
 
-def fit(**options: Any) -> None:
-    """Cluster rows and write labels, embedding, model, record and a report to a folder."""
-    given = FitOptions(**options)
-    with _process_group(given.device) as group:
+@command(CLUSTER, 1)
+@taking(FitOptions)
+def fit(options: FitOptions) -> None:
+    """Cluster rows and write labels, embedding, model, record and a report to a folder.
+
+    \b
+    Examples:
+      pamc fit customers.csv --id customer --n-clusters 5
+      pamc fit customers.csv --id customer --n-clusters auto
+      pamc fit papers.csv --id doi --edges citations.csv -k 7
+      pamc fit papers-store --n-clusters 7      (see pamc ingest)
+      pamc fit --dataset acm --preset paper --n-clusters 3
+      torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run
+
+    Defaults of the settings are those of the preset "default"; every other setting is given by --set.
+    """  # noqa: D301
+    with launched_group(options.device) as group:
         if group is not None and group.rank > 0:
-            _follow(given, group)
+            _follow(options, group)
             return
-        given.check()
-        config, source = given.config(), given.read()
+        options.check()
+        config, source = options.config(), options.read()
         from pamc.cli.fit_run import run_fit
 
-        if isinstance(source, Store):
-            keep_heap_small()
-        run_fit(given, config, source, group)
-
-
-def _process_group(device: str) -> AbstractContextManager[TorchProcessGroup | None]:
-    """Return the processes that torchrun started; None, without importing torch, where this one is alone."""
-    if not several():
-        return nullcontext()
-    from pamc.cli.launch import launched_group
-
-    return launched_group(device)
+        run_fit(options, config, source, group)
 
 
 def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
     """Train this process's share; the first process tells it all that it needs to know."""
+    from pamc.cli.fit_run import keep_heap_small
     from pamc.training import pipeline
 
     warnings.simplefilter("ignore")
@@ -223,6 +288,8 @@ def _config_class(method: str) -> type[MethodConfig]:
 
 
 def _check_color(color: list[str], features: Path | None) -> None:
+    from pamc.data.readers import is_table, open_table
+
     if features is None or features.is_dir() or not is_table(features):
         raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
     table = open_table(features)

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pamc.cli.show import note, print_json, print_text
-from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.readers import is_table, open_table
+import typer
+
+from pamc.cli.completion import maps_named
+from pamc.cli.options import CLUSTER, command, option, shared
+from pamc.cli.show import link_to, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
-from pamc.report.comparison import COMPARISON
-from pamc.report.page_file import read_page
-from pamc.report.points import class_names, color_column
-from pamc.report.projection import MAPS
-from pamc.report.writing import REPORT_FILE, write_comparison, write_fit_report, write_run_report
-from pamc.results.record import RunRecord
 
-__all__ = ["add_report", "link_to", "report"]
+if TYPE_CHECKING:
+    from pamc.results.record import RunRecord
+
+__all__ = ["add_report", "report"]
 
 _COMPARISON_FILE = "pamc-comparison.html"
 
 
+@command(CLUSTER, 3)
 def report(
-    *, runs: list[Path], out: Path | None, map_by: str | None, rebuild: bool, overwrite: bool, as_json: bool
+    runs: list[Path] = typer.Argument(
+        ..., help="Folders of runs: the page of one is written again, several are compared."
+    ),
+    out: Path | None = option("--out FILE", "File to write.", show_default="RUN/report.html, or pamc-comparison.html"),
+    map_by: str | None = option("--map NAME", "Draw the map again: pca, umap or auto.", complete=maps_named),
+    rebuild: bool = option("--rebuild", "Make the page from the run's files, not from the page that exists.", False),
+    overwrite: bool = option("--overwrite", "Replace a file that exists.", False),
+    as_json: bool = shared("--json"),
 ) -> None:
-    """Write the page of a run again, or a page that compares several runs."""
+    """Write the page of a run again, or a page that compares several runs.
+
+    \b
+    Examples:
+      pamc report pamc-run-1
+      pamc report pamc-run-1 --map umap
+      pamc report pamc-run-1 pamc-run-2 --out comparison.html
+    """  # noqa: D301
+    from pamc.report.projection import MAPS
+    from pamc.report.writing import write_comparison, write_run_report
+
     if map_by is not None and map_by not in MAPS:
         raise UnknownNameError("map", map_by, MAPS)
     target = Path(_COMPARISON_FILE) if out is None and len(runs) > 1 else out
@@ -69,6 +86,11 @@ def add_report(
     features, truth, color
         The table that was read, its column of true classes, and columns to color the map by.
     """
+    from pamc.data.attributed_graph import AttributedGraph
+    from pamc.data.readers import is_table, open_table
+    from pamc.report.points import class_names, color_column
+    from pamc.report.writing import REPORT_FILE, write_fit_report
+
     try:
         columns, names = None, None
         if features is not None and isinstance(data, AttributedGraph) and is_table(features):
@@ -89,13 +111,11 @@ def add_report(
 
 
 def _is_comparison(path: Path) -> bool:
+    from pamc.report.comparison import COMPARISON
+    from pamc.report.page_file import read_page
+
     try:
         read_page(path, formats=(COMPARISON,))
     except DataError:
         return False
     return True
-
-
-def link_to(path: Path) -> str:
-    """Return where a page is, as terminals make a link of it."""
-    return path.resolve().as_uri()

@@ -1,0 +1,146 @@
+"""`pamc evaluate`, `pamc methods`, `pamc datasets` and `pamc doctor`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+from pamc.cli.launch import launched_group, own_rank
+from pamc.cli.options import CLUSTER, LOOK_UP, command, option, shared
+from pamc.cli.show import print_json, print_table, print_text
+
+__all__ = ["datasets", "doctor", "evaluate", "methods"]
+
+_OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "matplotlib", "umap")
+
+
+@command(CLUSTER, 4)
+def evaluate(
+    truth: Path = typer.Argument(
+        ..., help="True classes to compare with: .csv with one label column, or id and label; .npy; .npz"
+    ),
+    labels: Path = typer.Argument(..., help="Clusters to compare: labels.csv of a run, or a file as above."),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
+
+    Rows are matched by id when both files have ids, else by their order.
+
+    \b
+    Example:
+      pamc evaluate truth.csv pamc-run-1/labels.csv
+    """  # noqa: D301
+    from pamc.data.readers import read_label_pairs
+    from pamc.results import metrics
+
+    scores = metrics.evaluate(*read_label_pairs(truth, labels))
+    if as_json:
+        print_json(scores)
+    else:
+        rows = [[name.upper(), f"{100 * value:.2f}"] for name, value in scores.items()]
+        print_table("against the true classes", ["metric", "%"], rows)
+
+
+@command(LOOK_UP, 1)
+def methods(as_json: bool = shared("--json")) -> None:
+    """List the methods of pamc fit: what each looks at, and whether it can label new rows.
+
+    \b
+    Example:
+      pamc methods
+    """  # noqa: D301
+    from pamc.models.method import METHODS
+
+    found = [METHODS[name] for name in METHODS]
+    if as_json:
+        fields = ("name", "title", "reference", "uses_features", "uses_graph", "inductive")
+        print_json([{field: getattr(method, field) for field in fields} for method in found])
+        return
+    rows = []
+    for method in found:
+        looks_at = ["features"] * method.uses_features + ["graph"] * method.uses_graph
+        rows.append([method.name, ", ".join(looks_at), "yes" if method.inductive else "no", method.reference])
+    print_table("methods", ["name", "looks at", "new rows", "paper"], rows)
+
+
+@command(LOOK_UP, 2)
+def datasets(as_json: bool = shared("--json")) -> None:
+    """List the known data sets and where each was found.
+
+    \b
+    Example:
+      PAMC_DATA=my-data pamc datasets
+    """  # noqa: D301
+    from pamc.data.catalog import CATALOG, available
+
+    found = {name: available(name) for name in CATALOG}
+    if as_json:
+        print_json([{"name": name, "available": place is not None} for name, place in found.items()])
+        return
+    rows = []
+    for name, place in found.items():
+        known = CATALOG[name]
+        counts = (known.n_nodes, known.n_features, known.n_classes, known.n_edges)
+        rows.append([name, known.modality, *map(str, counts), place or "–"])
+    print_table("known data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
+    print_text("a set that was not found goes into the folder named by PAMC_DATA, as NAME.npz")
+
+
+@command(LOOK_UP, 3)
+def doctor(
+    distributed: bool = option("--distributed", "Look at the processes that torchrun started.", False),
+    device: str = option("--device DEVICE", "With --distributed, where to compute: auto, cpu or cuda.", "auto"),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Print what a bug report needs: versions, device, optional packages, data folder.
+
+    \b
+    Examples:
+      pamc doctor
+      torchrun --nproc-per-node 4 -m pamc doctor --distributed
+    """  # noqa: D301
+    import importlib.util
+
+    from pamc.runtime import environment, resolve_device
+
+    if distributed:
+        _show_processes(device, as_json=as_json)
+        return
+    facts = environment()
+    facts["device"] = str(resolve_device("auto"))
+    facts["optional"] = {name: importlib.util.find_spec(name) is not None for name in _OPTIONAL}
+    facts["data_folder_set"] = bool(os.environ.get("PAMC_DATA"))
+    if as_json:
+        print_json(facts)
+        return
+    packages = facts.pop("packages")
+    optional = facts.pop("optional")
+    rows = [[name, str(value)] for name, value in facts.items()]
+    rows += [[f"package {name}", version] for name, version in packages.items()]
+    rows += [[f"optional {name}", "yes" if there else "no"] for name, there in optional.items()]
+    print_table("pamc doctor", ["what", "value"], rows)
+
+
+def _show_processes(device: str, *, as_json: bool) -> None:
+    """Show who the processes are, whether they add up right, and how fast; the first one speaks."""
+    from pamc.distributed.probe import probe_group
+    from pamc.ops.group import SINGLE_PROCESS
+    from pamc.runtime import resolve_device
+
+    with launched_group(device) as group:
+        found = probe_group(group or SINGLE_PROCESS, resolve_device(device) if group is None else group.device)
+    if own_rank():
+        return
+    if as_json:
+        print_json(found)
+        return
+    columns = ("rank", "host", "device", "backend")
+    rows = [[str(process[name]) for name in columns] for process in found["processes"]]
+    print_table(f"{found['n_processes']} processes", columns, rows)
+    speed = found["bandwidth_bytes_per_s"]
+    print_text(
+        f"sums {found['sums']}   a sum of one number {1e3 * found['latency_s']:.3f} ms   each process sends "
+        f"{'nothing: it is alone' if speed is None else f'{speed / 1e6:.0f} MB/s'}"
+    )

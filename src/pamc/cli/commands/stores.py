@@ -1,0 +1,164 @@
+"""`pamc ingest` and `pamc synthesize`: data that need not fit in memory, as a store."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pamc.cli.options import (
+    CLUSTER,
+    LABORATORY,
+    command,
+    option,
+    parse_bytes,
+    parse_count,
+    shared,
+    shown_bytes,
+    split_names,
+)
+from pamc.cli.show import Interrupted, note, print_json, print_text, typed
+from pamc.errors import counted
+from pamc.progress import RichProgress, SilentProgress
+
+if TYPE_CHECKING:
+    from pamc.data.store import Store
+
+__all__ = ["ingest", "synthesize"]
+
+_STORE = option("--out DIR", "Folder of the store to write.", ...)
+_STORED_TYPE = option("--dtype TYPE", "Type to store features in: float32 or float16.", "float32")
+_REPLACE_STORE = option("--overwrite", "Replace a store that stands in the folder.", False)
+
+
+@command(CLUSTER, 6)
+def ingest(
+    features: str = typer.Argument(
+        ..., help="Rows to read: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."
+    ),
+    edges: str | None = typer.Argument(None, help="Edges to read: source, target[, weight]; named like the rows."),
+    out: Path = _STORE,
+    id_column: str | None = shared("--id"),
+    columns: list[str] | None = shared("--columns"),
+    drop: list[str] | None = shared("--drop"),
+    truth: str | None = shared("--truth"),
+    dtype: str = _STORED_TYPE,
+    memory: str = option("--memory SIZE", "Memory to use; the rest goes to the disk.", "2GB"),
+    skip_bad_rows: bool = option("--skip-bad-rows", "Leave bad rows out and list them.", False),
+    overwrite: bool = _REPLACE_STORE,
+    resume: bool = option("--resume", "Go on with an ingest that was stopped.", False),
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Turn tables of any size into a store that pamc fit reads from the disk.
+
+    \b
+    Examples:
+      pamc ingest papers.csv citations.csv --id doi --out papers-store
+      pamc ingest rows 'edges/*.parquet' --id user --memory 4GB --out users
+    """  # noqa: D301
+    from pamc.data.files import partial_of
+    from pamc.data.ingest import ingest as write_store
+
+    try:
+        store = write_store(
+            features,
+            edges,
+            out=out,
+            id_column=id_column,
+            truth_column=truth,
+            columns=split_names(columns, "--columns"),
+            drop=split_names(drop, "--drop"),
+            dtype=dtype,
+            memory_bytes=parse_bytes(memory, "--memory"),
+            skip_bad_rows=skip_bad_rows,
+            overwrite=overwrite,
+            resume=resume,
+            progress=SilentProgress() if quiet else RichProgress(),
+        )
+    except KeyboardInterrupt:
+        if not partial_of(out).exists():
+            raise
+        again = [argument for argument in sys.argv[1:] if argument != "--resume"]
+        raise Interrupted(
+            f"{partial_of(out)} keeps what was read; go on with: {shlex.join(['pamc', *again, '--resume'])}"
+        ) from None
+    _show(store, as_json=as_json)
+
+
+@command(LABORATORY, 3)
+def synthesize(
+    out: Path = _STORE,
+    n_nodes: str = option("--n-nodes N", "Number of rows to make, such as 1e6.", ...),
+    n_clusters: str = option("--n-clusters -k K", "Number of clusters to plant.", ...),
+    n_features: str = option("--n-features N", "Number of features to make.", "128"),
+    degree: float = option("--degree X", "Number of neighbors that a row has on average.", 28.0),
+    homophily: float = option("--homophily X", "Share of edges that stay inside clusters.", 0.8),
+    feature_noise: float = option("--feature-noise X", "Spread that rows have around centers at distance 1.", 0.2),
+    power_law: float | None = option(
+        "--power-law X", "Exponent that the degrees follow, above 2.", show_default="equal degrees"
+    ),
+    size_power_law: float | None = option(
+        "--size-power-law X", "Exponent that the cluster sizes follow, above 1.", show_default="equal sizes"
+    ),
+    seed: int = shared("--seed"),
+    dtype: str = _STORED_TYPE,
+    memory: str = option("--memory SIZE", "Memory to use for sorting, beside 4 to 8 bytes a row.", "1GB"),
+    overwrite: bool = _REPLACE_STORE,
+    quiet: bool = shared("--quiet"),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Make a store of a random attributed graph with planted clusters, of any size.
+
+    \b
+    Example:
+      pamc synthesize --n-nodes 1e6 --n-features 512 -k 50 --out million
+    """  # noqa: D301
+    from pamc.data.synthetic import BlockModel, write_block_model
+
+    model = BlockModel(
+        n_nodes=parse_count(n_nodes, "--n-nodes"),
+        n_clusters=parse_count(n_clusters, "--n-clusters"),
+        n_features=parse_count(n_features, "--n-features"),
+        degree=degree,
+        homophily=homophily,
+        feature_noise=feature_noise,
+        power_law=power_law,
+        size_power_law=size_power_law,
+        seed=seed,
+        dtype=dtype,
+    )
+    store = write_block_model(
+        out,
+        model,
+        overwrite=overwrite,
+        memory_bytes=parse_bytes(memory, "--memory"),
+        progress=SilentProgress() if quiet else RichProgress(),
+    )
+    _show(store, as_json=as_json)
+
+
+def _show(store: Store, *, as_json: bool) -> None:
+    from pamc.data.ingest.workspace import BAD_ROWS_FILE
+
+    facts: dict[str, Any] = store.manifest["facts"]
+    if as_json:
+        sizes = {"n_nodes": store.n_nodes, "n_features": store.n_features, "n_stored": store.n_stored}
+        print_json({"store": str(store.folder), **sizes, "ids": store.id_kind, "bytes": store.n_bytes, **facts})
+        return
+    pairs = f", {counted(store.n_stored // 2, 'pair')} of neighbors" if store.has_edges else ", no graph"
+    size = f"{counted(store.n_nodes, 'row')} of {counted(store.n_features, 'feature')}"
+    print_text(f"{size}{pairs}, {shown_bytes(store.n_bytes)}")
+    told = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
+    left_out = [f"{facts[name]} {words}" for name, words in told.items() if facts.get(name)]
+    if left_out:
+        print_text(f"left out: {', '.join(left_out)}")
+    if (store.folder / BAD_ROWS_FILE).exists():
+        n_rows, n_edges = facts.get("n_bad_rows", 0), facts.get("n_bad_edges", 0)
+        bad = f"{counted(n_rows, 'bad row')} and {counted(n_edges, 'bad edge')}"
+        print_text(f"skipped: {bad}, listed in {store.folder / BAD_ROWS_FILE}")
+    print_text(f"store: {store.folder}")
+    note(f"next: pamc fit {typed(store.folder)} --n-clusters K")
