@@ -42,11 +42,11 @@ _LONGEST_NAME = 40
 _INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long runs", "Report"
 
 
-def _setting_option(name: str, usage: str, *, also: str = "") -> Any:
+def _setting_option(name: str, usage: str) -> Any:
     """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
     declared = FitConfig.settings()[name]
     default = "by the number of rows" if declared.default is None else f"{declared.default:g}"
-    return option(usage, declared.about + also, panel=_MODEL, show_default=default)
+    return option(usage, declared.about, panel=_MODEL, show_default=default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +82,7 @@ class FitOptions:
     epochs: int | None = _setting_option("n_epochs", "--epochs N")
     alpha: float | None = _setting_option("alpha", "--alpha X")
     beta: float | None = _setting_option("beta", "--beta X")
-    n_hops: int | None = _setting_option(
-        "n_hops", "--n-hops N", also=" A store of more than 50,000 rows takes 1 where this is not given."
-    )
+    n_hops: int | None = _setting_option("n_hops", "--n-hops N")
     settings: list[str] | None = option(
         "--set NAME=VALUE",
         "Set any other setting (see docs/parameters.md); may be repeated.",
