@@ -24,7 +24,7 @@ def test_auto_takes_the_edge_lists_on_a_cpu_even_where_kernels_can_be_interprete
 def test_auto_takes_the_kernels_on_a_gpu_where_they_can_be_compiled(monkeypatch):
     for found, name in ((True, "triton"), (False, "torch")):
         monkeypatch.setattr(dispatch, "_has_compiler", lambda found=found: found)
-        assert dispatch.resolve_backend.__wrapped__("auto", torch.device("cuda")).name == name
+        assert dispatch._resolved.__wrapped__("auto", torch.device("cuda")).name == name
 
 
 @pytest.mark.parametrize(("cc", "path", "found"), [("cc", "", True), ("", "", False), ("", "gcc", True)])

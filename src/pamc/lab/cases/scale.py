@@ -19,13 +19,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.config import FitConfig
+from pamc.data.database import load_duckdb
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
 from pamc.lab.cell import Cell, Row, Scope, bench_cells, register_case
@@ -305,7 +305,8 @@ def _files(n_nodes: int, n_edges: int) -> tempfile.TemporaryDirectory[str]:
     # A prime that divides no round number of nodes: names are in another order than in the alphabet.
     shuffled = name.format(f"i * 7919 % {n_nodes}")
     end = name.format(f"floor(random() * {n_nodes})::BIGINT")
-    with duckdb.connect(config={"threads": 2, "memory_limit": "1GB", "temp_directory": str(folder)}) as connection:
+    limits = {"threads": 2, "memory_limit": "1GB", "temp_directory": str(folder)}
+    with load_duckdb("edge files are written").connect(config=limits) as connection:
         connection.execute("SET preserve_insertion_order = false")
         connection.execute("SELECT setseed(0.5)")
         connection.execute(
