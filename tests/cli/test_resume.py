@@ -218,9 +218,9 @@ def test_of_several_processes_the_first_refuses_a_command_line(pamc, monkeypatch
 
 def test_a_helper_only_helps(pamc, fake, table, monkeypatch):
     helped = []
-    monkeypatch.setattr("pamc.training.pipeline.run_worker", helped.append)
+    monkeypatch.setattr("pamc.training.pipeline.run_worker", lambda group, store: helped.append((group, store)))
     assert pamc("fit", table[0], "-k", 3, *FAST).code == 0
-    assert helped == [fake]
+    assert helped == [(fake, None)]
     assert not Path("pamc-run-1").exists()
 
 

@@ -197,7 +197,8 @@ def test_the_defaults_in_the_help_are_those_of_the_settings():
         "epochs": "n_epochs",
         **{name: name for name in ("alpha", "beta", "n_hops")},
     }.items():
-        assert float(told[option].default.show_default) == getattr(defaults, setting)
+        default = getattr(defaults, setting)
+        assert told[option].default.show_default == ("by the number of rows" if default is None else f"{default:g}")
         assert told[option].default.help.startswith(FitConfig.settings()[setting].about)
 
 

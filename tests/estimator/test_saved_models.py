@@ -54,7 +54,7 @@ def test_a_loaded_model_predicts_the_same_bits(graph, preprocessing, tmp_path):
         assert np.array_equal(getattr(loaded, name), getattr(model, name))
     assert np.array_equal(loaded.predict_proba(features), model.predict_proba(features))
     assert loaded.history_ == model.history_
-    assert loaded.config == model.config.with_(n_dims=model.embedding_.shape[1])
+    assert loaded.config == model.config.with_(n_dims=model.embedding_.shape[1], n_hops=2)
     assert loaded.record().config == model.record().config
 
 

@@ -37,7 +37,7 @@ def test_every_start_runs_on_every_set_with_ten_seeds_or_more_and_all_settings_s
         assert all(cell.settings.keys() == names and cell.settings["init"] == start for cell in own)
         assert len(own) == (20 if start == DEFAULT else 10) * len(DATA_SETS)
     default = next(cell for cell in cells if cell.parameters["variant"] == DEFAULT)
-    assert FitConfig(**default.settings) == FitConfig()
+    assert FitConfig(**default.settings) == FitConfig(n_hops=2)
     for name, changes in ABLATIONS.items():
         one = next(cell for cell in cells if cell.parameters["variant"] == name)
         assert FitConfig(**one.settings) == FitConfig(**changes) != FitConfig()

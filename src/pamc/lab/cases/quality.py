@@ -77,7 +77,9 @@ _MARKERS = dict(zip(INITIALIZERS, cycle("os^Dv"), strict=False))
 
 def _settings(scope: Scope, **changes: Any) -> dict[str, Any]:
     """Return all settings, spelled out: a row of other defaults is not taken for one of these."""
-    values = {name: value for name, value in FitConfig(**changes).to_dict().items() if name != "n_clusters"}
+    # Two hops are what the default takes on sets of these sizes.
+    config = FitConfig(**{"n_hops": 2, **changes})
+    values = {name: value for name, value in config.to_dict().items() if name != "n_clusters"}
     tiny = {name: value for name, value in quick_settings("pamcgc").items() if name not in changes}
     return {**values, **(tiny if scope.quick else {})}
 
