@@ -21,8 +21,7 @@ from pamc.lab.sweep import run_case
 from pamc.losses.contrastive import contrastive_loss
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
-from pamc.models.methods.block_contrast import BlockContrastModel
-from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.models.methods.pamcgc import BlockContrastModel, PamCGCModel
 from pamc.ops import reference
 from pamc.ops.cuda_graph import capturing
 from pamc.ops.dispatch import resolve_backend

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pamc.lab.published import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
+from pamc.lab.settings import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
 
 PAPER = os.environ.get("PAMC_PAPER")
 NAMES = {"k-means": "kmeans", "ourmodel": "pamcgc"}

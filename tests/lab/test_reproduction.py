@@ -5,8 +5,8 @@ from collections import defaultdict
 import pytest
 
 from pamc.lab.cases.tables import LARGE, differences, reason
-from pamc.lab.published import paper_figure, paper_methods
 from pamc.lab.rows import RESULTS, read_rows, rows_of
+from pamc.lab.settings import paper_figure, paper_methods
 from pamc.results.table import mean_std
 
 SETS = ("dblp", "acm", "cite", "usps", "hhar", "news4", "reut21578_4")

@@ -10,9 +10,8 @@ from pamc.lab.cases import tables
 from pamc.lab.cases.tables import table_cells
 from pamc.lab.cell import CASES, Cell, Scope
 from pamc.lab.fits import EpochWatch, assigns_every_epoch, fit
-from pamc.lab.published import METRICS, paper_methods
 from pamc.lab.rows import make_row
-from pamc.lab.settings import quick_settings, settings_of, table_1_row
+from pamc.lab.settings import METRICS, paper_methods, quick_settings, settings_of, table_1_row
 from pamc.models.method import METHODS
 
 # ACC at the last epoch by data set, method and seed; the oracle epoch has 0.05 more.

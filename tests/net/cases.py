@@ -18,7 +18,7 @@ from pamc.data.synthetic import blobs, block_model
 from pamc.models.method import METHODS
 from pamc.progress import SilentPhase, SilentProgress
 from pamc.training import sources
-from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.checkpoint import CheckpointPlan
 from tests.distributed.torchrun import ROOT, command, environment
 from tests.methods.tiny import tiny
 

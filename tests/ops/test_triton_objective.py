@@ -8,8 +8,7 @@ import torch
 from pamc.config import FitConfig
 from pamc.graph.positives import PositivePairs
 from pamc.models.layers import MLP
-from pamc.models.methods.block_contrast import BlockContrastModel
-from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.models.methods.pamcgc import BlockContrastModel, PamCGCModel
 from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS, NUMBERS
 from pamc.ops.torch import positives as plain

@@ -12,7 +12,7 @@ from pamc.cli.app import run
 from pamc.data.store import open_store
 from pamc.data.synthetic import BlockModel, block_model, write_block_model
 from pamc.errors import ConfigError, DataError, ModelFileError, OutputError
-from pamc.report import stores as stores_module
+from pamc.report import content as stores_module
 from pamc.report.comparison import comparison_data
 from pamc.report.content import FORMAT
 from pamc.report.page_file import read_page, unpack, unpack_ids

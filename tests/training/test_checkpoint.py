@@ -12,9 +12,8 @@ from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
 from pamc.progress import SilentProgress
 from pamc.training import checkpoint
-from pamc.training.checkpoint import Checkpoints, FileCheckpointer, fingerprint
-from pamc.training.fit_checkpoints import CheckpointPlan
-from pamc.training.optimizer_state import load_optimizer_state, optimizer_state
+from pamc.training.checkpoint import CheckpointPlan, Checkpoints, FileCheckpointer, fingerprint
+from pamc.training.optimizer import load_optimizer_state, optimizer_state
 from pamc.training.trainer import train
 from tests.training.test_engine import parts
 from tests.training.threads import run_team

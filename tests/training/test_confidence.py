@@ -22,7 +22,7 @@ from pamc.initialize.calibration import (
 from pamc.initialize.consensus import InputSource
 from pamc.models.loader import FeatureLoader
 from pamc.progress import SilentPhase, SilentProgress
-from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.checkpoint import CheckpointPlan
 
 SETTINGS = {"hidden": (32,), "n_epochs": 20, "random_state": 0, "device": "cpu"}
 

@@ -5,7 +5,7 @@ import torch
 
 from pamc import clusterer
 from pamc.data.synthetic import block_model
-from pamc.initialize.cache import kept_starts
+from pamc.initialize.initializers.autoencoder import kept_starts
 from tests.methods.tiny import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")

@@ -16,7 +16,7 @@ from pamc.distributed.probe import probe_group
 from pamc.errors import BackendError, ConfigError
 from pamc.ops.group import SINGLE_PROCESS
 from pamc.progress import SilentProgress
-from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.checkpoint import CheckpointPlan
 from pamc.training.pipeline import fit_method, run_worker
 from tests.training.test_checkpoint import StopAfter, StoppedError
 from tests.training.threads import ThreadTeam, run_team

@@ -25,10 +25,8 @@ from pamc.report.writing import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.selection.choose_k import ChosenK, choose_k
-from pamc.selection.picture import as_text
-from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, has_checkpoints
-from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.selection.choose_k import ChosenK, as_text, choose_k
+from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_checkpoints
 
 if TYPE_CHECKING:
     from pamc.cli.commands.fit import FitOptions, Source

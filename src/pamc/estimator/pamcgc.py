@@ -26,7 +26,7 @@ from pamc.estimator.advanced import (
 from pamc.estimator.base import RowClusterer
 from pamc.progress import Progress
 from pamc.runtime import resolve_device, seed_of
-from pamc.training.fit_checkpoints import CheckpointPlan
+from pamc.training.checkpoint import CheckpointPlan
 from pamc.training.pipeline import fit_method, plan_store
 from pamc.training.plan import Plan
 

@@ -1,10 +1,12 @@
-"""What cells are made of: data sets, methods, seeds, and the settings of each method on each data set."""
+"""What cells are made of (data sets, methods, seeds, settings), and the figures that others published."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import resources
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +23,10 @@ from pamc.runtime import resolve_device
 __all__ = [
     "ALL_SETS",
     "BLOCKS",
+    "METRICS",
     "PAPER_SETS",
     "QUICK_SETS",
+    "PaperFigure",
     "Variant",
     "check_name",
     "data_sets_of",
@@ -32,7 +36,13 @@ __all__ = [
     "load_unlinked",
     "methods_of",
     "n_classes",
+    "paper_decimals",
+    "paper_figure",
+    "paper_methods",
+    "paper_sets",
+    "paper_title",
     "quick_settings",
+    "rival_figure",
     "run_settings",
     "seeds_of",
     "settings_of",
@@ -260,3 +270,65 @@ def fit_cells(
         for seed in seeds_of(scope, n_seeds if isinstance(n_seeds, int) else n_seeds[method])
         for changes, parameters in variants(name, method, seed)
     ]
+
+
+METRICS = ("acc", "nmi", "ari", "f1")
+_TABLES = ("table2", "table3")
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A mean and a standard deviation as the paper has them, in percent, and how many decimals it prints.
+
+    A hidden figure stands in a column that the paper's source has and its print has not.
+    """
+
+    mean: float
+    std: float
+    decimals: int
+    hidden: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.mean:.{self.decimals}f} ± {self.std:.{self.decimals}f}" + ("†" if self.hidden else "")
+
+
+@lru_cache(maxsize=2)
+def _document(name: str = "paper_tables") -> dict[str, Any]:
+    text = resources.files("pamc.lab").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def paper_methods() -> tuple[str, ...]:
+    """Return the names of the sixteen methods of Table 2, in its order."""
+    return tuple(_document()["titles"])
+
+
+def paper_title(method: str) -> str:
+    """Return a method's name as the paper writes it, and the name itself where the paper has none."""
+    return str(_document()["titles"].get(method, method))
+
+
+def paper_sets(table: str) -> tuple[str, ...]:
+    """Return the data sets of "table2" or "table3", in its order."""
+    return tuple(_document()[table])
+
+
+def paper_decimals(table: str) -> int:
+    """Return how many decimals "table2" or "table3" has."""
+    return int(_document()["decimals"][table])
+
+
+def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
+    """Return the figure of one method on one data set; None where the paper has none."""
+    for table in _TABLES:
+        row = _document()[table].get(data_set, {}).get(method)
+        if row is not None:
+            mean, std = row[metric]
+            return PaperFigure(mean, std, paper_decimals(table), bool(row.get("hidden", False)))
+    return None
+
+
+def rival_figure(data_set: str, metric: str) -> str:
+    """Return the best label-free figure of another program, as "93.6 (MS2CAG)"; "–" where none is known."""
+    found = _document("rivals").get(data_set, {}).get(metric)
+    return "–" if found is None else f"{found[0]:.1f} ({found[1]})"

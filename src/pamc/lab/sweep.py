@@ -21,7 +21,7 @@ import torch
 
 from pamc.data.catalog import CATALOG
 from pamc.errors import ConfigError
-from pamc.initialize.cache import kept_starts
+from pamc.initialize.initializers.autoencoder import kept_starts
 from pamc.lab.cell import TASKS, Case, Cell, Row, Scope, Task
 from pamc.lab.measure import is_out_of_memory, release
 from pamc.lab.providers import PROVIDERS, available, why_refused

@@ -19,12 +19,11 @@ from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
-from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together
+from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together, store_page_data
 from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
 from pamc.report.page_file import plain, read_page, unpack
 from pamc.report.points import Frame, class_names, color_column, density_data, map_data, shown_rows
-from pamc.report.stores import store_page_data
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
 from pamc.results.saved_fit import read_model

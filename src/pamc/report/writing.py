@@ -16,12 +16,11 @@ from pamc.data.adapters import as_graph
 from pamc.data.store import Store
 from pamc.errors import DataError, OutputError
 from pamc.report.comparison import comparison_data
-from pamc.report.content import Extras, page_data
+from pamc.report.content import Extras, page_data, store_page_data
 from pamc.report.facts import check_rows_of_fit
 from pamc.report.page_file import write_page
 from pamc.report.points import is_missing
 from pamc.report.runs import REPORT_FILE, run_data
-from pamc.report.stores import store_page_data
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 

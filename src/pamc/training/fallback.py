@@ -23,7 +23,7 @@ from pamc.ops.group import count_rows
 from pamc.ops.scores import comparable_proxy
 from pamc.progress import Progress
 from pamc.training.checkpoint import FileCheckpointer
-from pamc.training.checks import check_embedding
+from pamc.training.phases import check_embedding
 from pamc.training.trainer import EpochRecord, train
 
 __all__ = [

@@ -32,7 +32,7 @@ from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
 from pamc.training import sources
-from pamc.training.checks import check_embedding, check_enough_rows, check_known_labels
+from pamc.training.checkpoint import CheckpointedInit, CheckpointPlan, FitCheckpoints, check_checkpointable
 from pamc.training.fallback import (
     LABELED_AT_A_TIME,
     PAPER_START,
@@ -43,8 +43,19 @@ from pamc.training.fallback import (
     read_model,
     train_with_fallback,
 )
-from pamc.training.fit_checkpoints import CheckpointedInit, CheckpointPlan, FitCheckpoints, check_checkpointable
-from pamc.training.phases import Clock, Fit, FitContext, Initialized, Neighbors, Prepared, Start, Trained
+from pamc.training.phases import (
+    Clock,
+    Fit,
+    FitContext,
+    Initialized,
+    Neighbors,
+    Prepared,
+    Start,
+    Trained,
+    check_embedding,
+    check_enough_rows,
+    check_known_labels,
+)
 from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, check_even, source_of
 

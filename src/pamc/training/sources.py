@@ -37,16 +37,14 @@ from pamc.initialize.base import (
 )
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.inputs import graph_and_inputs, kind_of_graph, positives
-from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
-from pamc.initialize.store_neighbors import with_neighbors
+from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows, with_neighbors
 from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import BuildInput
 from pamc.ops.scores import modularity, stored_modularity
 from pamc.runtime import quiet_libraries
-from pamc.training.checks import check_embedding
 from pamc.training.fallback import train_epochs
-from pamc.training.phases import FitContext, Neighbors, Prepared, Start
+from pamc.training.phases import FitContext, Neighbors, Prepared, Start, check_embedding
 
 __all__ = ["LARGE_ROWS", "MOST_POSITIVES", "GraphSource", "Source", "StoreSource", "check_even", "source_of"]
 

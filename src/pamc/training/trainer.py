@@ -21,8 +21,7 @@ from pamc.ops.dispatch import with_changes
 from pamc.ops.group import count_rows, row_range
 from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
-from pamc.training.optimizer import adam
-from pamc.training.optimizer_state import load_optimizer_state, optimizer_state
+from pamc.training.optimizer import adam, load_optimizer_state, optimizer_state
 
 __all__ = ["Checkpointer", "EpochRecord", "TrainingState", "train"]
 

@@ -1,16 +1,27 @@
-"""The paper's initializer: an autoencoder of the features."""
+"""The paper's initializer: an autoencoder of the features, kept between fits where that is asked for."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 from torch import Tensor
 
+from pamc.data.attributed_graph import Features
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
-from pamc.initialize.cache import keep_start, kept_start
 from pamc.initialize.fitting import fit_batches, mean_squared
 from pamc.models.layers import Autoencoder
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 
-__all__ = ["pretrain_autoencoder"]
+__all__ = ["keep_start", "kept_start", "kept_starts", "pretrain_autoencoder"]
 
 
 @INITIALIZERS.register("autoencoder")
@@ -46,3 +57,53 @@ def _new_autoencoder(given: InitContext) -> Autoencoder:
         dtype=resolve_dtype(config.precision),
         tensor_cores=on_tensor_cores(config.precision),
     ).to(given.rows.device)
+
+
+_FOLDER: ContextVar[Path | None] = ContextVar("folder of kept starts", default=None)
+
+# What an autoencoder's weights depend on, beside the rows and the seed.
+_SETTINGS = ("hidden", "n_dims", "pretrain_epochs", "pretrain_lr", "batch_size", "precision")
+
+
+@contextmanager
+def kept_starts(folder: Path | None) -> Iterator[None]:
+    """Keep what pre-training leaves in a folder inside this block, and take it from there where it was kept before.
+
+    Two fits with the same rows, seed, kind of device and settings of pre-training get the same bits either way. None
+    keeps nothing, as outside of any block.
+    """
+    token = _FOLDER.set(folder)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def kept_start(features: Features, config: Any, *, seed: int, device: torch.device) -> tuple[Path | None, Any]:
+    """Return the file of a start and its weights by name: no file where none are kept, no weights before the first."""
+    folder = _FOLDER.get()
+    if folder is None:
+        return None, None
+    path = folder / f"{_digest(features, config, seed, device)}.pt"
+    return path, torch.load(path, map_location=device, weights_only=True) if path.is_file() else None
+
+
+def keep_start(path: Path | None, weights: dict[str, Tensor]) -> None:
+    """Write the weights of a start, whole or not at all; nothing without a path."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    torch.save(weights, partial)
+    partial.replace(path)
+
+
+def _digest(features: Features, config: Any, seed: int, device: torch.device) -> str:
+    """Return a name for a start that is the same for equal rows, settings, seed and kind of device."""
+    settings = {name: getattr(config, name) for name in _SETTINGS}
+    digest = hashlib.sha256(json.dumps([settings, seed, device.type, features.shape], sort_keys=True).encode())
+    arrays = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
+    for array in arrays:
+        digest.update(str(array.dtype).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]

@@ -26,8 +26,7 @@ from pamc.lab.pages.style import (
     save_figure,
     write_table,
 )
-from pamc.lab.published import paper_figure, rival_figure
-from pamc.lab.settings import data_sets_of, methods_of, quick_settings, seeds_of
+from pamc.lab.settings import data_sets_of, methods_of, paper_figure, quick_settings, rival_figure, seeds_of
 from pamc.results.table import Table
 
 __all__ = ["ABLATIONS", "DATA_SETS", "DEFAULT", "INITIALIZERS", "SEVEN", "figures_of", "summary_table"]

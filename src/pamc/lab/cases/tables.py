@@ -11,9 +11,19 @@ from typing import Any
 from pamc.data.catalog import available
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
 from pamc.lab.pages.style import MISSING, by, percent, title_of, write_table
-from pamc.lab.published import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
 from pamc.lab.rows import is_quick
-from pamc.lab.settings import PAPER_SETS, Variant, fit_cells, run_settings
+from pamc.lab.settings import (
+    METRICS,
+    PAPER_SETS,
+    Variant,
+    fit_cells,
+    paper_decimals,
+    paper_figure,
+    paper_methods,
+    paper_sets,
+    paper_title,
+    run_settings,
+)
 from pamc.models.method import METHODS
 from pamc.results.table import MeanStd, Table, mean_std, paired_t_test
 

@@ -15,9 +15,8 @@ from pamc.lab.pages import DOCS, Part, experiment, joined, origin
 from pamc.lab.pages.scale import SCALE
 from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
 from pamc.lab.pages.style import MISSING, by, ratio_to_pamc
-from pamc.lab.published import paper_figure, paper_title, rival_figure
 from pamc.lab.rows import CHECKOUT, machine_of, rows_of, stored
-from pamc.lab.settings import PAPER_SETS
+from pamc.lab.settings import PAPER_SETS, paper_figure, paper_title, rival_figure
 from pamc.results.table import Table, mean_std
 
 __all__ = ["PAGES", "PAPER_KMEANS", "accuracy_table", "path_of"]

@@ -14,7 +14,7 @@ from pamc.losses.contrastive import contrastive_loss
 from pamc.models.base import LossTerms
 from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.autoencoders import AutoencoderConfig
-from pamc.models.methods.block_contrast import BlockContrastModel
+from pamc.models.methods.pamcgc import BlockContrastModel
 
 __all__ = ["SCGCConfig", "SCGCModel", "SCGCStarConfig", "build_scgc"]
 
