@@ -23,7 +23,7 @@ from pamc.lab.cases.bound import bound_margin, bound_surface, least_nodes
 from pamc.lab.cases.edges import RULES, drop_edges, drop_order, rewire_edges, undirected
 from pamc.lab.cases.variants import HELD_OUT, SHARES, VARIANTS, clusters_lost, reveal
 from pamc.lab.cell import CASES, TASKS, Scope
-from pamc.losses.bound import bound_holds, bound_ratio
+from pamc.losses.pamc import bound_holds, bound_ratio
 from pamc.models.method import METHODS
 
 CONFIG = FitConfig(preprocessing="none", n_neighbors=4)

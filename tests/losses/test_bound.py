@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pamc.errors import UnknownNameError
-from pamc.losses.bound import bound_holds, bound_ratio
+from pamc.losses.pamc import bound_holds, bound_ratio
 from pamc.ops import reference
 from tests.tolerances import assert_value
 

@@ -1,12 +1,10 @@
-"""What all estimators share, what those with a row-wise encoder add, and an estimator for every method."""
+"""What all estimators share: fitting, records, run folders; and what those with a row-wise encoder add."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -23,10 +21,8 @@ from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
-from pamc.estimator.advanced import nested
-from pamc.estimator.pamcgc import PamCGC
 from pamc.models.loader import FeatureLoader, on_device
-from pamc.models.method import METHODS, Method
+from pamc.models.method import METHODS
 from pamc.progress import Progress, RichProgress, SilentProgress
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
@@ -35,7 +31,7 @@ from pamc.runtime import resolve_device, resolve_dtype, seed_of
 from pamc.training.checkpoint import CheckpointPlan
 from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
 
-__all__ = ["METHODS", "Clusterer", "RowClusterer", "clusterer", "estimator_class"]
+__all__ = ["Clusterer", "RowClusterer"]
 
 
 class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -391,83 +387,3 @@ def _warn_of_empty_clusters(fit: Fit) -> None:
     n_empty = n_clusters - len(np.unique(fit.labels))
     if n_empty:
         warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters have no row at the end"), stacklevel=4)
-
-
-_OTHERS = {"random_state": None, "device": "auto", "verbose": False}
-
-
-def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
-    """Return the estimator of a method by its name.
-
-    Its parameters are the settings of the method, with the method's own defaults, and `random_state`, `device`,
-    `verbose`; for PamCGC, expert settings among them are moved into `advanced`. Methods with a row-wise encoder also
-    have `predict`, `predict_proba`, `transform` and `score`; those that mix rows along the graph label the rows they
-    were fitted on, as scikit-learn's SpectralClustering does.
-
-    Examples
-    --------
-    >>> clusterer("pamcgc", 3, random_state=0)
-    PamCGC(n_clusters=3, random_state=0)
-    >>> clusterer("kmeans", 3)
-    KMeansClusterer(n_clusters=3)
-    """
-    if name == PamCGC.method_name:
-        parameters = nested(parameters)
-    return estimator_class(name)(n_clusters, **parameters)
-
-
-@cache
-def estimator_class(name: str) -> Any:
-    """Return the estimator class of a method."""
-    if name == PamCGC.method_name:
-        return PamCGC
-    method = METHODS[name]
-    base = RowClusterer if method.inductive else Clusterer
-    members = {
-        "__init__": _initializer(method),
-        "__doc__": f"{method.title}: {method.reference}.\n\nParameters are those of `{method.config.__name__}`.",
-        "__module__": __name__,
-        "method_name": name,
-    }
-    return type(_class_name(method), (base,), members)
-
-
-def __getattr__(attribute: str) -> Any:
-    """Return the estimator class of that name: pickle looks for it here."""
-    for name in METHODS:
-        if attribute == _class_name(METHODS[name]):
-            return estimator_class(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
-
-
-def _initializer(method: Method) -> Any:
-    """Return an `__init__` that takes each setting by name and stores it, as scikit-learn asks."""
-    defaults = method.config()
-    values = {setting: getattr(defaults, setting) for setting in method.config.names()}
-    others = {**_OTHERS, **({"pretrained": None} if method.init is not None else {})}
-    first, *rest = [
-        inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for setting, default in {"n_clusters": 8, **values, **others}.items()
-    ]
-    first = first.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([itself, first, *rest])
-
-    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
-        unknown = [setting for setting in kwargs if setting not in signature.parameters]
-        if unknown:
-            allowed = ", ".join(list(signature.parameters)[1:])
-            raise TypeError(f"{method.name} has no parameter {unknown[0]!r}; its parameters are {allowed}")
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        for setting, value in list(bound.arguments.items())[1:]:
-            setattr(self, setting, value)
-
-    initialize.__signature__ = signature  # type: ignore[attr-defined]
-    return initialize
-
-
-def _class_name(method: Method) -> str:
-    """Return the name of an estimator class: "K-means" gives "KMeansClusterer", "SCGC*" "SCGCStarClusterer"."""
-    words = method.title.replace("*", " Star").replace("-", " ").replace("+", " ").split()
-    return "".join(word[0].upper() + word[1:] for word in words) + "Clusterer"

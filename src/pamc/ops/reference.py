@@ -167,7 +167,7 @@ def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
 
     .. math:: \frac{loss_{NN}}{loss_{CC}} > \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper, which assumes cosines of at least 0; see :func:`pamc.losses.bound.bound_holds`.
+    As in the paper, which assumes cosines of at least 0; see :func:`pamc.losses.pamc.bound_holds`.
 
     Examples
     --------

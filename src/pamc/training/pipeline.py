@@ -21,9 +21,8 @@ from pamc.distributed.scatter import ShareInput, check_shareable, share_out, tak
 from pamc.errors import ConfigError
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
-from pamc.losses.bound import bound_holds
 from pamc.losses.clustering import log_soft_assignment
-from pamc.losses.pamc import meta_nodes
+from pamc.losses.pamc import bound_holds, meta_nodes
 from pamc.models.base import Model
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows

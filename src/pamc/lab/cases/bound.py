@@ -17,7 +17,7 @@ from pamc.data.catalog import CATALOG
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
 from pamc.lab.pages.style import PALETTE, drawing, save_figure, write_table
 from pamc.lab.settings import ALL_SETS, table_1_row
-from pamc.losses.bound import bound_holds, bound_ratio
+from pamc.losses.pamc import bound_holds, bound_ratio
 from pamc.results.table import Table
 
 __all__ = ["bound_margin", "bound_surface", "cells", "least_nodes", "render"]
@@ -41,7 +41,7 @@ def bound_surface(n_nodes: Any, n_clusters: Any, tau: float) -> Values:
 
     .. math:: \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper: :func:`pamc.losses.bound.bound_ratio` for many N and C at once.
+    As in the paper: :func:`pamc.losses.pamc.bound_ratio` for many N and C at once.
     """
     n, c = np.asarray(n_nodes, dtype=np.float64), np.asarray(n_clusters, dtype=np.float64)
     return np.asarray(np.log(n) / np.logaddexp(0.0, np.log(c - 1) + tau))
@@ -53,7 +53,7 @@ def bound_margin(n_nodes: Any, n_clusters: Any, tau: float, *, proxy: str) -> Va
     .. math:: \log[1 + (N - 1)e^{-\tau/(N - 1)}] - \max \ell_{proxy}
 
     where the most that the proxy can be is log[1 + (C − 1)e^τ] for Eq 6 and log[C(C − 1)e^τ] for Eq 2. Departure from
-    the paper: cosines may be negative, see :func:`pamc.losses.bound.bound_holds`. N and C ≥ 2 are broadcast.
+    the paper: cosines may be negative, see :func:`pamc.losses.pamc.bound_holds`. N and C ≥ 2 are broadcast.
     """
     n, c = np.asarray(n_nodes, dtype=np.float64), np.asarray(n_clusters, dtype=np.float64)
     nodes = np.logaddexp(0.0, np.log(n - 1) - tau / (n - 1))
