@@ -40,7 +40,7 @@ def test_every_start_runs_on_every_set_with_ten_seeds_or_more_and_all_settings_s
     assert FitConfig(**default.settings) == FitConfig(n_hops=2)
     for name, changes in ABLATIONS.items():
         one = next(cell for cell in cells if cell.parameters["variant"] == name)
-        assert FitConfig(**one.settings) == FitConfig(**changes) != FitConfig()
+        assert FitConfig(**one.settings) == FitConfig(**{"n_hops": 2, **changes}) != FitConfig(n_hops=2)
 
 
 def test_the_artefacts_have_what_the_rows_say(tmp_path):

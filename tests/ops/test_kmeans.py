@@ -101,3 +101,12 @@ def test_the_number_of_iterations_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "_MOST_ITERATIONS", 1)
     early = inertia(points.cpu().numpy(), runs_of(points, 5, [0])[0].cpu().numpy(), 5)
     assert early > best
+
+
+def test_another_device_takes_all_runs_at_once_in_float32(monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_fits_in_batches", lambda *arguments: calls.append(arguments))
+    kmeans(np.ones((4, 2)), 2, seeds=[3, 1], n_init=5, device=torch.device("meta"))
+    ((points, n_clusters, n_init, seeds),) = calls
+    assert (points.device.type, points.dtype, points.shape) == ("meta", torch.float32, (4, 2))
+    assert (n_clusters, n_init, seeds) == (2, 5, [3, 1])

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-triton_adam = pytest.importorskip("pamc.ops.triton_adam", reason="triton is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from pamc.ops.triton import adam as triton_adam
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -3,7 +3,9 @@ import torch
 
 from pamc.ops.dispatch import is_narrow, narrow_product, preferring, relu_backward, relu_linear_backward, transposed
 
-triton_linear = pytest.importorskip("pamc.ops.triton.linear", reason="triton is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from pamc.ops.triton import linear as triton_linear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
