@@ -1,4 +1,4 @@
-"""Estimators: PamCGC for scikit-learn users, and every other method by its name."""
+"""The scikit-learn estimators: PamCGC, and every other method by its name."""
 
 from pamc.estimator.advanced import Advanced
 from pamc.estimator.methods import METHODS, clusterer, estimator_class
