@@ -93,8 +93,7 @@ class _LinePhase:
     def write(self) -> None:
         """Write the line."""
         self._written = time.monotonic()
-        seconds = f"{self._written - self._begun:.0f} s"
-        parts = [f"pamc: {self._name} {self._done}/{self._total}", seconds, self._values]
+        parts = [f"pamc: {self._name} {self._done}/{self._total}", f"{self._written - self._begun:.0f} s", self._values]
         sys.stderr.write("  ".join(part for part in parts if part) + "\n")
         sys.stderr.flush()
 

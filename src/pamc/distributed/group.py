@@ -194,8 +194,7 @@ def join_group(device: str) -> TorchProcessGroup:
         Device of this process; "auto" and "cuda" choose the GPU with this process's local rank.
     """
     own_device, timeout = _own_device(device), _timeout()
-    on_gpu = own_device.type == "cuda"
-    if on_gpu:
+    if on_gpu := own_device.type == "cuda":
         torch.cuda.set_device(own_device)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:

@@ -31,8 +31,6 @@ def probe_group(group: ProcessGroup, device: torch.device, *, n_bytes: int = 1 <
 
     Parameters
     ----------
-    group
-        The process group.
     device
         Device of this process.
     n_bytes

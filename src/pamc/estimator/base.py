@@ -326,8 +326,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         """Return the cluster (n,) of each row, and its confidence (n,), which is defined like `confidence_`.
 
         Confidence is the share of fits to halves of the training rows that are expected to agree with the cluster (see
-        `docs/choosing.md`). It decreases towards 1 / C for outliers. Without a calibration it is the largest
-        probability.
+        `docs/choosing.md`); it decreases towards 1 / C for outliers. Uncalibrated, it is the largest probability.
         """
         rows = self._rows(X)
         largest, labels = self._assigned(rows)[1].max(dim=1)

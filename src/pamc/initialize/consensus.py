@@ -99,8 +99,6 @@ def agreed_clusters(
         (N, r) features in their leading directions.
     adjacency
         (N, N) symmetric weights.
-    n_dims
-        Size of the embedding.
     device
         Device of the smoothing, of K-means and of the consensus.
     n_repeats

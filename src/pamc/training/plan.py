@@ -85,8 +85,6 @@ def plan_fit(
         Number of positive pairs, each counted in both directions.
     config
         Settings, with `n_dims` resolved.
-    device
-        Device of the fit.
     limit
         Bytes of memory that the device has or that the user allows.
     n_processes

@@ -109,8 +109,7 @@ def train(
     """Train the model and yield a record per epoch, which is one full-batch gradient and one Adam step.
 
     Training stops after `n_epochs`, or, with `tol` > 0, once the share of labels that changed is at most `tol`, as in
-    DEC (Xie et al. 2016). True labels are never used. A loss that draws random numbers uses a separate seed in each
-    epoch.
+    DEC (Xie et al. 2016). True labels are never used. A loss that draws random numbers has a separate seed per epoch.
 
     No epoch synchronizes with the device: values are read once every `read_every` epochs (every epoch, with `tol`)
     while the next epochs run, so the model is ahead of the records. On a GPU, an epoch of fixed shape is captured and
