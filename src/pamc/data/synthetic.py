@@ -194,8 +194,7 @@ class BlockModel:
     homophily
         Fraction of edges inside blocks. A block of one node has outside edges only; with one block all are inside.
     feature_noise
-        Standard deviation of each feature around its block's center; the root mean square distance between centers is
-        1.
+        Standard deviation of each feature around its block's center; centers have a root mean square distance of 1.
     power_law
         Exponent (> 2) of the distribution of expected degrees, which are clipped at √N times the minimum; None makes
         them equal.

@@ -102,9 +102,9 @@ def search_index(
     index = _Index.of(distinct, _n_cells(len(first)), seed)
     # One more than k, because a row may be its own nearest neighbor.
     n_wanted = n_neighbors + 1
-    asked = np.sort(drawn[:_CHOSEN_BY])
-    known, _ = nearest_of(all_rows, torch.from_numpy(asked).to(device), n_wanted, spare=_SPARE)
-    n_probes = index.enough_probes(copy_of[asked], copy_of[known])
+    sample = np.sort(drawn[:_CHOSEN_BY])
+    true_neighbors, _ = nearest_of(all_rows, torch.from_numpy(sample).to(device), n_wanted, spare=_SPARE)
+    n_probes = index.enough_probes(copy_of[sample], copy_of[true_neighbors])
     targets = without_self(spread_copies(*index.nearest(n_probes, n_wanted), copy_of, n_wanted))
     recall = _recall(all_rows, targets, np.sort(drawn[-_MEASURED_BY:]))
     return targets, recall, f"{n_probes} of {index.n_cells} cells"
@@ -255,6 +255,6 @@ def _near_to_far(centers: Tensor) -> Integers:
 def _recall(space: DenseSpace, targets: Integers, asked: Integers) -> float:
     """Return the fraction of the neighbors of a sample that are no farther than the true k-th nearest."""
     asking, others = (torch.from_numpy(index).to(space.device) for index in (asked, targets[asked].ravel()))
-    _, known = nearest_of(space, asking, targets.shape[1] + 1, spare=_SPARE)
+    _, true_distance = nearest_of(space, asking, targets.shape[1] + 1, spare=_SPARE)
     distance = space.exact(asking.repeat_interleave(targets.shape[1]), others).cpu().numpy()
-    return float((distance.reshape(len(asked), -1) <= known[:, -1:]).mean())
+    return float((distance.reshape(len(asked), -1) <= true_distance[:, -1:]).mean())

@@ -160,8 +160,8 @@ def _plus_plus(points: Tensor, n_clusters: int, seeds: Sequence[int]) -> Tensor:
     nearest = _distances(points, lengths, centers[0][:, None]).squeeze(1)
     for number in range(1, n_clusters):
         total = nearest.cumsum(dim=1)
-        wanted = draws[number] * total[:, -1:]
-        candidates = torch.searchsorted(total, wanted).clamp(max=n_rows - 1)
+        thresholds = draws[number] * total[:, -1:]
+        candidates = torch.searchsorted(total, thresholds).clamp(max=n_rows - 1)
         closer = torch.minimum(_distances(points, lengths, points[candidates]), nearest[:, None])
         best = closer.sum(dim=2).argmin(dim=1)
         nearest = closer[run, best]

@@ -257,13 +257,13 @@ class _Ingest:
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:
     """Save the files and options of an ingest, or compare them with those saved by an earlier attempt."""
     stats = [(str(path), path.stat()) for path in files]
-    asked = {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats], "options": options}
+    current = {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats], "options": options}
     path = writer.scratch / _SETTINGS
     if not path.exists():
         if not is_store(writer.folder):
-            path.write_text(json.dumps(asked), encoding="utf-8")
+            path.write_text(json.dumps(current), encoding="utf-8")
         return
-    if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(asked)):
+    if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(current)):
         raise OutputError(
             f"{writer.folder}: holds an ingest of other files or options, or the files have changed since; remove it "
             "to start again"

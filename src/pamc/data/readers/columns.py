@@ -139,8 +139,8 @@ def check_has_rows(table: Table, n_rows: int) -> None:
 def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
     """Warn about selected feature columns that do not look like features."""
     if not table.has_header:
-        shown = shown_names(table.names)
-        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {shown}")
+        columns = shown_names(table.names)
+        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {columns}")
         return
     unnamed = {table.names[position] for position in table.unnamed}
     for name in () if explicit else names:

@@ -105,7 +105,7 @@ class Attention(nn.Module):
 
 
 class AGCNModel(DualNetwork):
-    r"""AGCN: attention weights, for each row, the layers of both networks and the layers of the final output.
+    r"""AGCN: attention sets, for each row, the share of each network's layer and of each layer in the output.
 
     .. math:: Z_1 = \phi(\tilde A X W_1), \quad
               Z_{l+1} = \phi(\tilde A\,(m_1 \odot Z_l + m_2 \odot H_l)\,W_{l+1}), \quad

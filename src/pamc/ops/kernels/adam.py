@@ -39,7 +39,7 @@ def adam_step(
 ):  # fmt: skip
     """Update the moments and values of ten tensors p with gradients g, one program per ADAM.numbers elements.
 
-    Tensor k belongs to the programs from end k − 1 to end k; a tensor without gradient has size 0. The moments are
+    Tensor k is updated by the programs from end k − 1 to end k; a tensor without gradient has size 0. The moments are
     stored in the order of the programs. Each program has its own β₁ᵗ and β₂ᵗ in `powers` (P, 2), so no program changes
     what another one reads.
     """

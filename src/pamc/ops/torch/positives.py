@@ -158,13 +158,13 @@ def log_mass_gradient(
     gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
     for block in _row_blocks(pairs):
         rows, columns = block.row_of_entry(), pairs.indices[block.entries].long()
-        own = slice(first + block.rows.start, first + block.rows.stop)
+        block_rows = slice(first + block.rows.start, first + block.rows.stop)
         score = cosine[block.entries] * tau
-        there = score + pairs.log_weight[block.entries]
-        _exp_(there.sub_(log_mass[own].index_select(0, rows))).mul_(grad[own].index_select(0, rows))
-        back = score.add_(pairs.log_weight_t[block.entries])
-        _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
-        gradient[block.rows] = _block_matrix(pairs, block, there.add_(back).mul_(tau)) @ unit
+        pair_grad = score + pairs.log_weight[block.entries]
+        _exp_(pair_grad.sub_(log_mass[block_rows].index_select(0, rows))).mul_(grad[block_rows].index_select(0, rows))
+        pair_grad_t = score.add_(pairs.log_weight_t[block.entries])
+        _exp_(pair_grad_t.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
+        gradient[block.rows] = _block_matrix(pairs, block, pair_grad.add_(pair_grad_t).mul_(tau)) @ unit
     return gradient
 
 
@@ -223,8 +223,8 @@ def _row_blocks(pairs: PositivePairs | PairShard) -> Iterator[_RowBlock]:
     size = _PAIRS_PER_BLOCK.get(pairs.indptr.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
     cuts = {0: 0, len(pairs.indptr) - 1: pairs.n_pairs}
     if pairs.n_pairs > size:
-        wanted = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
-        rows = torch.searchsorted(pairs.indptr, wanted)
+        boundaries = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
+        rows = torch.searchsorted(pairs.indptr, boundaries)
         cuts.update(zip(rows.tolist(), pairs.indptr[rows].tolist(), strict=True))
     for (row, entry), (next_row, next_entry) in pairwise(sorted(cuts.items())):
         yield _RowBlock(slice(row, next_row), slice(entry, next_entry), pairs.indptr[row : next_row + 1] - entry)
