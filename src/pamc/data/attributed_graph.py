@@ -100,17 +100,17 @@ class AttributedGraph:
 
     @property
     def n_nodes(self) -> int:
-        """N, the number of rows."""
+        """Number of rows, N."""
         return int(self.features.shape[0])
 
     @property
     def n_features(self) -> int:
-        """d, the number of feature columns."""
+        """Number of feature columns, d."""
         return int(self.features.shape[1])
 
     @property
     def n_edges(self) -> int:
-        """E, the number of edges as listed in the source."""
+        """Number of edges, E, as listed in the source."""
         return 0 if self.edges is None else int(self.edges.shape[1])
 
     @property

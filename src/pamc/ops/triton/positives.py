@@ -202,7 +202,7 @@ class Tiles(NamedTuple):
     Parameters
     ----------
     tau
-        τ of Eq 3.
+        Inverse temperature τ of Eq 3.
     even
         As in :class:`Layout`.
     rows, columns
