@@ -80,7 +80,7 @@ def least_nodes(n_clusters: int, tau: float, *, proxy: str) -> int:
 
 @register_experiment(
     "bound",
-    summary="Where the negatives over nodes bound those over clusters: Eq 7 of the paper and its correction.",
+    summary="When the negatives over nodes bound those over clusters: Eq 7 of the paper and its correction.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -116,7 +116,7 @@ def _cells(
 
 @register_experiment(
     "quality",
-    summary="What a user gets who sets nothing: every start on every data set, at the last epoch, without labels.",
+    summary="Accuracy of every initialization on all data sets with default settings, without labels, at the last epoch.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:

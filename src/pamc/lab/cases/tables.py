@@ -290,7 +290,7 @@ def difference_cells(scope: Scope) -> list[Cell]:
 
 @register_experiment(
     "differences",
-    summary="Every system under other settings, one at a time: what a difference to the paper's figures is due to.",
+    summary="Every method with one setting changed at a time, to explain differences from the paper's figures.",
     cells=difference_cells,
 )
 def render_differences(rows: Sequence[Row], folder: Path) -> list[Path]:

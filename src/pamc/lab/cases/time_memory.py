@@ -249,7 +249,7 @@ def ablation_cells(scope: Scope) -> list[Cell]:
 
 @register_experiment(
     "ablation",
-    summary="SDCN and AGCN as they are, with the N × N contrastive loss, and with PamC: training time and accuracy.",
+    summary="SDCN and AGCN unmodified, with the N × N contrastive loss, and with PamC: training time and accuracy.",
     cells=ablation_cells,
 )
 def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
