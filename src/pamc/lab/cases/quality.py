@@ -116,7 +116,7 @@ def _cells(
 
 @register_experiment(
     "quality",
-    summary="Accuracy of every initialization on all data sets, with default settings and no labels, at the last epoch.",
+    summary="Accuracy of every initialization on all data sets, with default settings, no labels, at the last epoch.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:
