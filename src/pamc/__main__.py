@@ -6,8 +6,6 @@ import io
 import os
 import sys
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command and exit with its code."""

@@ -1,7 +1,7 @@
-"""Run settings, each declared once; presets, TOML in and out.
+"""Settings of the methods, each declared once, presets, and conversion from and to TOML.
 
 Validation, the estimator's docstring, the command's options, completion and the table of `docs/parameters.md` all read
-these declarations. Nothing here imports torch.
+these declarations. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -16,48 +16,28 @@ from typing import Any, Self
 from pamc.declarations import Choice, Count, DeclaredSettings, Number, Sizes, setting
 from pamc.errors import ConfigError, UnknownNameError
 
-__all__ = [
-    "CHOICES",
-    "PAPER_TABLE_1",
-    "PRESETS",
-    "RENAMED_SETTINGS",
-    "AssigningConfig",
-    "ClusteringTermConfig",
-    "ContrastConfig",
-    "EncoderConfig",
-    "FitConfig",
-    "GraphConfig",
-    "InfluenceConfig",
-    "KernelConfig",
-    "MethodConfig",
-    "PretrainConfig",
-    "ProxyConfig",
-    "TrainedConfig",
-    "preset",
-]
-
 RENAMED_SETTINGS = MappingProxyType({"start": "init", "preparation": "preprocessing"})
 
-# Each initializer is a file of this name; the files are listed, as importing them would import torch.
+# Each initializer is a file of its name. The files are listed, because importing them would import torch.
 _INITIALIZERS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("initialize/initializers/[!_]*.py")))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig(DeclaredSettings):
-    """Settings that every method has; a method adds others in a subclass."""
+    """Settings that all methods have; a method adds its own in a subclass."""
 
-    n_clusters: int = setting(8, Count(), "Number C of clusters to form.", expert=False)
+    n_clusters: int = setting(8, Count(), "Number of clusters C to form.", expert=False)
     preprocessing: str = setting(
         "auto",
         Choice(("auto", "none", "scale", "standardize", "unit", "rms", "tfidf")),
-        'How to prepare the features; "auto" decides from the data.',
+        'How to preprocess the features; "auto" chooses from the data.',
     )
-    n_init: int = setting(20, Count(), "Number of times to run K-means for the first centers; the best run is used.")
+    n_init: int = setting(20, Count(), "Number of K-means runs for the initial centers; the best run is used.")
     precision: str = setting(
         "float32",
         Choice(("auto", "float32", "float64", "bfloat16")),
-        'Number type to compute in. "auto" is float32, whose products a GPU takes on its tensor cores, in TF32; '
-        '"bfloat16" needs a GPU and keeps rows and hidden layers in that type, all else in float32.',
+        'Data type to compute in. "auto" is float32, with matrix products in TF32 on GPUs with tensor cores; '
+        '"bfloat16" needs a GPU and stores rows and hidden layers in bfloat16, and everything else in float32.',
     )
 
     def __post_init__(self) -> None:
@@ -71,7 +51,7 @@ class MethodConfig(DeclaredSettings):
 
     @classmethod
     def check_name(cls, name: str) -> None:
-        """Refuse the name of an unknown setting; a former name is refused with the present one."""
+        """Raise an error if a setting is unknown; for a renamed setting, the error gives the current name."""
         if name in cls._settings:
             return
         if name in RENAMED_SETTINGS:
@@ -79,7 +59,7 @@ class MethodConfig(DeclaredSettings):
         raise UnknownNameError("setting", name, cls._settings)
 
     def with_(self, **changes: Any) -> Self:
-        """Return a copy with some settings changed; an unknown name is refused.
+        """Return a copy with some settings changed; raise an error if a name is unknown.
 
         Examples
         --------
@@ -97,16 +77,16 @@ class MethodConfig(DeclaredSettings):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the settings of :meth:`to_dict`."""
+        """Return the settings from the result of :meth:`to_dict`."""
         return cls().with_(**values)
 
     def to_toml(self) -> str:
-        """Return the settings as a TOML document; None, which TOML lacks, is left out."""
+        """Return the settings as a TOML document; settings that are None are left out, because TOML has no null."""
         return "".join(f"{name} = {_toml(value)}\n" for name, value in self.to_dict().items() if value is not None)
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the settings of a TOML document; what it does not name keeps its default.
+        """Return the settings from a TOML document; settings that it does not name keep their defaults.
 
         Examples
         --------
@@ -126,14 +106,14 @@ class GraphConfig(MethodConfig):
     n_neighbors: int = setting(
         10,
         Count(),
-        "Number of neighbors that each row gets in the kNN graph, which is built when no graph is given.",
+        "Number of neighbors of each row in the kNN graph, which is built if no graph is given.",
         expert=False,
     )
     metric: str = setting(
         "euclidean",
         Choice(("auto", "euclidean", "cosine")),
-        'Distance by which neighbors are sought; "auto" compares angles in the 50 leading directions of the features, '
-        "the others compare the features themselves.",
+        'Metric of the neighbor search. "auto" compares angles in the 50 leading directions of the features; the '
+        "others compare the features themselves.",
     )
 
 
@@ -142,7 +122,7 @@ class TrainedConfig(MethodConfig):
     """Settings of the methods that are trained."""
 
     n_epochs: int = setting(200, Count(0), "Number of epochs to train for.", expert=False)
-    lr: float = setting(1e-3, Number(positive=True), "Learning rate to train with.")
+    lr: float = setting(1e-3, Number(positive=True), "Learning rate of Adam.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,59 +130,60 @@ class AssigningConfig(TrainedConfig):
     """Settings of the methods that assign rows in every epoch."""
 
     tol: float = setting(
-        0.0, Number(), "Stop when the share of labels that changed in an epoch is at most this; 0 runs all epochs."
+        0.0, Number(), "Stop training once at most this share of labels changes in an epoch; 0 runs all epochs."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastConfig(DeclaredSettings):
-    """Settings that a contrastive term adds to those of a method."""
+    """Settings of a contrastive term."""
 
-    alpha: float = setting(1.0, Number(), "Weigh the contrastive term of Eq 12.", expert=False)
+    alpha: float = setting(1.0, Number(), "Multiply the contrastive term of Eq 12 by this weight.", expert=False)
     tau: float = setting(
         1.0,
         Number(positive=True),
-        "Inverse temperature of the contrastive loss: it multiplies the cosine in Eqs 1–3, where other libraries "
-        "divide by a temperature.",
+        "Inverse temperature of the contrastive loss: Eqs 1–3 multiply the cosine by it, where other libraries divide "
+        "by a temperature.",
     )
     self_edges: str = setting(
         "drop",
         Choice(("drop", "keep")),
-        'Whether a row counts among its own positives: "drop" follows Eq 3 (j ≠ i); "keep" counts γ_ii with similarity '
-        "0, as the released program does.",
+        'Whether a row is one of its own positives. "drop" follows Eq 3 (j ≠ i); "keep" includes γ_ii with similarity '
+        "0, as in the released program.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InfluenceConfig(DeclaredSettings):
-    """Settings of the positives that are found by influence along the edges."""
+    """Settings of the positive pairs, which are defined by influence along the edges."""
 
     n_hops: int | None = setting(
         None,
         Count(),
-        "Order of the cumulative influence γ = Σ_r Ā^r that makes the positives: how many steps along edges to go. "
-        "None takes 2, and 1 for more than 50,000 rows.",
+        "Order of the cumulative influence γ = Σ_r Ā^r that defines the positive pairs: the number of steps along "
+        "edges. None is 2, or 1 for more than 50,000 rows.",
         optional=True,
         expert=False,
     )
     max_positives: int | None = setting(
-        None, Count(), "Keep this many of the largest γ_ij per row; None keeps all.", optional=True
+        None, Count(), "Keep only this many of the largest γ_ij per row; None keeps all.", optional=True
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyConfig(DeclaredSettings):
-    """Settings of the PamC loss beside those of every contrastive term."""
+    """Settings of the PamC loss besides those of every contrastive term."""
 
     proxy: str = setting(
         "eq2",
         Choice(("eq2", "eq6")),
-        'Form of the proxy that stands for the negatives: "eq2", or "eq6" as the released program has it.',
+        'Equation of the proxy that replaces the negative pairs: "eq2", or "eq6" as in the released program.',
     )
     meta_assignment: str = setting(
         "hard",
         Choice(("hard", "soft", "soft_detached")),
-        'What the meta-nodes of Eq 8 sum over: "hard" labels, "soft" q with its gradient, or "soft_detached" without.',
+        'Assignment that defines the meta-nodes of Eq 8: "hard" labels, "soft" q with its gradient, or "soft_detached" '
+        "q without its gradient.",
     )
 
 
@@ -210,11 +191,11 @@ class ProxyConfig(DeclaredSettings):
 class ClusteringTermConfig(DeclaredSettings):
     """Settings of the clustering term of Eq 12."""
 
-    beta: float = setting(1.0, Number(), "Weigh the clustering term of Eq 12.", expert=False)
+    beta: float = setting(1.0, Number(), "Multiply the clustering term of Eq 12 by this weight.", expert=False)
     kl_reduction: str = setting(
         "mean",
         Choice(("mean", "sum")),
-        'Whether the clustering term is divided by the number of rows ("mean") or not ("sum", Eq 11 to the letter).',
+        'Whether to divide the clustering term by the number of rows ("mean") or not ("sum", exactly as in Eq 11).',
     )
 
 
@@ -222,29 +203,27 @@ class ClusteringTermConfig(DeclaredSettings):
 class KernelConfig(DeclaredSettings):
     """Settings of the Student-t kernel that assigns rows to centers."""
 
-    eta: float = setting(1.0, Number(positive=True), "Degrees of freedom that the Student-t kernel of Eq 9 has.")
+    eta: float = setting(1.0, Number(positive=True), "Degrees of freedom of the Student-t kernel of Eq 9.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(DeclaredSettings):
-    """Settings of the training that comes before that on the method's loss."""
+    """Settings of pre-training, which precedes training on the method's loss."""
 
-    pretrain_epochs: int = setting(30, Count(0), "Number of epochs to train for before the method's loss is used.")
-    pretrain_lr: float = setting(
-        1e-3, Number(positive=True), "Learning rate to train with before the method's loss is used."
-    )
+    pretrain_epochs: int = setting(30, Count(0), "Number of epochs to pre-train for.")
+    pretrain_lr: float = setting(1e-3, Number(positive=True), "Learning rate of pre-training.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(KernelConfig, PretrainConfig):
-    """Settings of an MLP encoder that is trained on rows in batches before the method's loss is used."""
+    """Settings of an MLP encoder that is pre-trained in batches."""
 
-    hidden: tuple[int, ...] = setting((500, 500, 2000), Sizes(), "Sizes that the encoder's hidden layers have.")
-    batch_size: int = setting(256, Count(), "Number of rows that a step takes before the method's loss is used.")
+    hidden: tuple[int, ...] = setting((500, 500, 2000), Sizes(), "Sizes of the encoder's hidden layers.")
+    batch_size: int = setting(256, Count(), "Number of rows per batch in pre-training.")
     chunk_size: int | None = setting(
         None,
         Count(),
-        "Number of rows to encode at a time; None encodes all at once. The gradient is the same.",
+        "Number of rows to encode at a time; None encodes all at once. The gradient is the same either way.",
         optional=True,
     )
 
@@ -259,9 +238,9 @@ class FitConfig(
     GraphConfig,
     AssigningConfig,
 ):
-    """Everything that decides a fit of PamCGC, apart from the data, the seed and the device.
+    """All settings of PamCGC, which determine a fit together with the data, the seed and the device.
 
-    The names are the paper's symbols as pamc spells them.
+    The names spell out the symbols of the paper.
     """
 
     beta: float = 10.0
@@ -272,8 +251,8 @@ class FitConfig(
     init: str = setting(
         "consensus",
         Choice(_INITIALIZERS),
-        'How the encoder gets its first weights and the clusters their first centers. "consensus" fits the encoder to '
-        "features smoothed over the graph and takes the clusters that many quick clusterings agree on; "
+        'How to initialize the encoder and the cluster centers. "consensus" fits the encoder to features smoothed over '
+        "the graph and takes the centers from the consensus of many quick clusterings; "
         '"propagated_svd" fits it to a truncated SVD of Ã²X; "autoencoder" trains it to reconstruct the features, as '
         "in the paper.",
         expert=False,
@@ -281,42 +260,41 @@ class FitConfig(
     n_dims: int | None = setting(
         None,
         Count(),
-        'Size of the embedding z. None takes 10 for init "autoencoder", as in the paper, and else two dimensions per '
-        "cluster, at most 32.",
+        'Number of dimensions of the embedding z. None is 10 for init "autoencoder", as in the paper, and otherwise '
+        "two per cluster, at most 32.",
         optional=True,
     )
     graph_trust: str = setting(
         "auto",
         Choice(("auto", "always")),
-        'With init "consensus": "auto" leaves out the graph or the features where the two are unrelated, "always" uses '
-        "both.",
+        'Whether init "consensus" always uses features and graph ("always"), or leaves one of them out if the two are '
+        'unrelated ("auto").',
     )
     embedding_scale: float = setting(
         2.0,
         Number(positive=True),
-        'Length that a row of z has after an init other than "autoencoder". The kernel of Eq 9 has width 1, so this '
-        "decides how sharp the first assignment is.",
+        'Length of the rows of z after any init other than "autoencoder". The kernel of Eq 9 has width 1, so a larger '
+        "scale makes the initial assignment sharper.",
     )
     pretrain_epochs: int = setting(
         30,
         Count(0),
-        "Number of epochs to initialize the encoder for; with fewer than 1,200 rows, up to three times as many are "
-        "taken.",
+        "Number of epochs to pre-train the encoder for; with fewer than 1,200 rows, up to three times as many are run.",
     )
     pretrain_dropout: float = setting(
         0.3,
         Number(below=1),
-        "Share of the features to hide from the encoder, other ones for each row and batch, while it learns the place "
-        'of rows among their neighbors (init "consensus" and "propagated_svd").',
+        "Dropout rate of the features, drawn anew for each row and batch, while the encoder is initialized "
+        '(init "consensus" and "propagated_svd").',
     )
 
 
-# The words that each setting of PamCGC allows.
+# The allowed values of each setting of PamCGC with choices.
 CHOICES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {name: declared.choices for name, declared in FitConfig.settings().items() if declared.choices}
 )
 
-# Table 1 of the paper, and the rates of its pre-training.
+# Table 1 of the paper, and its pre-training learning rates.
 _TABLE_1_COLUMNS = ("alpha", "beta", "n_hops", "tau", "lr", "pretrain_lr")
 PAPER_TABLE_1: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
@@ -332,7 +310,7 @@ PAPER_TABLE_1: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     }
 )
 
-# The README of the released program has the rows of DBLP and CITE the other way round (apart from the rates).
+# The README of the released program swaps the rows of DBLP and CITE (except for the learning rates).
 _SWAPPED = {"dblp": "cite", "cite": "dblp"}
 _RATES = ("lr", "pretrain_lr")
 
@@ -363,7 +341,7 @@ def preset(name: str, *, data_set: str | None = None, **changes: Any) -> FitConf
     """Return the settings of a preset, with some of them changed.
 
     "default" is one configuration for all data. "paper" follows Table 1, "released" the README of the authors' program;
-    both have settings per data set and, for any other data, ask for `alpha`, `beta`, `tau` and `n_hops`.
+    both have settings per data set and, for any other data, require `alpha`, `beta`, `tau` and `n_hops`.
 
     Examples
     --------

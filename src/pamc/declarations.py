@@ -1,6 +1,6 @@
-"""How a setting is declared: once, with its default, what it may be and what it does.
+"""Declarations of settings: each setting is declared once, with its default, its allowed values and its description.
 
-Nothing here imports torch, so that help and completion read the declarations at once.
+This module does not import torch, so that help and completion load quickly.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from typing import Any, ClassVar, Protocol
 
 from pamc.errors import ConfigError, UnknownNameError
 
-__all__ = ["Choice", "Count", "DeclaredSettings", "Number", "Setting", "Sizes", "setting"]
-
 _DOCSTRING_WIDTH = 108
 
 
 class Kind(Protocol):
-    """What a setting may be."""
+    """The allowed values of a setting."""
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value as it is stored, or refuse it with the name of the setting and what is allowed."""
+        """Return the value to store, or raise an error with the name of the setting and the allowed values."""
 
     def describe(self) -> str:
-        """Return what is allowed as documentation writes it: `int of at least 1`, `{"a", "b"}`."""
+        """Return the allowed values for documentation: `int of at least 1`, `{"a", "b"}`."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """A whole number of at least `minimum`."""
+    """An integer of at least `minimum`."""
 
     minimum: int = 1
 
@@ -49,7 +47,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number of at least 0, or above 0 where it must be `positive`; below or at most 1 where it is a share."""
+    """A finite number of at least 0, or above 0 if `positive`; optionally with an upper bound."""
 
     positive: bool = False
     below: float = math.inf
@@ -79,7 +77,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A list of whole numbers: the sizes of layers."""
+    """A list of positive integers: the sizes of layers."""
 
     def check(self, name: str, value: Any) -> Any:
         """Return the sizes as a tuple; see :class:`Kind`."""
@@ -94,7 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words."""
+    """One of several strings."""
 
     names: tuple[str, ...]
 
@@ -105,7 +103,7 @@ class Choice:
         return value
 
     def describe(self) -> str:
-        """Return the words; see :class:`Kind`."""
+        """Return the strings; see :class:`Kind`."""
         return "{" + ", ".join(f'"{name}"' for name in self.names) + "}"
 
 
@@ -116,15 +114,15 @@ class Setting:
     Parameters
     ----------
     default
-        Value that is used where none is given.
+        Default value.
     kind
-        What the setting may be.
+        Allowed values.
     about
-        What the setting does, for documentation and help.
+        Description for documentation and help.
     optional
-        Whether None is allowed beside what `kind` allows.
+        Whether None is allowed in addition to what `kind` allows.
     expert
-        Whether the setting lives in `PamCGC(advanced=…)` and `--set` rather than in a parameter and option of its own.
+        Whether the setting belongs to `PamCGC(advanced=…)` and `--set`, and has no parameter and option of its own.
     """
 
     default: Any
@@ -135,19 +133,19 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that are allowed, none for numbers."""
+        """The allowed strings; empty for numbers."""
         return self.kind.names if isinstance(self.kind, Choice) else ()
 
     def describe(self) -> str:
-        """Return what is allowed as documentation writes it."""
+        """Return the allowed values for documentation."""
         return f"{self.kind.describe()} or None" if self.optional else self.kind.describe()
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value as it is stored, or refuse it."""
+        """Return the value to store, or raise an error if it is not allowed."""
         return None if self.optional and value is None else self.kind.check(name, value)
 
     def documented(self, name: str) -> str:
-        """Return the entry of a NumPy docstring.
+        """Return the entry of the setting in a NumPy docstring.
 
         Examples
         --------
@@ -174,9 +172,9 @@ def _field(declared: Setting) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredSettings:
-    """Base of classes whose fields are settings.
+    """Base class of dataclasses whose fields are settings.
 
-    A field is declared by :func:`setting`. In a subclass, a plain value changes the default of what a base declares.
+    A field is declared by :func:`setting`. In a subclass, a plain value changes the default of an inherited setting.
     """
 
     _settings: ClassVar[Mapping[str, Setting]] = MappingProxyType({})

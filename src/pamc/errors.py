@@ -1,7 +1,7 @@
-"""Every exception and warning of pamc.
+"""All exceptions and warnings of pamc.
 
-Each exception derives from :class:`PamcError` and from the builtin people expect, so that ``except ValueError`` works.
-The ``exit_code`` is what the command returns.
+Each exception derives from :class:`PamcError` and from the matching built-in, so that ``except ValueError`` works. The
+command exits with ``exit_code``.
 """
 
 from __future__ import annotations
@@ -13,40 +13,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
 
-__all__ = [
-    "BackendError",
-    "CollapseWarning",
-    "ConfigError",
-    "DataError",
-    "DataWarning",
-    "EmptyClusterWarning",
-    "ModelFileError",
-    "OutputError",
-    "PamcError",
-    "PamcWarning",
-    "TrainingError",
-    "UnknownNameError",
-    "choices",
-    "collected_warnings",
-    "counted",
-    "warn",
-]
-
 
 class PamcError(Exception):
-    """Base of all errors that pamc raises on purpose."""
+    """Base class of all errors that pamc raises."""
 
     exit_code = 1
 
 
 class ConfigError(PamcError, ValueError):
-    """A parameter or option is wrong."""
+    """A parameter or option is invalid."""
 
     exit_code = 2
 
 
 class UnknownNameError(PamcError, ValueError):
-    """A name is not among the known ones."""
+    """A name is not one of the known names."""
 
     exit_code = 2
 
@@ -55,23 +36,23 @@ class UnknownNameError(PamcError, ValueError):
 
 
 class DataError(PamcError, ValueError):
-    """The data cannot be used as they are."""
+    """The data are invalid."""
 
     exit_code = 3
 
 
 class ModelFileError(DataError):
-    """A saved model is damaged, was changed, or is of another format."""
+    """A saved model is damaged, was modified, or has another format."""
 
 
 class OutputError(PamcError, OSError):
-    """Results cannot be written where they were asked for."""
+    """Results cannot be written to the requested place."""
 
     exit_code = 3
 
 
 class BackendError(PamcError, RuntimeError):
-    """A device, backend or optional package is not there."""
+    """A device, backend or optional package is not available."""
 
     exit_code = 4
 
@@ -83,40 +64,40 @@ class TrainingError(PamcError, ArithmeticError):
 
 
 class PamcWarning(UserWarning):
-    """Base of all warnings of pamc; of a class that says `once`, a fit issues the first one only."""
+    """Base class of all warnings of pamc; a fit issues only the first warning of a class with `once`."""
 
     once: ClassVar[bool] = False
 
 
 class DataWarning(PamcWarning):
-    """The data are usable but may not be what the user meant."""
+    """The data are valid but may not be what the user intended."""
 
 
 class EmptyClusterWarning(PamcWarning):
-    """A cluster has no member; its meta-node is left out."""
+    """A cluster is empty; its meta-node is left out."""
 
     once = True
 
 
 class CollapseWarning(PamcWarning):
-    """Fewer than two clusters have members: there is nothing to contrast."""
+    """Fewer than two clusters are nonempty, so there is nothing to contrast."""
 
     once = True
 
 
-# What a fit collects, so that it can be issued once, at its end, and kept in its record. Threads do not share it.
+# The warnings that a fit collects, issues once at its end, and stores in its record. Threads do not share them.
 _COLLECTED: ContextVar[list[PamcWarning] | None] = ContextVar("collected", default=None)
 
 
 def warn(warning: PamcWarning, *, stacklevel: int = 1) -> None:
-    """Issue a warning, or keep it where a fit collects its warnings; one that was kept already is left out.
+    """Issue a warning, or collect it inside :func:`collected_warnings`, where repeated warnings are dropped.
 
     Parameters
     ----------
     warning
         The warning.
     stacklevel
-        Which caller to name: 1 is that of this function.
+        Stack level of the caller to report; 1 is the caller of this function.
     """
     collected = _COLLECTED.get()
     if collected is None:
@@ -131,7 +112,7 @@ def _is_repeated(warning: PamcWarning, earlier: PamcWarning) -> bool:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[PamcWarning]]:
-    """Yield a list that takes the warnings of the block, each once, in the place of issuing them."""
+    """Yield a list that collects the warnings of the `with` block, each once, instead of issuing them."""
     collected: list[PamcWarning] = []
     token = _COLLECTED.set(collected)
     try:
@@ -141,7 +122,7 @@ def collected_warnings() -> Iterator[list[PamcWarning]]:
 
 
 def choices(name: object, known: Iterable[str]) -> str:
-    """Return what is allowed and, for a near miss, what was probably meant.
+    """Return a text that lists the allowed names and, for a near miss, suggests one.
 
     Examples
     --------
@@ -155,7 +136,7 @@ def choices(name: object, known: Iterable[str]) -> str:
 
 
 def counted(count: int, what: str, *, grouped: bool = False) -> str:
-    """Return a number of things in words: of one in the singular, with commas between thousands where asked for.
+    """Return a count with its noun, in the singular for 1, and with thousands separators if `grouped`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Progress of long work: phases that advance, shown or not."""
+"""Progress display of long computations, in phases."""
 
 from __future__ import annotations
 
@@ -12,47 +12,45 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Phase", "Progress", "RichProgress", "SilentPhase", "SilentProgress", "redraws", "terminal"]
-
-# How often a log that nobody watches gets a line.
+# Seconds between two lines of progress in a log file.
 _LINE_EVERY_S = 30.0
 
-# Below this width a bar has its name, its count and the time left, and nothing else.
+# Below this width, only the name, the count and the remaining time are displayed.
 _NARROW = 60
 
 
 class Phase(Protocol):
-    """One part of some work while it runs."""
+    """One phase of a computation while it runs."""
 
     def advance(self, **values: float) -> None:
-        """Take one step, and show some values beside it."""
+        """Advance by one step, and display some values."""
 
 
 class Progress(Protocol):
-    """Something that shows phases."""
+    """A display of phases."""
 
     def phase(self, name: str, total: int | None = None) -> Any:
         """Return a context manager that yields a :class:`Phase`."""
 
 
 class SilentPhase:
-    """Shows nothing."""
+    """A phase that displays nothing."""
 
     def advance(self, **values: float) -> None:
-        """Show nothing."""
+        """Display nothing."""
 
 
 class SilentProgress:
-    """Shows nothing."""
+    """A progress display that displays nothing."""
 
     @contextmanager
     def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
-        """Yield a phase that shows nothing."""
+        """Yield a phase that displays nothing."""
         yield SilentPhase()
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a console of rich for one of the standard streams, without styles where NO_COLOR is set."""
+    """Return a rich console for standard output or standard error, without colors if NO_COLOR is set."""
     from rich.console import Console
 
     return Console(
@@ -61,7 +59,7 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 def redraws(console: Console) -> bool:
-    """Return whether a console can move its cursor: a terminal that is not dumb, or a notebook."""
+    """Return whether a console can redraw lines: a terminal that is not dumb, or a notebook."""
     return console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal)
 
 
@@ -71,38 +69,38 @@ class _RichPhase:
         self._task = task
 
     def advance(self, **values: float) -> None:
-        """Move the bar."""
-        self._bar.update(self._task, advance=1, values=_shown(values))
+        """Advance the bar."""
+        self._bar.update(self._task, advance=1, values=_formatted(values))
 
 
 class _LinePhase:
-    """Writes a plain line now and then, and one at the end."""
+    """Writes a plain line periodically, and one at the end."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._done = name, total, 0
-        self._begun = self._told = time.monotonic()
+        self._begun = self._written = time.monotonic()
         self._values = ""
 
     def advance(self, **values: float) -> None:
         """Count one step."""
         self._done += 1
-        self._values = _shown(values)
-        if time.monotonic() - self._told >= _LINE_EVERY_S:
-            self.tell()
+        self._values = _formatted(values)
+        if time.monotonic() - self._written >= _LINE_EVERY_S:
+            self.write()
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Write the line."""
-        self._told = time.monotonic()
-        words = [f"pamc: {self._name} {self._done}/{self._total}", f"{self._told - self._begun:.0f} s", self._values]
-        sys.stderr.write("  ".join(word for word in words if word) + "\n")
+        self._written = time.monotonic()
+        parts = [f"pamc: {self._name} {self._done}/{self._total}", f"{self._written - self._begun:.0f} s", self._values]
+        sys.stderr.write("  ".join(part for part in parts if part) + "\n")
         sys.stderr.flush()
 
 
 class RichProgress:
-    """Bars on standard error, with the time left and the values of the loss as far as the terminal is wide.
+    """Progress bars on standard error, with the remaining time and as many loss values as fit the terminal.
 
-    A phase of unknown length leaves no line behind. Where the terminal cannot redraw, a phase is a plain line every
-    half a minute and one at its end.
+    A phase of unknown length disappears when it ends. If the terminal cannot redraw, a phase writes a plain line every
+    half minute and one at its end.
     """
 
     def __init__(self) -> None:
@@ -110,14 +108,14 @@ class RichProgress:
 
     @contextmanager
     def phase(self, name: str, total: int | None = None) -> Iterator[Phase]:
-        """Yield a phase with a bar of its own."""
+        """Yield a phase with its own bar."""
         if not redraws(self._console):
             if total is None:
                 yield SilentPhase()
                 return
-            lines = _LinePhase(name, total)
-            yield lines
-            lines.tell()
+            line_phase = _LinePhase(name, total)
+            yield line_phase
+            line_phase.write()
             return
         from rich.progress import Progress as Bar
 
@@ -127,7 +125,7 @@ class RichProgress:
             yield _RichPhase(bar, bar.add_task(name, total=total, values=""))
 
     def _columns(self, name: str, total: int | None) -> list[Any]:
-        """Return what stands beside the bar, as much as the terminal has room for."""
+        """Return the bar and the columns beside it that fit the terminal."""
         from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as Remaining
         from rich.table import Column
@@ -151,5 +149,5 @@ class RichProgress:
         ]
 
 
-def _shown(values: dict[str, float]) -> str:
+def _formatted(values: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())

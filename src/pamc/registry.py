@@ -1,4 +1,4 @@
-"""One registry for everything that is found by name: methods, data sets, backends, starts."""
+"""The registry of everything that is looked up by name: methods, data sets, backends, initializers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from typing import Generic, TypeVar
 
 from pamc.errors import ConfigError, UnknownNameError
 
-__all__ = ["Registry"]
-
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names and what they stand for, filled by decorators in the modules of one package.
+    """A mapping from names to objects, filled by decorators in the modules of one package.
 
     Parameters
     ----------
     kind
-        What is registered, for error messages: "method", "data set".
+        Kind of the registered objects, for error messages: "method", "data set".
     package
-        Package whose modules register themselves when imported. It is imported at the first look-up, so that importing
-        pamc stays cheap and a new entry is one new file.
+        Package whose modules register themselves when imported. It is imported at the first lookup, so that importing
+        pamc stays fast and a new entry is one new file.
 
     Examples
     --------
@@ -44,7 +42,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that files its object under ``name``."""
+        """Return a decorator that registers its object under ``name``."""
 
         def add(entry: T) -> T:
             if name in self._entries:

@@ -1,4 +1,4 @@
-"""Device, number type, seeds, and the stamp that says where a result came from."""
+"""Devices, data types, seeds, threads, and the description of the environment for records."""
 
 from __future__ import annotations
 
@@ -22,22 +22,6 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
-__all__ = [
-    "cpu_name",
-    "environment",
-    "generator",
-    "on_tensor_cores",
-    "one_thread",
-    "quiet_libraries",
-    "resolve_device",
-    "resolve_dtype",
-    "resolve_row_dtype",
-    "seed_for",
-    "seed_of",
-    "seeded",
-    "side_by_side",
-]
-
 Result = TypeVar("Result")
 
 _ON_TENSOR_CORES = ("auto", "bfloat16")
@@ -57,7 +41,7 @@ _STAMPED_PACKAGES = (
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """Return the device to use: "auto" takes CUDA where there is one, else the CPU.
+    """Return the device to use; "auto" is CUDA if it is available, and otherwise the CPU.
 
     Examples
     --------
@@ -78,14 +62,14 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def resolve_dtype(precision: str) -> torch.dtype:
-    """Return the type of weights, embedding and loss: float64 where `precision` says so, else float32."""
+    """Return the data type of weights, embedding and loss: float64 for that `precision`, otherwise float32."""
     if precision not in CHOICES["precision"]:
         raise UnknownNameError("precision", precision, CHOICES["precision"])
     return torch.float64 if precision == "float64" else torch.float32
 
 
 def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Return the type of the rows that an encoder is given.
+    """Return the data type of the rows passed to an encoder.
 
     Examples
     --------
@@ -100,14 +84,14 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 
 def on_tensor_cores(precision: str) -> bool:
-    """Return whether a GPU may take float32 products on its tensor cores."""
+    """Return whether float32 matrix products may use the tensor cores of a GPU."""
     return precision in _ON_TENSOR_CORES
 
 
 def seed_of(random_state: Any) -> int:
-    """Return an integer seed from what scikit-learn allows as `random_state`: None, an integer, or a generator.
+    """Return an integer seed for a `random_state` as in scikit-learn: None, an integer, or a generator.
 
-    None draws fresh entropy from the system; numpy's global state is neither read nor changed.
+    None draws fresh entropy from the system; NumPy's global state is neither read nor changed.
     """
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
@@ -123,20 +107,20 @@ def seed_of(random_state: Any) -> int:
 
 
 def seed_for(seed: int, purpose: str) -> int:
-    """Return the seed of one purpose ("weights", "row order", …), independent of those of all other purposes."""
+    """Return the seed for a purpose ("weights", "row order", …), independent of the seeds for other purposes."""
     return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint32)[0])
 
 
 def generator(seed: int, purpose: str) -> torch.Generator:
-    """Return a CPU random generator for one purpose. Torch's global state is not touched."""
+    """Return a CPU random generator for a purpose; torch's global state is not changed."""
     return torch.Generator().manual_seed(seed_for(seed, purpose))
 
 
 @contextmanager
 def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
-    """Run a block with torch's global generators seeded for one purpose, and put their state back after it.
+    """Seed torch's global generators for a purpose inside a `with` block, and restore their state afterwards.
 
-    For losses whose random numbers are drawn by code that takes no generator.
+    This is for losses that draw random numbers in code that accepts no generator.
     """
     cuda = [device] if device.type == "cuda" else []
     with _GLOBAL_GENERATORS, torch.random.fork_rng(devices=cuda):
@@ -149,7 +133,7 @@ def seeded(seed: int, purpose: str, device: torch.device) -> Iterator[None]:
 
 
 class _SharedContext:
-    """A context that all threads share: the first one to enter opens it, and the last one to leave closes it."""
+    """A context that all threads share: the first thread to enter opens it, and the last one to leave closes it."""
 
     def __init__(self, new_context: Callable[[], AbstractContextManager[Any]]) -> None:
         self._new_context = new_context
@@ -169,7 +153,7 @@ class _SharedContext:
                 self._context.__exit__(None, None, None)
 
 
-# What libraries warn of and pamc has dealt with.
+# Warnings of libraries that pamc expects and handles.
 _EXPECTED_WARNINGS = (
     ("Number of distinct clusters", UserWarning),
     ("Sparse invariant checks are implicitly disabled", UserWarning),
@@ -186,20 +170,20 @@ def _without_expected_warnings() -> Iterator[None]:
         yield
 
 
-# Filters of warnings, and the threads of the linear algebra, belong to the whole process.
+# Warning filters and the number of BLAS threads apply to the whole process.
 quiet_libraries = _SharedContext(_without_expected_warnings)
 _one_blas_thread = _SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let numeric libraries compute on one thread inside, so that sums are taken in one order."""
-    # OpenMP's limit holds for the thread that sets it, that of the linear algebra for all.
+    """Limit numeric libraries to one thread inside a `with` block, which fixes the order of summation."""
+    # The OpenMP limit applies to the thread that sets it, the BLAS limit to all threads.
     with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"):
         yield
 
 
-# Losses that draw from torch's global generators take turns.
+# Serializes losses that draw from torch's global generators.
 _GLOBAL_GENERATORS = threading.RLock()
 
 
@@ -207,19 +191,19 @@ def side_by_side(
     tasks: Iterable[Callable[[], Result]],
     device: torch.device = torch.device("cpu"),  # noqa: B008
 ) -> list[Result]:
-    """Return the results of tasks: on a CPU as many at a time as torch has threads, elsewhere one after the other.
+    """Run tasks, on a CPU as many in parallel as torch has threads, otherwise sequentially, and return their results.
 
-    Each runs on one thread, so that its sums are taken in one order whatever the number of threads.
+    Each task runs on one thread, so that its order of summation does not depend on the number of threads.
     """
     if device.type != "cpu":
         return [task() for task in tasks]
-    # Looks for the libraries that have threads of their own, which takes longer than a quick task.
+    # Created once, because searching for libraries with thread pools takes longer than a quick task.
     libraries = ThreadpoolController()
 
     def on_one_thread(task: Callable[[], Result]) -> Result:
-        # Asking makes torch set the number of threads of a new thread, which would undo a limit set before.
+        # The first call in a new thread makes torch set its number of threads, which would undo an earlier limit.
         torch.get_num_threads()
-        # The limit on OpenMP holds for the thread that sets it.
+        # The OpenMP limit applies to the thread that sets it.
         with libraries.limit(limits=1, user_api="openmp"):
             return task()
 
@@ -228,7 +212,7 @@ def side_by_side(
 
 
 def environment() -> dict[str, Any]:
-    """Return what a bug report or a result row needs to know of the machine: versions, device, threads, commit."""
+    """Return the environment for bug reports and result rows: versions, hardware, threads and commit."""
     cuda = torch.cuda.is_available()
     return {
         "pamc": _version("pamc"),
@@ -255,24 +239,24 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree that pamc runs from, None for an installed package.
+    """Return the commit of the source tree that pamc runs from, or None for an installed package.
 
-    A copy of the tree whose history is missing, or that of another tree, is told the commit by ``$PAMC_COMMIT``.
+    ``$PAMC_COMMIT`` overrides it, for copies of the tree without their own Git history.
     """
-    told = os.environ.get("PAMC_COMMIT")
+    override = os.environ.get("PAMC_COMMIT")
     root = Path(__file__).resolve().parents[2]
-    if told is not None or not (root / ".git").exists():
-        return told
+    if override is not None or not (root / ".git").exists():
+        return override
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def cpu_name() -> str:
-    """Return the processor's name and the number of its cores."""
+    """Return the name of the processor and its number of cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -23,8 +23,8 @@ from pamc.cli.fit_run import next_steps
 from pamc.cli.show import near
 from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
-from pamc.estimator import METHODS
 from pamc.lab.cell import cases_of
+from pamc.models.method import METHODS
 from pamc.progress import RichProgress
 from pamc.report.projection import MAPS
 from tests.cli.conftest import FAST

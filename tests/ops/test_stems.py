@@ -34,11 +34,10 @@ def names(cell):
 
 
 def public_names(path):
-    """Return what a module offers, without importing it: triton need not be installed."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return ast.literal_eval(node.value)
-    raise AssertionError(f"{path} has no __all__")
+    """Return the functions and classes that a module offers, without importing it: triton need not be installed."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in defined if not name.startswith("_")}
 
 
 def test_the_table_names_every_stem():
@@ -54,10 +53,10 @@ def test_what_is_launched_has_a_kernel_file_of_its_stem():
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]}: {row[2]}")
 def test_a_row_of_the_table_is_true(row):
     stem, equations, functions, where = row
-    assert set(names(equations)) <= set(reference.__all__)
+    assert set(names(equations)) <= public_names(Path(reference.__file__))
     for letter in ("T", "L"):
-        offered = public_names(FOLDER / LETTERS[letter] / f"{stem}.py") if letter in where else []
-        assert set(names(functions)) <= set(offered) or letter not in where
+        offered = public_names(FOLDER / LETTERS[letter] / f"{stem}.py") if letter in where else set()
+        assert set(names(functions)) <= offered or letter not in where
 
 
 def test_a_launcher_launches_kernels_of_its_stem_alone():

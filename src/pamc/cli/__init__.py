@@ -1,1 +1,1 @@
-"""The command line: reads options, calls the library, shows the result."""
+"""Command-line interface: parses options, calls the library, shows results."""

@@ -1,4 +1,4 @@
-"""The command: what it says when called alone, the panels of its help, and how errors end."""
+"""The `pamc` command: its welcome text, help panels, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -27,30 +27,28 @@ from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
 from pamc.config import RENAMED_SETTINGS, FitConfig
 from pamc.errors import OutputError, PamcError, PamcWarning
 
-__all__ = ["app", "run"]
-
-# Of several processes that refuse the same command line.
+# Seconds that other processes wait so that the first one reports a usage error under torchrun.
 _FIRST_SPEAKS_WITHIN_S = 10.0
 
 _ABOUT = "Cluster tables, images, text vectors and attributed graphs with the PamC loss."
 
 _EXAMPLES = (
-    ("pamc demo", "handwritten digits, offline, K-means beside it"),
-    ("pamc fit customers.csv --id customer -k 5", "a table; writes labels, model and a report to pamc-run-1"),
-    ("pamc fit papers.csv --id doi --edges cites.csv -k 7", "rows and a graph between them"),
-    ("pamc predict pamc-run-1 new.csv --out clusters.csv", "the clusters of new rows"),
+    ("pamc demo", "cluster handwritten digits offline and compare with K-means"),
+    ("pamc fit customers.csv --id customer -k 5", "cluster a table; write labels, model and a report to pamc-run-1"),
+    ("pamc fit papers.csv --id doi --edges cites.csv -k 7", "cluster rows that have a graph"),
+    ("pamc predict pamc-run-1 new.csv --out clusters.csv", "assign new rows to the clusters"),
 )
 
 _WIDEST = 100
 
 
 class GroupedCommands(TyperGroup):
-    """A group of commands that shows them by their panels."""
+    """A command group whose help lists the commands by panel."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the name of a command.
 
-        Typer's own flags are None where they are not given; to convert that it would import pydantic (0.1 s).
+        Typer's own flags default to None; converting None would import pydantic (0.1 s).
         """
         for parameter in self.get_params(ctx):
             if getattr(parameter, "is_flag", False) and parameter.default is None:
@@ -58,17 +56,17 @@ class GroupedCommands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, a section for each panel."""
+        """Write the commands, one section per panel."""
         for panel, rows in _panels(self, ctx).items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
 
 
 class PanelCommand(TyperCommand):
-    """A command that shows its arguments and options by their panels, in the order of their declaration."""
+    """A command whose help lists arguments and options by panel, in the order of their declaration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options; to complete what follows them, their values need not be converted (see above)."""
+        """Parse the options; skip the conversion of their values during completion (see above)."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         values, ctx.args, _ = self.make_parser(ctx).parse_args(args=args)
@@ -76,7 +74,7 @@ class PanelCommand(TyperCommand):
         return ctx.args  # type: ignore[no-any-return]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, a section for each panel."""
+        """Write the options, one section per panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
@@ -103,7 +101,7 @@ for _name in sorted(COMMANDS, key=lambda name: COMMANDS[name].place):
 @app.callback()
 def options(
     context: typer.Context,
-    debug: bool = typer.Option(False, "--debug", help="Show the trace of an error."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
     version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     """Cluster tables, images, text vectors and attributed graphs with the PamC loss."""
@@ -119,7 +117,7 @@ def options(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code: 2 usage, 3 data, 4 backend, 130 interrupted.
 
-    Errors and notes go to standard error, one line each; results go to standard output.
+    Errors and notes are single lines on standard error; results go to standard output.
     """
     debug = "--debug" in arguments
     ordered = [argument for argument in arguments if argument != "--debug"]
@@ -142,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
             return 0
         except Exception as error:
             if isinstance(error, PamcError) and getattr(error, "told", False):
-                # Another process failed and said why.
+                # Another process failed and has already reported it.
                 return error.exit_code
             if debug:
                 traceback.print_exc()
@@ -154,7 +152,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _debugging_ends() -> Iterator[None]:
-    """Take back what `--debug` set, so that it holds for one command line and not for the next one of the process."""
+    """Restore PAMC_DEBUG, so that `--debug` affects only one command line of this process."""
     before = os.environ.get("PAMC_DEBUG")
     try:
         yield
@@ -165,12 +163,12 @@ def _debugging_ends() -> Iterator[None]:
 
 
 def _report(error: Exception) -> int:
-    """Write one line about an error and return the exit code."""
+    """Report an error in one line and return the exit code."""
     where = f"process {own_rank()}: " if own_rank() else ""
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
         if where:
-            # The first process says it; torchrun ends it unheard should another one be gone before.
+            # Let the first process report it: torchrun would kill that one if another exited earlier.
             time.sleep(_FIRST_SPEAKS_WITHIN_S)
         else:
             note(f"error: {_usage(error)}")
@@ -187,7 +185,7 @@ def _report(error: Exception) -> int:
 
 
 def _usage(error: Any) -> str:
-    """Return what is wrong with a command line, what was probably meant, and where to read more."""
+    """Return the description of a usage error, with the closest match and where to read more."""
     text = _one_line(error.format_message())
     context = getattr(error, "ctx", None)
     if wrong := getattr(error, "option_name", None):
@@ -203,7 +201,7 @@ def _usage(error: Any) -> str:
 
 
 def _setting_named(option: str) -> str | None:
-    """Return the setting that an unknown option names, by its present name."""
+    """Return the current name of the setting that an unknown option refers to, or None."""
     name = option.removeprefix("--").replace("-", "_")
     name = RENAMED_SETTINGS.get(name, name)
     return name if name in FitConfig.names() else None
@@ -214,7 +212,7 @@ def _one_line(text: str) -> str:
 
 
 def _show_once() -> Callable[..., None]:
-    """Return what shows a warning as a note, unless it has shown the same one before."""
+    """Return a `showwarning` hook that prints each distinct warning once, as a note."""
     shown: set[str] = set()
 
     def show(message: Any, *_: Any, **__: Any) -> None:
@@ -227,7 +225,7 @@ def _show_once() -> Callable[..., None]:
 
 
 def _welcome(context: typer.Context) -> str:
-    """Return what the command can do: examples, and the commands in groups, as wide as the terminal."""
+    """Return the welcome text: examples and the commands by panel, wrapped to the terminal width."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     lines = [*textwrap.wrap(f"pamc {pamc.__version__}. {_ABOUT}", width), "", "Try:"]
     longest = max(len(command) for command, _ in _EXAMPLES)
@@ -239,14 +237,14 @@ def _welcome(context: typer.Context) -> str:
         for name, about in rows:
             lines += _entry(name, about, longest, width)
     more = (
-        "pamc COMMAND --help says more and has examples; pamc --install-completion makes the TAB key complete "
+        "Run pamc COMMAND --help for options and examples, and pamc --install-completion to enable TAB completion of "
         "commands, options and names."
     )
     return "\n".join([*lines, "", *textwrap.wrap(more, width, break_on_hyphens=False)])
 
 
 def _panels(group: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the commands and the first sentences of their help, by panel."""
+    """Return each command with the first line of its help, by panel."""
     panels: dict[str, list[tuple[str, str]]] = {CLUSTER: [], LOOK_UP: [], LABORATORY: []}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -256,7 +254,7 @@ def _panels(group: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def _entry(name: str, about: str, longest: int, width: int) -> list[str]:
-    """Return a name and what it stands for: side by side where there is room, else one below the other."""
+    """Return the lines of a name and its description: side by side if there is room, else stacked."""
     column = 2 + longest + 2
     if width - column < 30:
         return [f"  {name}", *textwrap.wrap(about, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]

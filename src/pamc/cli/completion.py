@@ -1,7 +1,7 @@
-"""What the shell offers after TAB, found without importing torch.
+"""Shell completion without importing torch.
 
-Settings and presets are those that :mod:`pamc.config` declares. Names of methods, data sets, experiments and cases are
-read off the files that register them: importing those would take seconds.
+Settings and presets come from :mod:`pamc.config`. Names of methods, data sets, experiments and cases are parsed from
+the source files that register them, because importing those would take seconds.
 """
 
 from __future__ import annotations
@@ -12,22 +12,11 @@ from pathlib import Path
 
 from pamc.config import PRESETS, FitConfig
 
-__all__ = [
-    "cases_named",
-    "datasets_named",
-    "devices_named",
-    "experiments_named",
-    "maps_named",
-    "methods_named",
-    "presets_named",
-    "settings_named",
-]
-
 _PACKAGE = Path(__file__).parent.parent
 
 
 def _offering(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return what offers those of some names that begin with what was typed; they are looked up when it is asked."""
+    """Return a completion function for some names, which are looked up when it is called."""
 
     def offered(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
@@ -36,7 +25,7 @@ def _offering(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _registered(folder: str, decorator: str) -> list[str]:
-    """Return the names that the modules of a folder give to a registering decorator."""
+    """Return the names that the modules of a folder pass to a registering decorator."""
     texts = (path.read_text(encoding="utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
     return sorted(name for text in texts for name in re.findall(rf'@{decorator}\(\s*"([^"]+)"', text))
 
@@ -56,7 +45,7 @@ maps_named = _offering(lambda: ("auto", "pca", "umap"))
 
 
 def settings_named(incomplete: str) -> list[str]:
-    """Return the settings of PamCGC whose names begin so, each with an equals sign; after it, the choices.
+    """Return the settings of PamCGC that match, each with an equals sign; after the sign, the choices.
 
     Examples
     --------

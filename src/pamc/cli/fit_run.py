@@ -1,4 +1,4 @@
-"""The fit of `pamc fit`: the run folder it writes, its checkpoints, and what it shows at the end."""
+"""Execution of `pamc fit`: the run folder, its checkpoints, and the final summary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
 from pamc.errors import ConfigError, DataError, OutputError, counted
 from pamc.estimator import estimator_class
 from pamc.progress import Progress, RichProgress, SilentProgress, terminal
-from pamc.report.writing import REPORT_FILE
+from pamc.report.runs import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
@@ -31,16 +31,14 @@ from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_
 if TYPE_CHECKING:
     from pamc.cli.commands.fit import FitOptions, Source
 
-__all__ = ["keep_heap_small", "next_steps", "refuse_auto", "run_fit"]
-
-# Parameters of glibc's mallopt: the size from which a block is the system's own, free bytes at the end of the heap that
-# are kept, and the number of heaps.
+# Parameters of glibc's mallopt: the size from which a block is mapped separately, the free bytes to keep at the end of
+# the heap, and the number of heaps.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
 _LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
 
 
 def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> None:
-    """Fit what was read, write the run folder and show the result."""
+    """Fit the data, write the run folder and show the result."""
     if isinstance(source, Store):
         keep_heap_small()
     chosen = _chosen(options, config, source, group) if options.chooses_k else None
@@ -65,10 +63,10 @@ def _progress(options: FitOptions) -> Progress:
 
 
 def keep_heap_small() -> None:
-    """Let the C library take large blocks from the system and give them back when they are freed, where it can.
+    """Make the C library return large freed blocks to the system, if it supports this.
 
-    It would otherwise learn to keep blocks of up to 32 MB, for each thread its own: what a chunk or the initialization
-    needed would stay. This changes the whole process, so the command alone calls it.
+    By default it keeps freed blocks of up to 32 MB per thread, so memory of a chunk or of the initialization would stay
+    allocated. This affects the whole process, so only the command calls it.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -78,19 +76,19 @@ def keep_heap_small() -> None:
 
 
 def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> ChosenK:
-    """Return the number of clusters that `--n-clusters auto` finds, after showing what it was chosen from.
+    """Return the choice of `--n-clusters auto`, after showing the scores of the candidates.
 
-    With JSON, standard output is left to the one object: the table goes to standard error.
+    With `--json`, the table goes to standard error, because standard output holds only the JSON object.
     """
     refuse_auto(large=isinstance(source, Store), group=group is not None)
     rows: Any = source
-    own = config if isinstance(config, FitConfig) else None
+    fit_config = config if isinstance(config, FitConfig) else None
     where: dict[str, Any] = {"random_state": options.seed, "device": options.device, "progress": _progress(options)}
-    chosen = choose_k(rows, config=own, **where)
+    chosen = choose_k(rows, config=fit_config, **where)
     show = note if options.as_json else print_text
-    # A note begins with the name of the command.
+    # Notes are prefixed with the name of the command.
     width = terminal(stderr=options.as_json).width - (len("pamc: ") if options.as_json else 0)
-    # Where there is no number the error says why.
+    # If no number was chosen, the error below gives the reason.
     for line in as_text(chosen, width=width, summary=chosen.n_clusters is not None).splitlines():
         show(line)
     if chosen.n_clusters is None:
@@ -99,7 +97,7 @@ def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: To
 
 
 def refuse_auto(*, large: bool, group: bool) -> None:
-    """Refuse to choose where that is not done: for a store that is not read whole, and on several processes."""
+    """Raise ConfigError where `auto` is unsupported: for large stores and on several processes."""
     if group:
         raise ConfigError(
             "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
@@ -130,9 +128,9 @@ def _fitted(
 
 @contextmanager
 def _folder(options: FitOptions) -> Iterator[tuple[Path, Path, CheckpointPlan | None]]:
-    """Yield the folder of the run, where to write it meanwhile, and when to keep checkpoints there.
+    """Yield the run folder, the temporary folder to write to, and the checkpoint plan.
 
-    A run that is stopped says how it goes on. Processes that torchrun started again go on by themselves.
+    A run that is stopped prints how to resume it. Processes that torchrun restarts resume automatically.
     """
     every, minutes, overwrite = options.checkpoint_every, options.checkpoint_minutes, options.overwrite
     keeps = options.resume or every is not None or minutes is not None
@@ -183,18 +181,18 @@ def _describe(options: FitOptions, source: Source) -> dict[str, Any]:
 
 
 def _how_read(options: FitOptions) -> dict[str, Any]:
-    """Return how the rows were read, so that `pamc predict` reads new rows alike."""
+    """Return how the rows were read, so that `pamc predict` reads new rows in the same way."""
     if options.features is None:
         return {}
     if not has_manifest(options.features):
         return options.reading
-    told = open_store(options.features).manifest["options"]
-    columns = {name: told.get(name) for name in ("id_column", "truth_column")}
-    return {**options.reading, **columns, "columns": told.get("features")}
+    ingested = open_store(options.features).manifest["options"]
+    columns = {name: ingested.get(name) for name in ("id_column", "truth_column")}
+    return {**options.reading, **columns, "columns": ingested.get("features")}
 
 
 def _way_back(target: Path) -> str:
-    """Return the current folder, from which files were named, as seen from the folder of the run."""
+    """Return the path from the run folder to the current folder, to which input paths are relative."""
     try:
         return os.path.relpath(Path.cwd(), target.resolve())
     except ValueError:
@@ -235,8 +233,8 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
     )
     print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
     if record.metrics is not None:
-        shown = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
-        print_text(f"{shown}   (against the true classes, at the last epoch; training did not see them)")
+        metrics = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
+        print_text(f"{metrics}   (against the true classes, at the last epoch; training did not see them)")
     if "planned_bytes" in record.facts and model.n_iter_:
         epoch_s = record.seconds["training"] / model.n_iter_
         whole = FitConfig().n_epochs
@@ -251,7 +249,7 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
 
 
 def next_steps(run: Path, *, inductive: bool, measured: bool) -> list[str]:
-    """Return the commands that follow a fit, the likeliest first.
+    """Return suggested commands after a fit, the most likely first.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Commands under torchrun: which process this is, one readable error for all, and how a stopped run goes on.
+"""Support for torchrun: the rank of this process, one error message for all processes, and the resume command.
 
-Torch is imported only where torchrun started several processes.
+Torch is imported only if torchrun started several processes.
 """
 
 from __future__ import annotations
@@ -19,40 +19,38 @@ from pamc.errors import PamcError
 if TYPE_CHECKING:
     from pamc.distributed.group import TorchProcessGroup
 
-__all__ = ["launched", "launched_group", "own_rank", "restarted", "resume_command", "will_restart"]
-
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-# What the messages of a transport that lost its other end have in them.
+# Words in the errors of a transport that lost its connection.
 _LOST = ("gloo", "nccl", "connection", "socket", "store", "peer")
 
 
 def launched() -> bool:
-    """Return whether torchrun, or whoever sets its environment, started this process."""
+    """Return whether torchrun, or a launcher that sets its environment, started this process."""
     return all(os.environ.get(name) for name in _ENVIRONMENT)
 
 
 def own_rank() -> int:
-    """Return the number of this process under torchrun, 0 without."""
+    """Return the rank of this process under torchrun, else 0."""
     return int(os.environ["RANK"]) if launched() else 0
 
 
 def restarted() -> bool:
-    """Return whether torchrun started the processes again after one of them had failed."""
+    """Return whether torchrun restarted the processes after a failure."""
     return launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def will_restart() -> bool:
-    """Return whether torchrun starts the processes again should one of them fail now."""
+    """Return whether torchrun would restart the processes after a failure."""
     n_restarts, most = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     return launched() and int(n_restarts) < int(most)
 
 
 @contextmanager
 def launched_group(device: str) -> Iterator[TorchProcessGroup | None]:
-    """Yield the process group that torchrun started, None without.
+    """Yield the process group that torchrun started, or None without torchrun.
 
-    Where one process fails, it leaves word for the others, which end with its exit code and say nothing.
+    If one process fails, it notifies the others, which exit silently with the same code.
     """
     if not _several():
         yield None
@@ -77,7 +75,7 @@ def launched_group(device: str) -> Iterator[TorchProcessGroup | None]:
 
 
 def resume_command(out: Path) -> str:
-    """Return the command line that goes on with this run."""
+    """Return the command line that resumes this run."""
     arguments = sys.argv[1:]
     if "--out" not in arguments and not any(argument.startswith("--out=") for argument in arguments):
         arguments = [*arguments, "--out", str(out)]
@@ -95,7 +93,7 @@ def _several() -> bool:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Return whether an error says that another process cannot be reached."""
+    """Return whether an error means that another process is unreachable."""
     import torch.distributed as dist
 
     if isinstance(error, PamcError):

@@ -1,6 +1,6 @@
-"""How a command is declared, the options that several commands share, and how their values are read.
+"""Declaration of commands, options shared by several commands, and parsers of their values.
 
-Nothing here imports torch or numpy, so that help, completion and mistyped options answer at once.
+This module imports neither torch nor numpy, so that help, completion and usage errors are fast.
 """
 
 from __future__ import annotations
@@ -18,22 +18,7 @@ from pamc.cli.completion import datasets_named, devices_named
 from pamc.errors import ConfigError
 from pamc.registry import Registry
 
-__all__ = [
-    "CLUSTER",
-    "COMMANDS",
-    "LABORATORY",
-    "LOOK_UP",
-    "command",
-    "option",
-    "parse_bytes",
-    "parse_count",
-    "shared",
-    "shown_bytes",
-    "split_names",
-    "taking",
-]
-
-# The panels of commands, in the order in which they are shown.
+# Panels of the help, in display order.
 CLUSTER, LOOK_UP, LABORATORY = "Cluster your data", "Look up", "Laboratory"
 
 Options = TypeVar("Options")
@@ -41,7 +26,7 @@ Body = TypeVar("Body", bound=Callable[..., None])
 
 
 class Command(NamedTuple):
-    """A command, the panel of the help that shows it, and its place there."""
+    """A command, the help panel that lists it, and its position there."""
 
     run: Callable[..., None]
     panel: str
@@ -52,7 +37,7 @@ COMMANDS: Registry[Command] = Registry("command", "pamc.cli.commands")
 
 
 def command(panel: str, place: int) -> Callable[[Body], Body]:
-    """Return a decorator that makes a function the command of its name; its parameters are the options."""
+    """Return a decorator that registers a function as the command of the same name; its parameters are the options."""
 
     def add(run: Body) -> Body:
         COMMANDS.register(run.__name__)(Command(run, panel, place))
@@ -62,7 +47,7 @@ def command(panel: str, place: int) -> Callable[[Body], Body]:
 
 
 def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Return a decorator for a command whose options are the fields of a dataclass, which it is given as one value."""
+    """Return a decorator for a command that takes its options as one instance of a dataclass."""
 
     def wrap(body: Callable[[Options], None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
@@ -83,44 +68,44 @@ def option(
     Parameters
     ----------
     usage
-        How it is written, such as ``--n-clusters -k K``: its names, and a word for its value.
+        Names of the option and metavar of its value, such as ``--n-clusters -k K``.
     about, panel
-        What the help says of it, and the panel in which it does.
+        Help text, and the panel that shows it.
     complete
-        Function from what was typed of a value to what the shell offers.
+        Function that maps an incomplete value to its completions.
     more
         Further arguments of `typer.Option`.
     """
     names = [word for word in usage.split() if word.startswith("-")]
     metavar = usage.split()[-1] if len(names) < len(usage.split()) else None
-    shown: dict[str, Any] = {"help": about, "metavar": metavar, "rich_help_panel": panel}
-    return typer.Option(default, *names, autocompletion=complete, **shown, **more)
+    display: dict[str, Any] = {"help": about, "metavar": metavar, "rich_help_panel": panel}
+    return typer.Option(default, *names, autocompletion=complete, **display, **more)
 
 
-# Options that several commands have.
+# Options shared by several commands.
 _SHARED: dict[str, Callable[..., Any]] = {
-    "--json": partial(option, "--json", "Print one JSON object on standard output, and nothing else.", False),
-    "--quiet": partial(option, "--quiet", "Show no progress.", False),
+    "--json": partial(option, "--json", "Print only one JSON object to standard output.", False),
+    "--quiet": partial(option, "--quiet", "Hide progress.", False),
     "--device": partial(
         option,
         "--device DEVICE",
-        "Where to compute: auto takes a GPU where there is one; cpu, cuda, cuda:1 …",
+        "Compute on this device: auto (a GPU if available), cpu, cuda, cuda:1 …",
         "auto",
         complete=devices_named,
     ),
-    "--id": partial(option, "--id COLUMN", "Column that names the rows."),
-    "--truth": partial(option, "--truth COLUMN", "Column of true classes: it serves the metrics, never training."),
-    "--columns": partial(option, "--columns NAMES", "Feature columns to use (comma-separated)."),
-    "--drop": partial(option, "--drop NAMES", "Columns to leave out (comma-separated)."),
-    "--seed": partial(option, "--seed N", "Random seed to use.", 0, min=0),
+    "--id": partial(option, "--id COLUMN", "Identify rows by this column."),
+    "--truth": partial(option, "--truth COLUMN", "Read true classes, for metrics only, from this column."),
+    "--columns": partial(option, "--columns NAMES", "Use only these feature columns (comma-separated)."),
+    "--drop": partial(option, "--drop NAMES", "Ignore these columns (comma-separated)."),
+    "--seed": partial(option, "--seed N", "Set the random seed.", 0, min=0),
     "--dataset": partial(
-        option, "--dataset NAMES", "Run these data sets only (comma-separated).", complete=datasets_named
+        option, "--dataset NAMES", "Run only these data sets (comma-separated).", complete=datasets_named
     ),
 }
 
 
 def shared(name: str, panel: str | None = None) -> Any:
-    """Return the declaration of an option that several commands have."""
+    """Return the declaration of a shared option."""
     return _SHARED[name](panel=panel)
 
 
@@ -129,21 +114,21 @@ _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Return a size in bytes; units are powers of 1000, or of 1024 with an i.
+    """Parse a size and return it in bytes; units are powers of 1000, or of 1024 with an i.
 
     Examples
     --------
     >>> parse_bytes("2GB", "--memory"), parse_bytes("1.5 GiB", "--memory")
     (2000000000, 1610612736)
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or found[2].lower() not in _UNITS:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS:
         raise ConfigError(f"{option} must be a size such as 2GB, 500MB or 1.5GiB, got {text!r}")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def parse_count(text: str, option: str) -> int:
-    """Return a whole number, which may be written with an exponent.
+    """Parse a positive integer, which may have an exponent.
 
     Examples
     --------
@@ -160,7 +145,7 @@ def parse_count(text: str, option: str) -> int:
 
 
 def shown_bytes(n_bytes: int) -> str:
-    """Return a size in words.
+    """Format a number of bytes for display.
 
     Examples
     --------
@@ -174,7 +159,7 @@ def shown_bytes(n_bytes: int) -> str:
 
 
 def split_names(values: list[str] | None, option: str) -> list[str] | None:
-    """Return the names in repeated, comma-separated options; None where the option was not given.
+    """Return the names in repeated, comma-separated options, or None if the option was not given.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a person sees: tables on standard output, notes on standard error, JSON for machines."""
+"""Output of the commands: tables and JSON on standard output, notes on standard error."""
 
 from __future__ import annotations
 
@@ -11,39 +11,26 @@ from typing import Any
 
 from pamc.progress import terminal
 
-__all__ = [
-    "EXIT_INTERRUPTED",
-    "Interrupted",
-    "link_to",
-    "near",
-    "note",
-    "print_json",
-    "print_table",
-    "print_text",
-    "typed",
-]
-
-
 EXIT_INTERRUPTED = 130
 
 
 class Interrupted(Exception):  # noqa: N818
-    """The user stopped a command that keeps what it has done; the message says what there is and how to go on."""
+    """The user stopped a resumable command; the message says what was saved and how to resume."""
 
 
 def near(path: Path) -> Path:
-    """Return a path as one would type it here: relative to the current folder where it lies below it."""
+    """Return a path relative to the current folder if it lies inside it, else unchanged."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
 
 
 def typed(path: Path) -> str:
-    """Return a path as a shell takes it, and a command that reads options."""
+    """Return a path quoted for the shell and safe from being parsed as an option."""
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def link_to(path: Path) -> str:
-    """Return where a page is, as terminals make a link of it."""
+    """Return the file URI of a page, which terminals show as a link."""
     return path.resolve().as_uri()
 
 
@@ -53,7 +40,7 @@ def note(text: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """Write text to standard output as it is."""
+    """Write text to standard output unchanged."""
     sys.stdout.write(text + "\n")
 
 

@@ -1,1 +1,1 @@
-"""Data in: the container, readers, adapters, the catalog of known sets and synthetic graphs."""
+"""The data container, file readers, adapters, the catalog of known data sets and synthetic graphs."""

@@ -1,6 +1,6 @@
-"""Objects of other libraries in, arrays or one AttributedGraph out.
+"""Convert objects of other libraries to arrays or to an AttributedGraph.
 
-A type is recognized by the package it comes from, so that none of these packages is imported to find out.
+A type is recognized by the package that defines it, so no optional package is imported for the check.
 """
 
 from __future__ import annotations
@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse, trimmed
 from pamc.errors import DataError, DataWarning
 
-__all__ = [
-    "Edges",
-    "as_edges",
-    "as_features",
-    "as_graph",
-    "as_table",
-    "from_object",
-    "is_adjacency",
-    "orient_edge_list",
-    "why_not_a_table",
-]
-
 _NO_FEATURES = "a networkx graph has edges but no features: give the features as an array and the graph as adjacency"
 
 Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
@@ -38,8 +26,8 @@ Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | None]:
     """Return (features, feature names or None, ids or None) of an array, matrix, data frame, tensor or nested list.
 
-    Features are a numpy array or a scipy CSR matrix, not yet checked: `AttributedGraph` does that. A data frame gives
-    its column names when all are text, and its index as ids when it names each row once and is not just 0 … N−1.
+    Features are returned as a numpy array or a scipy CSR matrix; `AttributedGraph` validates them. A data frame yields
+    its column names if all are strings, and its index as ids if it is unique and not the default 0 … N−1.
 
     Examples
     --------
@@ -57,9 +45,9 @@ def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | Non
 
 
 def as_table(X: Any) -> Any:
-    """Return X as scikit-learn's checks take it: a tensor as an array or CSR matrix, masked cells as NaN.
+    """Return X in a form that scikit-learn validates: tensors as arrays or CSR matrices, masked cells as NaN.
 
-    The name of a file, and objects that hold more than rows, are refused with the way to use them.
+    File names, and objects that hold more than rows, raise a DataError that explains how to use them.
 
     Examples
     --------
@@ -88,15 +76,15 @@ def _text_for_rows(name: str | os.PathLike[str], whereto: str) -> DataError:
 
 
 def why_not_a_table(X: Any, error: Exception) -> DataError:
-    """Return the error that says what keeps X from being rows of numbers, given what scikit-learn raised on it."""
+    """Return the DataError that explains why X is not a numeric table, given the error that scikit-learn raised."""
     problem = _text_cell(X) or _ragged_row(X)
-    # Of scikit-learn's message all but the array that it prints.
+    # Drop the printed array from scikit-learn's message.
     lines = [line for line in str(error).splitlines() if line and not line.startswith(("array=", "[", " "))]
     return DataError(problem or " ".join(lines))
 
 
 def _text_cell(X: Any) -> str | None:
-    """Return what to say of the first cell that is not a number, if there is one."""
+    """Return a message about the first cell that is not a number, or None."""
     names = None
     if _comes_from(X, "pandas") and hasattr(X, "columns"):
         X = X.select_dtypes(exclude=["number", "bool"])
@@ -135,20 +123,20 @@ def _is_number(value: Any) -> bool:
 
 
 def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
-    """Return (2, E) edges and (E,) weights, None when all are 1, of whatever describes a graph on N nodes.
+    """Return (2, E) edges and (E,) weights (None if all are 1) from any supported representation of a graph.
 
     Parameters
     ----------
     adjacency
         A scipy sparse, torch sparse or dense (N, N) matrix, whose nonzero entries are edges from row to column; an
-        (E, 2) or (2, E) integer array; a networkx graph whose nodes are the names of the rows, or 0 … N−1, or N nodes
-        in the order of the rows, with weights in the attribute ``weight``.
+        (E, 2) or (2, E) integer array; or a networkx graph whose nodes are the names of the rows, the integers 0 … N−1,
+        or any N nodes in the order of the rows. Its edge weights are read from the attribute ``weight``.
     n_nodes
-        N.
+        Number of nodes, N.
     row_names
         (N,) names of the rows, such as the index of a data frame, or None.
 
-    A shape that could mean two things is refused. O(E) time, O(N²) for a dense matrix.
+    A shape that could mean two things raises a DataError. O(E) time, O(N²) for a dense matrix.
 
     Examples
     --------
@@ -172,7 +160,7 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
 
 
 def from_object(obj: Any) -> AttributedGraph:
-    """Return the graph of a torch_geometric Data, an AnnData, or the features of anything `as_features` takes.
+    """Return the graph of a torch_geometric Data or an AnnData, or the features of anything `as_features` accepts.
 
     From torch_geometric: x, edge_index, edge_weight or a one-column edge_attr, y. From AnnData: X, obs_names as ids,
     var_names, obsp["connectivities"] as edges.
@@ -197,7 +185,7 @@ def from_object(obj: Any) -> AttributedGraph:
 
 
 def as_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: Any = None) -> AttributedGraph:
-    """Return rows of any kind as one graph without labels, with the edges and names that are given beside them."""
+    """Return rows of any supported type as one graph without labels, with the given edges, ids and feature names."""
     graph = from_object(X).without_labels()
     if adjacency is not None:
         if graph.edges is not None:
@@ -213,12 +201,12 @@ def as_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: A
 
 
 def is_adjacency(array: NDArray[Any], n_nodes: int) -> bool:
-    """Return whether a dense array is an (N, N) adjacency matrix; at N = 2 it could as well be two edges."""
+    """Return whether a dense array is an (N, N) adjacency matrix; N = 2 is ambiguous and returns False."""
     return array.shape == (n_nodes, n_nodes) and n_nodes != 2
 
 
 def orient_edge_list(array: NDArray[Any], n_nodes: int) -> NDArray[Any]:
-    """Return an (E, 2) or (2, E) array as (2, E), or say why its shape cannot be an edge list.
+    """Return an (E, 2) or (2, E) array as (2, E); raise DataError if its shape cannot be an edge list.
 
     Examples
     --------
@@ -244,7 +232,7 @@ def orient_edge_list(array: NDArray[Any], n_nodes: int) -> NDArray[Any]:
 
 
 def _looks_sliced(array: NDArray[Any], n_nodes: int) -> bool:
-    """Return whether two rows or columns of an adjacency are likelier than N edges that all join nodes 0 and 1."""
+    """Return whether two rows or columns of an adjacency are more likely than N edges between nodes 0 and 1."""
     return n_nodes > 2 and n_nodes in array.shape and array.dtype.kind in "iufb" and bool(np.isin(array, (0, 1)).all())
 
 
@@ -287,17 +275,17 @@ def _networkx_edges(graph: Any, n_nodes: int, row_names: Any) -> Edges:
     if len(graph) != n_nodes:
         raise DataError(f"the networkx graph has {len(graph)} nodes, but the features have {n_nodes} rows")
     position = _rows_of_nodes(list(graph.nodes), [] if row_names is None else list(row_names))
-    listed = [(position[a], position[b], weight) for a, b, weight in graph.edges(data="weight", default=1)]
-    edges = np.array([(a, b) for a, b, _ in listed], dtype=np.int64).reshape(-1, 2).T
+    listed_edges = [(position[a], position[b], weight) for a, b, weight in graph.edges(data="weight", default=1)]
+    edges = np.array([(a, b) for a, b, _ in listed_edges], dtype=np.int64).reshape(-1, 2).T
     try:
-        weight = np.array([weight for _, _, weight in listed], dtype=np.float64)
+        weight = np.array([weight for _, _, weight in listed_edges], dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"the edge attribute 'weight' of the networkx graph must be numbers ({error})") from error
     return check_edges(edges, None if (weight == 1).all() else weight, n_nodes=n_nodes)
 
 
 def _rows_of_nodes(nodes: list[Any], row_names: list[Any]) -> dict[Any, int]:
-    """Return the row of each node: by the rows' names, else by number, else by order, which is said."""
+    """Return the row of each node, matched by row names, else by integer, else by order (with a warning)."""
     if set(nodes) == set(row_names):
         return {name: row for row, name in enumerate(row_names)}
     if set(nodes) == set(range(len(nodes))):
@@ -329,7 +317,7 @@ def _from_torch_geometric(data: Any) -> AttributedGraph:
 
 
 def _stored(data: Any, names: Sequence[str], size: int, meant: str) -> NDArray[Any] | None:
-    """Return the first attribute that has `size` values, which are what is `meant`; None, and a warning, without."""
+    """Return the first attribute with `size` values, or None; warn about an attribute of another size."""
     for name in names:
         stored = getattr(data, name, None)
         if stored is None:
@@ -380,7 +368,7 @@ def _frame_features(frame: Any) -> tuple[NDArray[Any], tuple[str, ...] | None, N
 
 
 def _tensor_matrix(tensor: Any) -> Any:
-    """Return a torch tensor as a numpy array, or as a CSR matrix when it is a sparse matrix."""
+    """Return a torch tensor as a numpy array, or as a CSR matrix if it is sparse."""
     import torch
 
     tensor = tensor.detach().cpu()

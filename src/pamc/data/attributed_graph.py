@@ -1,4 +1,4 @@
-"""The one container of pamc: rows with features, optionally joined by edges."""
+"""The AttributedGraph container: rows with features, optionally connected by edges."""
 
 from __future__ import annotations
 
@@ -11,55 +11,42 @@ from numpy.typing import NDArray
 
 from pamc.errors import DataError
 
-__all__ = [
-    "MAX_EDGE_WEIGHT",
-    "NOT_LABELS",
-    "AttributedGraph",
-    "Features",
-    "check_edges",
-    "check_features",
-    "check_labels",
-    "check_sparse",
-    "label_codes",
-    "trimmed",
-]
-
 Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
 
 _ROWS_PER_BLOCK = 1 << 16
 
-# Sums and products of larger weights are not finite in float32.
+# Sums and products of larger weights overflow float32.
 MAX_EDGE_WEIGHT = 1e30
 
-# Text that stands for a number that is none: no class has such a name.
+# Spellings of NaN, NaT and infinity, which are not valid class names.
 NOT_LABELS = ("nat", *(f"{sign}{word}" for word in ("nan", "inf", "infinity") for sign in ("", "+", "-")))
 
 
 @dataclass(frozen=True, eq=False)
 class AttributedGraph:
-    """N rows of d features, with or without edges between them.
+    """A data set of N rows with d features, with or without edges between the rows.
 
-    Everything is checked once, here; the layers behind trust it. Labels ride along for the metrics and never reach
+    All fields are validated here once; other modules rely on it. Labels are used for the metrics only and never for
     training.
 
     Parameters
     ----------
     features
-        (N, d) floating-point array, or scipy CSR matrix. Integers and booleans become float32.
+        (N, d) floating-point array or scipy CSR matrix. Integers and booleans are converted to float32.
     edges
-        (2, E) integer array of row indices, as the source gave them (one or both directions), or None.
+        (2, E) integer array of row indices, as listed in the source (one or both directions), or None.
     edge_weight
         (E,) positive weights, or None for all ones.
     ids
-        (N,) strings or integers that name the rows, or None for 0 … N−1.
+        (N,) strings or integers that identify the rows, or None for 0 … N−1.
     labels
-        (N,) integer classes, or None.
+        (N,) integer class labels, or None.
     feature_names
-        d names, or None.
+        Names of the d features, or None.
     name
-        What the data are called in tables and records.
+        Name of the data set in tables and records.
     edges_are_neighbors
-        True when `edges` is a nearest-neighbor list made from the features, not a graph of its own.
+        True if `edges` is a nearest-neighbor graph computed from the features, not an independent graph.
 
     Examples
     --------
@@ -100,37 +87,37 @@ class AttributedGraph:
 
     @property
     def n_nodes(self) -> int:
-        """N, the number of rows."""
+        """Number of rows, N."""
         return int(self.features.shape[0])
 
     @property
     def n_features(self) -> int:
-        """d, the number of feature columns."""
+        """Number of feature columns, d."""
         return int(self.features.shape[1])
 
     @property
     def n_edges(self) -> int:
-        """E, the number of edge lines as given."""
+        """Number of edges, E, as listed in the source."""
         return 0 if self.edges is None else int(self.edges.shape[1])
 
     @property
     def row_ids(self) -> NDArray[Any]:
-        """(N,) the ids, or 0 … N−1 where none were given."""
+        """Row ids of shape (N,), or 0 … N−1 if no ids were given."""
         return np.arange(self.n_nodes) if self.ids is None else self.ids
 
     def without_labels(self) -> AttributedGraph:
-        """Return the same data with the labels taken off, which is what training is given."""
+        """Return a copy without labels, which is what training receives."""
         return replace(self, labels=None)
 
     def without_edges(self) -> AttributedGraph:
-        """Return the rows alone."""
+        """Return a copy without edges."""
         return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False)
 
 
 def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:
-    """Return features as a finite (N, d) float array or CSR matrix, or say which cell is wrong.
+    """Return features as a finite (N, d) float array or CSR matrix; raise DataError naming the first invalid cell.
 
-    The argument is never modified and is copied only when its type must change. O(N·d) time, O(d) memory beside it.
+    The argument is never modified and is copied only if its dtype must change. O(N·d) time, O(d) additional memory.
     """
     if sp.issparse(features):
         check_sparse(features, what="features")
@@ -162,7 +149,7 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
 
 
 def _as_float(features: Any) -> Any:
-    """Return real numbers as float32 or float64."""
+    """Return real numbers as float32 or float64 (unchanged if they are either)."""
     if features.dtype.kind == "c":
         raise DataError("features must be real numbers; complex data not supported")
     return features if features.dtype in (np.float32, np.float64) else features.astype(np.float32)
@@ -171,15 +158,15 @@ def _as_float(features: Any) -> Any:
 def check_edges(
     edges: Any, edge_weight: Any = None, *, n_nodes: int, ids: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]:
-    """Return (2, E) int64 edges within 0 … N−1 and their positive weights, or say which edge is wrong.
+    """Return (2, E) int64 edges within 0 … N−1 and their positive weights; raise DataError for an invalid edge.
 
-    An edge of a wrong weight is named by the `ids` (N,) of its rows, or by their numbers without.
+    The error message names an edge with an invalid weight by the `ids` (N,) of its rows, or by row numbers if None.
     """
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2:
         raise DataError(f"edges must have shape (2, E), got {array.shape}")
-    whole = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
-    if array.dtype.kind not in "iub" and not whole:
+    is_integral = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
+    if array.dtype.kind not in "iub" and not is_integral:
         raise DataError(f"edges must be row indices (integers), got dtype {array.dtype}")
     array = array.astype(np.int64, copy=False)
     outside = np.flatnonzero(((array < 0) | (array >= n_nodes)).any(axis=0))
@@ -208,10 +195,10 @@ def check_edges(
 
 
 def check_sparse(matrix: Any, *, what: str) -> None:
-    """Raise DataError where the index arrays of a scipy sparse matrix do not describe a matrix of its shape.
+    """Raise DataError if the index arrays of a scipy sparse matrix are inconsistent with its shape.
 
-    scipy trusts them: what they point at outside the matrix is read as other numbers, or ends the process. Nothing is
-    changed. O(nnz) time.
+    scipy does not check them: an index outside the matrix reads unrelated memory or crashes the process. The matrix is
+    not modified. O(nnz) time.
     """
     if matrix.ndim != 2:
         raise DataError(f"{what} must be a 2-D matrix, got a sparse array of shape {matrix.shape}")
@@ -237,7 +224,7 @@ def _check_lil(matrix: Any, what: str) -> None:
 
 
 def trimmed(matrix: Any) -> Any:
-    """Return a CSR, CSC or BSR matrix without entries beyond its last row, which scipy would read as edges."""
+    """Return a CSR, CSC or BSR matrix without the entries after its last row, which scipy would read as edges."""
     if matrix.format not in ("csr", "csc", "bsr") or len(matrix.indices) == matrix.indptr[-1]:
         return matrix
     n_stored = int(matrix.indptr[-1])
@@ -270,7 +257,7 @@ def _check_indices(indices: Any, size: int, what: str) -> None:
 
 
 def check_labels(labels: NDArray[Any], *, what: str) -> None:
-    """Raise DataError where a label (N,) is missing or is not a finite number; any text is a label but "nan" and "inf".
+    """Raise DataError if a label (N,) is missing or not finite; the strings "nan" and "inf" are not valid labels.
 
     Examples
     --------
@@ -310,7 +297,7 @@ def _label_text(label: Any) -> str:
 
 
 def label_codes(labels: NDArray[Any], *, what: str) -> NDArray[np.int64]:
-    """Return labels (N,) as 0, 1, … in their sorted order, once :func:`check_labels` accepts them.
+    """Return labels (N,) encoded as 0, 1, … in sorted order, after validating them with :func:`check_labels`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Known data sets as rows: what they are, where they come from, and how to have them."""
+"""The catalog of known data sets: their statistics, their sources, and how to load them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from pamc.data.readers import read_features
 from pamc.data.readers.formats.npz import NPZ_LAYOUT
 from pamc.errors import DataError, UnknownNameError
 
-__all__ = ["CATALOG", "DataSet", "available", "cache_folder", "load_dataset"]
-
 
 @dataclass(frozen=True)
 class DataSet:
-    """One known data set: its statistics, which loading checks, and its source.
+    """A known data set with its source and its statistics, which are checked on loading.
 
-    ``n_edges`` counts the lines of the edge list as stored. A "table" has features alone; an edge list beside it was
-    made from the features (k nearest neighbors).
+    ``n_edges`` counts the edges as listed in the file. A "table" has features only; any edge list in its file is a
+    k-nearest-neighbor graph computed from the features.
     """
 
     name: str
@@ -123,9 +121,9 @@ CATALOG: dict[str, DataSet] = {row.name: row for row in _ROWS}
 
 
 def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> AttributedGraph:
-    """Return a data set of the catalog, with labels, once its checksum and statistics are found to be right.
+    """Return a data set of the catalog, with labels, after checking its checksum and statistics.
 
-    ``NAME.npz`` is looked for in ``root`` or ``$PAMC_DATA``, then in the cache (`cache_folder`).
+    ``NAME.npz`` is searched in ``root`` or ``$PAMC_DATA``, then in the cache (see `cache_folder`).
 
     Examples
     --------
@@ -147,7 +145,7 @@ def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> Attri
 
 
 def available(name: str, *, root: str | PathLike[str] | None = None) -> str | None:
-    """Return where a data set would be loaded from, or None when it is not to be had.
+    """Return where a data set would be loaded from, or None if it is not available.
 
     Examples
     --------
@@ -162,9 +160,9 @@ def available(name: str, *, root: str | PathLike[str] | None = None) -> str | No
 
 
 def cache_folder() -> Path:
-    """Return ``$PAMC_CACHE``, else ``pamc`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    if own := os.environ.get("PAMC_CACHE"):
-        return Path(own)
+    """Return ``$PAMC_CACHE`` if set, else the folder ``pamc`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    if configured := os.environ.get("PAMC_CACHE"):
+        return Path(configured)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pamc"
 
 
@@ -175,16 +173,16 @@ def _row(name: str) -> DataSet:
 
 
 def _find(row: DataSet, root: str | PathLike[str] | None) -> Path | None:
-    return next((path for path in _places(row, root) if path.is_file()), None)
+    return next((path for path in _candidate_paths(row, root) if path.is_file()), None)
 
 
-def _places(row: DataSet, root: str | PathLike[str] | None) -> list[Path]:
-    own = root if root is not None else os.environ.get("PAMC_DATA")
-    return [Path(folder) / f"{row.name}.npz" for folder in (own, cache_folder()) if folder]
+def _candidate_paths(row: DataSet, root: str | PathLike[str] | None) -> list[Path]:
+    user_folder = root if root is not None else os.environ.get("PAMC_DATA")
+    return [Path(folder) / f"{row.name}.npz" for folder in (user_folder, cache_folder()) if folder]
 
 
 def _missing(row: DataSet, root: str | PathLike[str] | None) -> DataError:
-    looked = " and ".join(str(path) for path in _places(row, root))
+    looked = " and ".join(str(path) for path in _candidate_paths(row, root))
     note = f" Note: {row.note}." if row.note else ""
     return DataError(
         f"data set {row.name!r} is not here (looked for {looked}) and the very file is not public. Source: "
@@ -201,7 +199,7 @@ def _from_scikit_learn(row: DataSet) -> AttributedGraph:
 
 
 def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
-    """Return the file of a data set, or raise DataError where it is missing or not the one the catalog describes."""
+    """Return the file of a data set; raise DataError if it is missing or does not match the catalog's checksum."""
     path = _find(row, root)
     if path is None:
         raise _missing(row, root)
@@ -215,8 +213,8 @@ def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
 
 def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:
     n_classes = 0 if graph.labels is None else len(np.unique(graph.labels))
-    found = {name: getattr(graph, name) for name in ("n_nodes", "n_features", "n_edges")} | {"n_classes": n_classes}
-    for statistic, value in found.items():
+    loaded = {name: getattr(graph, name) for name in ("n_nodes", "n_features", "n_edges")} | {"n_classes": n_classes}
+    for statistic, value in loaded.items():
         if value != getattr(row, statistic):
             raise DataError(
                 f"data set {row.name!r} has {statistic} = {value}, expected {getattr(row, statistic)}: "

@@ -1,4 +1,4 @@
-"""Connections to duckdb, in memory, that say nothing and take tables of any width."""
+"""In-memory duckdb connections, without a progress bar and configured for wide tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import Any
 
 from pamc.errors import BackendError
 
-__all__ = ["connected", "literal_path", "load_duckdb", "quoted"]
-
-# Characters that duckdb does not take for themselves.
+# Characters that duckdb does not interpret literally in a path.
 _SPECIAL = frozenset("*?[\\")
 
 
 def load_duckdb(purpose: str) -> ModuleType:
-    """Return the module duckdb, or say what cannot be done without it, such as "tables are read"."""
+    """Return the module duckdb; raise BackendError, which starts with `purpose`, if it is not installed."""
     try:
         import duckdb
     except ImportError as error:
@@ -30,28 +28,28 @@ def load_duckdb(purpose: str) -> ModuleType:
 
 @contextmanager
 def connected() -> Iterator[Any]:
-    """Yield a connection, closed at the end; ImportError where there is no duckdb."""
+    """Yield a connection and close it at the end; raise ImportError if duckdb is not installed."""
     import duckdb
 
     with duckdb.connect() as connection:
-        # It would draw a bar of its own on standard output, where others read JSON.
+        # duckdb would draw its progress bar on standard output, where other programs read JSON.
         connection.execute("SET enable_progress_bar = false")
-        # It would compare every expression with every other: minutes, where a table has thousands of columns.
+        # duckdb would compare all pairs of expressions, which takes minutes for a table with thousands of columns.
         connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         yield connection
 
 
 def quoted(text: str) -> str:
-    """Return text as a literal of SQL."""
+    """Return text as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def literal_path(path: str | PathLike[str]) -> str:
-    """Return the name under which duckdb reads exactly this file.
+    """Return a path string that duckdb resolves to exactly this file.
 
-    duckdb expands ``*``, ``?`` and ``[…]`` anywhere in a name, takes a backslash for a slash, and expands ``~`` or a
-    protocol such as ``s3:`` at its start. An absolute path starts with none of these; a file whose path has one of the
-    other characters is read through a link with a plain name, which lasts as long as the process.
+    duckdb expands ``*``, ``?`` and ``[…]`` anywhere in a path, treats a backslash as a slash, and expands ``~`` or a
+    protocol such as ``s3:`` at its start. An absolute path starts with none of these; a file whose path contains one of
+    the other characters is read through a symbolic link with a plain name, which exists until the process ends.
     """
     absolute = str(Path(path).absolute())
     return absolute if _SPECIAL.isdisjoint(absolute) else _plain_link(absolute)
@@ -59,7 +57,7 @@ def literal_path(path: str | PathLike[str]) -> str:
 
 @cache
 def _plain_link(path: str) -> str:
-    """Return a link with a plain name and the last two endings, by which duckdb and pamc tell the kind of a file."""
+    """Return a symbolic link with a plain name and the file's last two suffixes, which determine its format."""
     folder = Path(_links().name)
     endings = [ending for ending in Path(path).suffixes[-2:] if ending[1:].isalnum()]
     link = folder / f"{len(list(folder.iterdir()))}{''.join(endings)}"

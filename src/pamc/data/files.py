@@ -1,6 +1,6 @@
-"""What every reader and writer needs of a file or folder: that it is there, what kind it is, and that it is whole.
+"""Helpers shared by readers and writers: existence, file kind, damage checks and atomic folders.
 
-A folder is written beside its place and renamed once, so it is whole or absent.
+A folder is written next to its destination and renamed once, so the destination is either complete or absent.
 """
 
 from __future__ import annotations
@@ -20,26 +20,9 @@ from typing import IO, cast
 
 from pamc.errors import DataError, OutputError, PamcError
 
-__all__ = [
-    "cannot_write",
-    "check_gzip",
-    "check_replaceable",
-    "commit",
-    "existing_file",
-    "kind_of",
-    "missing_folders",
-    "naming",
-    "open_bytes",
-    "partial_of",
-    "reading",
-    "reason_of",
-    "remove_folder",
-    "sha256_of",
-]
-
 _GZIP_BLOCK_BYTES = 1 << 20
 
-# What numpy, scipy, scikit-learn, zipfile and gzip raise on a file that is cut short or is something else.
+# Exceptions that numpy, scipy, scikit-learn, zipfile and gzip raise for a truncated file or one of another format.
 _DAMAGE = (
     OSError,
     EOFError,
@@ -58,7 +41,7 @@ _DAMAGE = (
 
 
 def existing_file(path: str | PathLike[str]) -> Path:
-    """Return the path of a file that exists, or say that it does not.
+    """Return the path of an existing file; raise DataError if there is none.
 
     Examples
     --------
@@ -66,20 +49,20 @@ def existing_file(path: str | PathLike[str]) -> Path:
     Traceback (most recent call last):
     pamc.errors.DataError: no-such-table.csv: there is no such file
     """
-    found = Path(path)
+    file = Path(path)
     try:
-        is_folder, is_file = found.is_dir(), found.is_file()
+        is_folder, is_file = file.is_dir(), file.is_file()
     except (OSError, ValueError) as error:
-        raise DataError(f"{found}: cannot be a file ({getattr(error, 'strerror', None) or error})") from error
+        raise DataError(f"{file}: cannot be a file ({getattr(error, 'strerror', None) or error})") from error
     if is_folder:
-        raise DataError(f"{found}: is a folder, a file is needed")
+        raise DataError(f"{file}: is a folder, a file is needed")
     if not is_file:
-        raise DataError(f"{found}: there is no such file")
-    return found
+        raise DataError(f"{file}: there is no such file")
+    return file
 
 
 def kind_of(path: Path) -> str:
-    """Return the suffix that says what the file holds, in lower case, with a final ``.gz`` looked through.
+    """Return the suffix that determines the file format, in lower case and ignoring a final ``.gz``.
 
     Examples
     --------
@@ -91,7 +74,7 @@ def kind_of(path: Path) -> str:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what other libraries raise on a damaged file into one DataError that names the file."""
+    """Convert the exceptions that other libraries raise for a damaged file to one DataError that names the file."""
     try:
         yield
     except PamcError:
@@ -104,7 +87,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the file's name before the message of a DataError about what the file holds."""
+    """Prefix the message of a DataError about the content of a file with the name of the file."""
     try:
         yield
     except DataError as error:
@@ -112,20 +95,20 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of what an exception says, or the name of its class where it says nothing."""
+    """Return the first line of an exception's message, or the name of its class if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Return the content of a file as a stream of bytes, decompressed where its name ends in ``.gz``."""
+    """Open a file as a binary stream, decompressed if its name ends in ``.gz``."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def check_gzip(path: Path) -> None:
-    """Raise DataError where a ``.gz`` file does not have the length and the CRC that it records; O(bytes) time.
+    """Raise DataError if a ``.gz`` file does not match its recorded length and CRC. O(bytes) time.
 
-    duckdb decompresses a file without comparing either, so damage would give other numbers in silence. A file with
-    another ending passes.
+    duckdb decompresses a file without checking either, so damage would silently change values. A file with another
+    suffix is not checked.
     """
     if path.suffix.lower() != ".gz":
         return
@@ -138,21 +121,21 @@ def check_gzip(path: Path) -> None:
 
 
 def sha256_of(path: str | PathLike[str]) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
+    """Return the SHA-256 checksum of a file in hexadecimal."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def partial_of(target: Path) -> Path:
-    """Return the folder in which the content of `target` is made."""
+    """Return the temporary folder in which the content of `target` is written."""
     return target.with_name(target.name + ".partial")
 
 
 def check_replaceable(target: Path, *, what: str, holds_one: bool, overwrite: bool) -> None:
-    """Refuse a target that may not be written.
+    """Raise OutputError if `target` must not be written.
 
-    A folder that holds a `what` ("run", "store") already, `holds_one`, is replaced with `overwrite` alone, and a folder
-    that holds anything else never.
+    `holds_one` says that the target is a folder that contains a `what` ("run" or "store"): it is replaced only with
+    `overwrite`. A folder that contains anything else is never replaced.
     """
     if target.name in ("", ".."):
         hint = target / f"pamc-{what}"
@@ -168,12 +151,12 @@ def check_replaceable(target: Path, *, what: str, holds_one: bool, overwrite: bo
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return the folders above a path that do not exist yet, the innermost first."""
+    """Return the parent folders of a path that do not exist yet, innermost first."""
     return [folder for folder in path.parents if not folder.exists()]
 
 
 def commit(target: Path, partial: Path) -> None:
-    """Put `partial` in the place of `target`; the old folder goes only when the new one stands."""
+    """Rename `partial` to `target`; an existing folder is deleted only after the new one is in place."""
     if not target.exists():
         partial.rename(target)
         return
@@ -184,7 +167,7 @@ def commit(target: Path, partial: Path) -> None:
 
 
 def remove_folder(partial: Path, above: list[Path]) -> None:
-    """Remove a folder and those above it that were made for it, the innermost first."""
+    """Remove a folder and the parent folders that were created for it, innermost first."""
     shutil.rmtree(partial, ignore_errors=True)
     with suppress(OSError):
         for folder in above:
@@ -192,7 +175,7 @@ def remove_folder(partial: Path, above: list[Path]) -> None:
 
 
 def cannot_write(target: Path, error: OSError) -> OutputError:
-    """Return the error that says a place cannot be written."""
+    """Return the OutputError for a target that cannot be written."""
     if isinstance(error, OutputError):
         return error
     return OutputError(f"cannot write to {target}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""How raw feature columns become the encoder's input, decided from the data and kept with the model."""
+"""Preprocessing of raw feature columns to the encoder's input, chosen from the data and saved with the model."""
 
 from __future__ import annotations
 
@@ -13,41 +13,39 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import Features
 from pamc.errors import DataError, UnknownNameError
 
-__all__ = ["THIN_SHARE", "Preprocessing", "choose_preprocessing", "fit_preprocessing"]
-
-# Columns of one kind (pixels, shares) have maxima of one order of magnitude; columns in units of their own do not.
+# Columns of one unit (pixels, fractions) have maxima of one order of magnitude; columns with different units do not.
 _SAME_UNIT = 10.0
 
-# Rows of words have values other than 0 in at most this share of their columns.
+# Maximum fraction of nonzero entries in a bag-of-words matrix.
 THIN_SHARE = 0.1
 
-# Dense rows of fewer columns are a table.
+# Dense features with fewer columns are never treated as a bag of words.
 _FEWEST_WORDS = 50
 
-# Of the largest absolute value: beyond, its square overflows or its inverse does.
+# Bounds of the largest absolute value: beyond them its square or its inverse overflows.
 _GREATEST = 1e150
 _SMALLEST = {"float32": 1e-30, "float64": 1e-150}
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """A fitted map of feature rows; every row alone, so new rows need nothing but the row.
+    """A fitted, row-wise transformation of features; a new row is transformed independently of all others.
 
     Parameters
     ----------
     kind
-        "none": as they are. "scale": all values divided by one number. "standardize": each column to mean 0 and
-        standard deviation 1. "unit": each row to length 1. "rms": each row to root mean square 1, which is length √d.
-        "tfidf": columns weighted by inverse document frequency, then "unit".
+        "none": no change. "scale": divide all values by one number. "standardize": scale each column to mean 0 and
+        standard deviation 1. "unit": scale each row to length 1. "rms": scale each row to root mean square 1, that is
+        length √d. "tfidf": weight columns by inverse document frequency, then apply "unit".
     arrays
-        What was learnt: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), by kind.
+        Fitted arrays: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), depending on the kind.
     """
 
     kind: str
     arrays: dict[str, NDArray[np.floating[Any]]] = field(default_factory=dict)
 
     def apply(self, features: Features) -> Features:
-        """Return prepared rows: sparse stays sparse unless it is standardized. O(N·d), or O(nnz) for sparse rows."""
+        """Transform features; sparse input stays sparse unless standardized. O(N·d) time, O(nnz) for sparse input."""
         if self.kind == "none":
             return features
         if self.kind == "scale":
@@ -64,12 +62,12 @@ class Preprocessing:
 
 
 def choose_preprocessing(features: Features) -> str:
-    """Return the kind of preprocessing that fits the data.
+    """Return the kind of preprocessing that suits the data.
 
-    Nowhere negative, and stored sparse: counts or a bag of words, "tfidf"; the same for 50 dense columns or more of
-    which nine of ten values are 0, or all are 0 or 1. Dense, with columns of one order of magnitude: pixels, shares, or
-    columns that somebody has scaled already, "scale", which leaves their proportions alone. Anything else is taken for
-    columns in units of their own: "standardize".
+    "tfidf" for counts or a bag of words: sparse features without negative values, or at least 50 dense columns without
+    negative values in which nine of ten values are 0 or all are 0 or 1. "unit" for other sparse features. "scale" for
+    dense columns of one order of magnitude (pixels, fractions, columns that were scaled before), which keeps their
+    proportions. "standardize" for everything else, which is assumed to have columns with different units.
     """
     if not isinstance(features, np.ndarray):
         return "tfidf" if features.nnz == 0 or features.data.min() >= 0 else "unit"
@@ -77,13 +75,13 @@ def choose_preprocessing(features: Features) -> str:
         return "tfidf"
     largest = np.abs(features).max(axis=0)
     largest = largest[largest > 0]
-    # Not the least: a pixel in the corner may be dark in all images but one.
+    # The lower quartile rather than the minimum: a corner pixel may be dark in all images but one.
     one_unit = len(largest) > 0 and largest.max() <= _SAME_UNIT * np.quantile(largest, 0.25, method="lower")
     return "scale" if one_unit else "standardize"
 
 
 def _are_words(features: NDArray[np.floating[Any]]) -> bool:
-    """Return whether dense rows are bags of words."""
+    """Return whether dense features are a bag of words."""
     if features.shape[1] < _FEWEST_WORDS:
         return False
     n_nonzero = np.count_nonzero(features)
@@ -93,7 +91,7 @@ def _are_words(features: NDArray[np.floating[Any]]) -> bool:
 
 
 def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:
-    """Return the preprocessing of a kind, with what it learns from these rows.
+    """Fit the preprocessing of a kind to features.
 
     Examples
     --------
@@ -112,7 +110,7 @@ def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:
 
 
 def _check_magnitude(features: Features) -> None:
-    """Refuse values whose squares, or whose inverse, their number type cannot hold."""
+    """Raise DataError for values whose square or inverse overflows their dtype."""
     smallest = _SMALLEST[features.dtype.name]
     entries = features if isinstance(features, np.ndarray) else features.data
     largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
@@ -133,13 +131,13 @@ def _fit_standardize(features: Features) -> dict[str, NDArray[Any]]:
     dense = features if isinstance(features, np.ndarray) else features.toarray()
     mean = dense.mean(axis=0, dtype=np.float64)
     std = dense.std(axis=0, dtype=np.float64)
-    # A column whose spread is rounding error is constant: it becomes 0, not noise blown up to size 1.
+    # A column whose standard deviation is rounding error is constant: map it to 0 instead of amplifying noise.
     constant = std <= 1e-7 * np.abs(mean)
     return {"mean": mean, "scale": np.where(constant | (std == 0), 1.0, std)}
 
 
 def _fit_tfidf(features: Features) -> dict[str, NDArray[Any]]:
-    """As scikit-learn's TfidfTransformer: idf = log((1 + N) / (1 + rows with the term)) + 1."""
+    """Return idf = log((1 + N) / (1 + rows with the term)) + 1, as scikit-learn's TfidfTransformer."""
     n_nodes = features.shape[0]
     n_rows_with = np.asarray((features != 0).sum(axis=0)).ravel()
     return {"idf": np.log((1 + n_nodes) / (1 + n_rows_with)) + 1}
@@ -157,7 +155,7 @@ def _unit_rows(features: Features) -> Features:
 
 
 def _near_one(features: Features) -> Features:
-    """Return each row times a power of two, which is exact, so that its largest value is about 1 and can be squared."""
+    """Scale each row by a power of two, which is exact, so that its largest value is about 1 and can be squared."""
     largest = abs(features).max(axis=1)
     exponent = np.frexp(largest if isinstance(largest, np.ndarray) else largest.toarray().ravel())[1]
     factor = np.ldexp(features.dtype.type(1), np.minimum(-exponent, np.finfo(features.dtype).maxexp - 2))
@@ -166,7 +164,7 @@ def _near_one(features: Features) -> Features:
     return sp.csr_matrix(sp.diags(factor, dtype=features.dtype) @ features)
 
 
-# What a kind learns from the rows.
+# Functions that fit the arrays of each kind.
 _FITS: dict[str, Callable[[Features], dict[str, NDArray[Any]]]] = {
     "none": lambda features: {},
     "scale": _fit_scale,

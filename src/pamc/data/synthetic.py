@@ -1,7 +1,7 @@
-"""Graphs and tables with planted clusters, in linear time: in memory, or of any size straight into a store.
+"""Synthetic graphs and tables with planted clusters, generated in linear time in memory or directly into a store.
 
-Random numbers of a store come in units, each with a generator keyed by the seed, the purpose and the number of the
-unit: the store is the same for any memory and any number of threads.
+Random numbers of a store are drawn in units, each with a generator keyed by the seed, the purpose and the unit's
+index: the store is identical for any amount of memory and any number of threads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress
 
-__all__ = ["BlockModel", "blobs", "block_model", "write_block_model"]
-
 _VALUES_PER_UNIT = 1 << 20
 _PAIRS_PER_UNIT = 1 << 18
 _LABELS_PER_BLOCK = 1 << 22
@@ -43,30 +41,30 @@ def block_model(
     power_law: float | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> AttributedGraph:
-    """Return an attributed stochastic block model with its planted labels; the rows are in random order.
+    """Return an attributed stochastic block model with its planted labels, in random row order.
 
     Each of N·degree/2 draws starts at a random node and ends in the same cluster with probability ``homophily``, else
-    in any other. No edge is a loop, and a pair that is drawn again is one edge. Features are those of `blobs`.
+    in any other cluster. There are no self-loops, and a pair drawn twice is one edge. Features are those of `blobs`.
 
     Parameters
     ----------
     n_nodes, n_clusters
-        N and C.
+        Number of nodes, N, and of clusters, C.
     n_features
-        d.
+        Number of features, d.
     degree
-        Mean number of draws at a node: its mean number of edges, but for pairs that are drawn again.
+        Mean number of draws per node, which is its mean degree except for pairs that are drawn more than once.
     homophily
-        Share of edges inside clusters, up to chance. Where a cluster has one node its edges go outside; with one
-        cluster all edges are inside.
+        Expected fraction of edges inside clusters. A cluster of one node has outside edges only; with one cluster all
+        edges are inside.
     feature_noise
         Standard deviation of features around their cluster's center, whose coordinates have standard deviation 1.
     sizes
-        C cluster sizes that add up to N, as equal as possible by default.
+        C cluster sizes that sum to N; as equal as possible by default.
     power_law
         Exponent (> 2) of the distribution of expected degrees; None makes all expected degrees equal.
     random_state
-        Seed or generator.
+        Random seed or generator.
 
     O(N·d + E log E) time, O(N·d + E) memory.
 
@@ -80,7 +78,7 @@ def block_model(
     _check_range("degree", degree, np.inf)
     _check_range("homophily", homophily, 1)
     rng = np.random.default_rng(random_state)
-    # Nodes stand cluster by cluster until the end, so that a cluster is a range of positions.
+    # Nodes are ordered by cluster until the final permutation, so that a cluster is a range of positions.
     weight = _expected_degrees(n_nodes, power_law, rng)
     drawn = _edges(counts, weight, round(n_nodes * degree / 2), homophily, rng)
     _, first = np.unique(drawn.min(axis=0) * n_nodes + drawn.max(axis=0), return_index=True)
@@ -99,7 +97,7 @@ def blobs(
     sizes: Sequence[int] | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> AttributedGraph:
-    """Return Gaussian clusters without edges: centers from N(0, 1), points from N(center, feature_noise²). O(N·d).
+    """Return Gaussian clusters without edges: centers from N(0, 1), points from N(center, feature_noise²). O(N·d) time.
 
     Examples
     --------
@@ -126,7 +124,7 @@ def _cluster_sizes(n_nodes: int, n_clusters: int, sizes: Sequence[int] | None) -
 
 
 def _expected_degrees(n_nodes: int, power_law: float | None, rng: np.random.Generator) -> NDArray[np.float64] | None:
-    """Return (N,) relative expected degrees, a Pareto sample cut off at sqrt(N) times its least value."""
+    """Return (N,) relative expected degrees: a Pareto sample clipped at sqrt(N) times its minimum."""
     if power_law is None:
         return None
     _check_exponent("power_law", power_law, 2)
@@ -140,15 +138,15 @@ def _edges(
     homophily: float,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return (2, E) positions. The line [0, total weight) is divided among the nodes; a cluster is an interval."""
+    """Return (2, E) positions; each node owns an interval of [0, total weight), and so does each cluster."""
     n_nodes = int(counts.sum())
     if n_nodes == 1:
         return np.zeros((2, 0), dtype=np.int64)
     line = np.arange(n_nodes + 1.0) if weight is None else np.concatenate([[0.0], np.cumsum(weight)])
 
     def node_at(point: NDArray[np.float64]) -> NDArray[np.int64]:
-        found = point.astype(np.int64) if weight is None else np.searchsorted(line, point, side="right") - 1
-        return np.minimum(found, n_nodes - 1)
+        node = point.astype(np.int64) if weight is None else np.searchsorted(line, point, side="right") - 1
+        return np.minimum(node, n_nodes - 1)
 
     ends = np.cumsum(counts)
     source = node_at(rng.random(n_edges) * line[-1])
@@ -157,7 +155,7 @@ def _edges(
     low, high = line[first], line[last]
     inside = (rng.random(n_edges) < homophily) & (last - first > 1) | (len(counts) == 1)
     draw = rng.random(n_edges)
-    # Clips keep a draw that rounding carried over an end of its interval on the right side of it.
+    # Clipping corrects draws that rounding moved past the end of their interval.
     within = np.clip(node_at(low + draw * (high - low)), first, last - 1)
     within = np.where(within != source, within, np.where(within + 1 < last, within + 1, first))
     around = draw * (line[-1] - (high - low))
@@ -183,28 +181,27 @@ def _features(
 
 @dataclass(frozen=True, kw_only=True)
 class BlockModel:
-    """What a streamed block model is like: edges are drawn as in `block_model`, and rows are in random order.
+    """Parameters of a streamed block model: edges are drawn as in `block_model`, and rows are in random order.
 
     Parameters
     ----------
     n_nodes, n_clusters, n_features
-        N, C (the number of blocks) and d.
+        Number of nodes, N, of blocks, C, and of features, d.
     degree
-        Mean number of neighbors of a row, but for pairs that are drawn again.
+        Mean number of neighbors of a row, except for pairs that are drawn more than once.
     homophily
-        Share of edges inside blocks. A block of one node sends its edges outside; with one block all are inside.
+        Fraction of edges inside blocks. A block of one node has outside edges only; with one block all are inside.
     feature_noise
-        Standard deviation of each feature around its block's center; centers are at distance 1 of each other, root
-        mean square.
+        Standard deviation of each feature around its block's center; centers have a root mean square distance of 1.
     power_law
-        Exponent (> 2) of the distribution of expected degrees, which are cut off at √N times the least; None makes
+        Exponent (> 2) of the distribution of expected degrees, which are clipped at √N times the minimum; None makes
         them equal.
     size_power_law
         Exponent (> 1) of the distribution of block sizes; None makes them as equal as possible.
     seed
-        Source of all randomness.
+        Random seed.
     dtype
-        "float32" or "float16", of the features.
+        Data type of the features, "float32" or "float16".
     """
 
     n_nodes: int
@@ -233,11 +230,11 @@ class BlockModel:
 
     @property
     def n_pairs(self) -> int:
-        """The number of pairs that are drawn."""
+        """Number of pairs that are drawn."""
         return 0 if self.n_nodes == 1 else round(self.n_nodes * self.degree / 2)
 
     def block_sizes(self) -> NDArray[np.int64]:
-        """Return (C,) sizes that add up to N, the largest first; none is empty.
+        """Return (C,) positive block sizes that sum to N, in descending order.
 
         Examples
         --------
@@ -261,9 +258,9 @@ def write_block_model(
     n_threads: int = 2,
     progress: Progress | None = None,
 ) -> Store:
-    """Return a new store of a block model with its blocks as labels.
+    """Write a block model, with its blocks as labels, to a new store and return the store.
 
-    O(N·d + E log E) time; O(N) memory, 4 bytes a node, and ``memory_bytes`` for sorting.
+    O(N·d + E log E) time; O(N) memory (4 bytes per node) plus ``memory_bytes`` for sorting.
 
     Examples
     --------
@@ -274,12 +271,12 @@ def write_block_model(
     ...     store.features.shape, sorted(set(store.labels.tolist()))
     ((100, 3), [0, 1, 2, 3])
     """
-    shown = SilentProgress() if progress is None else progress
+    reporter = SilentProgress() if progress is None else progress
     with StoreWriter(out, overwrite=overwrite) as writer:
         row_of = _generator(model, "rows").permuted(np.arange(model.n_nodes, dtype=index_dtype(model.n_nodes)))
         labels = _write_labels(writer, model, row_of)
-        _write_features(writer, model, labels, shown, n_threads)
-        _write_pairs(writer, model, row_of, shown, n_threads=n_threads, memory_bytes=memory_bytes)
+        _write_features(writer, model, labels, reporter, n_threads)
+        _write_pairs(writer, model, row_of, reporter, n_threads=n_threads, memory_bytes=memory_bytes)
         return writer.finish(sources=["pamc synthesize"], options={"block_model": asdict(model)})
 
 
@@ -300,7 +297,7 @@ def _write_features(
     writer: StoreWriter, model: BlockModel, labels: NDArray[np.int64], progress: Progress, n_threads: int
 ) -> None:
     shape = (model.n_clusters, model.n_features)
-    # Two points of N(0, s²) in d dimensions are √(2d)·s apart, root mean square.
+    # The root mean square distance of two points of N(0, s²) in d dimensions is √(2d)·s.
     centers = _generator(model, "centers").standard_normal(shape, dtype=np.float32)
     centers /= np.sqrt(np.float32(2 * model.n_features))
     features = writer.create("features", (model.n_nodes, model.n_features), model.dtype)
@@ -344,13 +341,13 @@ def _write_pairs(
 
 
 def _expected_counts(model: BlockModel) -> NDArray[np.int64]:
-    """Return the neighbors in equal ranges of rows; as rows are in random order, these are nearly equal too."""
+    """Return the expected neighbor counts of equal row ranges, which are nearly equal as rows are in random order."""
     n_ranges = min(model.n_nodes, _MOST_RANGES)
     return np.full(n_ranges, -(-2 * model.n_pairs // n_ranges), dtype=np.int64)
 
 
 class _PairDraws:
-    """Random pairs of positions, unit by unit. Nodes stand block by block, so that a block is a range of positions."""
+    """Draws random pairs of positions, unit by unit. Nodes are ordered by block, so a block is a range of positions."""
 
     def __init__(self, model: BlockModel) -> None:
         self._model = model
@@ -358,7 +355,7 @@ class _PairDraws:
         self._ends = np.cumsum(self._sizes)
 
     def __call__(self, unit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ends of a unit of pairs. O(unit) time and memory."""
+        """Return the source and target positions of one unit of pairs. O(unit) time and memory."""
         model, rng = self._model, _generator(self._model, "pairs", unit)
         n = min(_PAIRS_PER_UNIT, model.n_pairs - unit * _PAIRS_PER_UNIT)
         block = np.searchsorted(self._ends, rng.integers(model.n_nodes, size=n), side="right")
@@ -366,7 +363,7 @@ class _PairDraws:
         first = self._ends[block] - size
         source = first + self._within(rng.random(n), size)
         inside = ((rng.random(n) < model.homophily) & (size > 1)) | (model.n_clusters == 1)
-        # A place anywhere but in the block itself, on a line from which the block is cut out.
+        # A uniform position outside the block, drawn on a line from which the block is removed.
         around = (rng.random(n) * (model.n_nodes - size)).astype(np.int64)
         other = np.searchsorted(self._ends, around + np.where(around >= first, size, 0), side="right")
         block = np.where(inside, block, np.minimum(other, model.n_clusters - 1))
@@ -377,22 +374,22 @@ class _PairDraws:
         return source, np.where(target == source, following, target)
 
     def _within(self, draw: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return places 0 … size−1, taken as often as the expected degrees say.
+        """Return positions 0 … size−1, drawn in proportion to the expected degrees.
 
-        Expected degrees fall with the place x as (x + x₀)^(−s), s = 1/(power_law − 1), which is a sample of the power
-        law in descending order; x₀ makes the first √N times the last. The place is the inverse of their integral.
+        Expected degrees fall with the position x as (x + x₀)^(−s), s = 1/(power_law − 1), which is a sample of the
+        power law in descending order; x₀ makes the first √N times the last. Positions are drawn by inverting the CDF.
         """
         if self._model.power_law is None:
-            place: NDArray[np.int64] = (draw * size).astype(np.int64)
-            return np.minimum(place, size - 1)
+            position: NDArray[np.int64] = (draw * size).astype(np.int64)
+            return np.minimum(position, size - 1)
         s = 1 / (self._model.power_law - 1)
-        # With N = 1 there are no pairs; a ratio of at least 2 keeps a tiny graph away from 0/0.
+        # With N = 1 there are no pairs; a ratio of at least 2 avoids 0/0 in a tiny graph.
         ratio = max(2.0, np.sqrt(self._model.n_nodes)) ** (1 / s)
         offset = 1 / (ratio - 1)
         low, high = offset ** (1 - s), (1 + offset) ** (1 - s)
         share = (low + draw * (high - low)) ** (1 / (1 - s)) - offset
-        place = (share * size).astype(np.int64)
-        return np.clip(place, 0, size - 1)
+        position = (share * size).astype(np.int64)
+        return np.clip(position, 0, size - 1)
 
 
 def _check_n_clusters(n_clusters: int, n_nodes: int) -> None:

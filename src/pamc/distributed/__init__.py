@@ -1,1 +1,1 @@
-"""One fit on several processes."""
+"""Fitting with several processes."""

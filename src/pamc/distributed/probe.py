@@ -1,4 +1,4 @@
-"""What the processes of a team are, and what passes between them: right sums, time, bytes."""
+"""Diagnosis of a process group: its processes, the correctness of its collectives, latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from torch import Tensor
 from pamc.errors import BackendError
 from pamc.ops.group import ProcessGroup
 
-__all__ = ["probe_group"]
-
-# Room for what a process says of itself.
+# Size of the message in which a process describes itself.
 _CARD_BYTES = 512
 
 _N_SMALL = 50
@@ -25,27 +23,27 @@ _N_LARGE = 5
 
 
 def probe_group(group: ProcessGroup, device: torch.device, *, n_bytes: int = 1 << 24) -> dict[str, Any]:
-    """Return who the processes are, whether what they add up and gather is right, and how fast it is.
+    """Check the collectives of a process group, and return its processes, latency and bandwidth.
 
-    Every process has to call it, and gets the same answer, apart from its own clock.
+    All processes must call it. They get the same answer, except for their own time measurements.
 
     Parameters
     ----------
     device
-        Of this process.
+        Device of this process.
     n_bytes
-        What is sent to measure the bandwidth.
+        Size of the tensor that is summed to measure the bandwidth.
 
     Returns
     -------
     dict
-        `processes`: rank, host, device and backend of each. `latency_s`: of the sum of one number, the median.
-        `bandwidth_bytes_per_s`: what each process sends in a second while large tensors are added up; None for one
+        `processes`: rank, host, device and backend of each process. `latency_s`: median time to sum one number.
+        `bandwidth_bytes_per_s`: bytes that each process sends per second while summing large tensors; None for one
         process.
     """
     backend = "none" if group.size == 1 else ("nccl" if device.type == "cuda" else "gloo")
-    own = {"rank": group.rank, "host": socket.gethostname(), "device": str(device), "backend": backend}
-    processes = [json.loads(text) for text in _gathered_texts(group, json.dumps(own), device)]
+    process = {"rank": group.rank, "host": socket.gethostname(), "device": str(device), "backend": backend}
+    processes = [json.loads(text) for text in _gathered_texts(group, json.dumps(process), device)]
     _check_collectives(group, device)
     small = torch.ones(1, device=device)
     large = torch.ones(n_bytes // 4, device=device)
@@ -64,11 +62,11 @@ def probe_group(group: ProcessGroup, device: torch.device, *, n_bytes: int = 1 <
 def _gathered_texts(group: ProcessGroup, text: str, device: torch.device) -> list[str]:
     card = text.encode()[:_CARD_BYTES].ljust(_CARD_BYTES)
     row = torch.tensor(list(card), dtype=torch.uint8, device=device)[None]
-    return [bytes(each.tolist()).decode().strip() for each in group.gather_rows(row, group.size).cpu()]
+    return [bytes(text.tolist()).decode().strip() for text in group.gather_rows(row, group.size).cpu()]
 
 
 def _check_collectives(group: ProcessGroup, device: torch.device) -> None:
-    """Raise where a sum or a gathering of known numbers comes out wrong."""
+    """Raise a BackendError if a sum or a gather of known numbers gives a wrong result."""
     numbers = torch.arange(1001, dtype=torch.float64, device=device)
     summed = group.sum(numbers * (group.rank + 1))
     gathered = group.gather_rows(numbers[None] + group.rank, group.size)

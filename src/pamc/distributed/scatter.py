@@ -1,8 +1,8 @@
-"""How the rows, the pairs and the start of a fit get from the first process to all others.
+"""Scatters the rows, the positive pairs and the initialization of a fit from rank 0 to all processes.
 
-This is the way for data that fit into the memory of the first process: it reads them, finds the start and deals out
-what each one owns. Where rows and pairs lie on disks that every process reads for itself, that process makes its
-:class:`Share` from them directly; nothing else in training asks where they came from.
+If the data fit into the memory of rank 0, it reads them, initializes the model and scatters rows and pairs. If they are
+in a store that every process can read, each process builds its :class:`Share` from the store directly. The rest of
+training does not depend on where the rows came from.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from pamc.runtime import generator, on_tensor_cores, resolve_dtype, resolve_row_
 from pamc.training.checkpoint import FileCheckpointer, Found
 from pamc.training.trainer import EpochRecord, TrainingState
 
-__all__ = ["Share", "ShareInput", "bytes_per_epoch", "check_shareable", "share_out", "take_share"]
-
-# Sums of few numbers are taken in float64, whatever the type of z.
+# Bytes per number of small sums, which are computed in float64 whatever the type of z.
 _WIDE_BYTES = 8
 
 _PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
@@ -41,24 +39,24 @@ _PAIRS = ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ShareInput:
-    """A fit that is ready to be trained, as the first process has it.
+    """An initialized fit on rank 0, ready to be scattered and trained.
 
     Parameters
     ----------
     model
-        The whole model. Its encoder is the one that is trained; its pairs are None where there is a store.
+        The complete model. Its encoder is trained in place; its pairs are None if there is a store.
     config, seed
         Settings and random seed of the fit.
     features, preprocessing, sparse
-        (N, d) prepared rows, how they were prepared, and whether the encoder takes them sparse.
+        (N, d) preprocessed rows, their preprocessing, and whether the encoder receives sparse rows.
     store
-        The store that every process reads its own rows and neighbors from; None to deal out rows and pairs.
+        The store from which every process reads its own rows and neighbors; None to scatter rows and pairs.
     can_fall_back
-        Whether the initial model can be gone back to.
+        Whether training may fall back to the initial model.
     calibrates
-        Whether the margins of the rows before training are asked for at the end.
+        Whether the margins of the rows before training are needed to calibrate confidence.
     checkpointer
-        Keeps the state of training; None where nobody asked for it.
+        Writes training states; None without checkpoints.
     """
 
     model: PamCGCModel
@@ -75,14 +73,14 @@ class ShareInput:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one process trains with.
+    """The part of a fit that one process trains.
 
     Parameters
     ----------
     model, rows
-        Its share of the model, and its own rows.
+        The model with the pairs of this process, and the rows of this process.
     config, seed, can_fall_back, calibrates, checkpointer
-        As of :class:`ShareInput`.
+        Same as in :class:`ShareInput`.
     """
 
     model: PamCGCModel
@@ -95,7 +93,7 @@ class Share:
 
 
 def share_out(group: TorchProcessGroup, given: ShareInput) -> Share:
-    """Deal out a fit that is ready to be trained, and return the first process's own share."""
+    """Scatter an initialized fit from rank 0, and return the share of rank 0."""
     model, checkpointer = given.model, given.checkpointer
     encoder: Any = model.encoder
     resumed = None if checkpointer is None else checkpointer.resumed
@@ -111,11 +109,11 @@ def share_out(group: TorchProcessGroup, given: ShareInput) -> Share:
             "can_fall_back": given.can_fall_back,
             "calibrates": given.calibrates,
             "schedule": None if checkpointer is None else checkpointer.schedule,
-            "resumed": told(resumed),
+            "resumed": resumed_facts(resumed),
         }
     )
     common = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    common |= {"centers": model.centers.detach(), **tensors_of(resumed)}
+    common |= {"centers": model.centers.detach(), **resumed_tensors(resumed)}
     arrays = given.preprocessing.arrays
     common |= {f"preprocessing.{name}": torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     parts = [{**common, **_part(given, rank, group.size)} for rank in range(group.size)]
@@ -123,24 +121,24 @@ def share_out(group: TorchProcessGroup, given: ShareInput) -> Share:
 
 
 def take_share(group: TorchProcessGroup, store: Any = None) -> Share:
-    """Return what the first process has dealt to this one; waits until it is ready to."""
+    """Wait for rank 0, and return the share that it scatters to this process."""
     about = group.broadcast(None)
     return _share(group, about, group.scatter(None), store)
 
 
 def _part(given: ShareInput, rank: int, size: int) -> dict[str, Tensor]:
-    """Return the rows and pairs of one process; nothing where it reads them from a store."""
+    """Return the rows and pairs of one process; empty if it reads them from a store."""
     if given.store is not None:
         return {}
-    own = row_range(given.features.shape[0], rank, size)
-    pairs = PairShard.of(given.model.pairs, own)
-    return {f"pairs.{name}": getattr(pairs, name) for name in _PAIRS} | _as_tensors(given.features[own])
+    rows = row_range(given.features.shape[0], rank, size)
+    pairs = PairShard.of(given.model.pairs, rows)
+    return {f"pairs.{name}": getattr(pairs, name) for name in _PAIRS} | _as_tensors(given.features[rows])
 
 
 def _share(
     group: TorchProcessGroup,
     about: Mapping[str, Any],
-    dealt: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     store: Any,
     *,
     encoder: nn.Module | None = None,
@@ -148,45 +146,44 @@ def _share(
 ) -> Share:
     config, device = FitConfig.from_dict(about["config"]), group.device
     if encoder is None:
-        encoder = _encoder(about, dealt, config).to(device)
+        encoder = _encoder(about, tensors, config).to(device)
     if checkpointer is None and about["schedule"] is not None:
         every, minutes = about["schedule"]
-        found = found_in(about["resumed"], dealt)
+        found = resumed_state(about["resumed"], tensors)
         checkpointer = FileCheckpointer(None, every=every, minutes=minutes, found=found, group=group)
-    centers = dealt["centers"].to(device)
-    features, pairs = _rows_and_pairs(group, about, dealt, store, dtype=centers.dtype)
+    centers = tensors["centers"].to(device)
+    features, pairs = _rows_and_pairs(group, about, tensors, store, dtype=centers.dtype)
     row_dtype = resolve_row_dtype(config.precision, device)
     rows = FeatureLoader(features, device=device, dtype=row_dtype, sparse=about["sparse"])
     model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group)
-    told_of = (about["seed"], about["can_fall_back"], about["calibrates"])
-    return Share(model, rows, config, *told_of, checkpointer)
+    return Share(model, rows, config, about["seed"], about["can_fall_back"], about["calibrates"], checkpointer)
 
 
-def _encoder(about: Mapping[str, Any], dealt: Mapping[str, Tensor], config: FitConfig) -> MLP:
+def _encoder(about: Mapping[str, Any], tensors: Mapping[str, Tensor], config: FitConfig) -> MLP:
     dtype, cores = resolve_dtype(config.precision), on_tensor_cores(config.precision)
     encoder = MLP(about["sizes"], generator=generator(0, "weights"), dtype=dtype, tensor_cores=cores)
-    encoder.load_state_dict(under("encoder.", dealt))
+    encoder.load_state_dict(under("encoder.", tensors))
     return encoder
 
 
 def _rows_and_pairs(
-    group: TorchProcessGroup, about: Mapping[str, Any], dealt: Mapping[str, Tensor], store: Any, *, dtype: torch.dtype
+    group: TorchProcessGroup, about: Mapping[str, Any], tensors: Mapping[str, Tensor], store: Any, *, dtype: torch.dtype
 ) -> tuple[Any, PairShard]:
-    """Return this process's rows and their positive pairs, as they were dealt or as a store has them."""
-    own = row_range(about["n_nodes"], group.rank, group.size)
+    """Return this process's rows and their positive pairs, from the scattered tensors or from a store."""
+    rows = row_range(about["n_nodes"], group.rank, group.size)
     if store is None:
-        pairs = PairShard(own.start, about["n_nodes"], *(dealt[f"pairs.{name}"] for name in _PAIRS))
-        return _as_features(dealt, about["n_features"]), pairs
-    arrays = {name: tensor.numpy() for name, tensor in under("preprocessing.", dealt).items()}
+        pairs = PairShard(rows.start, about["n_nodes"], *(tensors[f"pairs.{name}"] for name in _PAIRS))
+        return _as_features(tensors, about["n_features"]), pairs
+    arrays = {name: tensor.numpy() for name, tensor in under("preprocessing.", tensors).items()}
     preprocessing = Preprocessing(about["preprocessing"], arrays)
-    return StoreFeatures(store.features[own], preprocessing), store_shard(store, own, dtype)
+    return StoreFeatures(store.features[rows], preprocessing), store_shard(store, rows, dtype)
 
 
 def store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
     """Return the positive pairs of a range of a store's rows, read from its files.
 
-    Every neighbor counts alike, so a pair's weights follow from the degrees: all of indptr is read, and of the other
-    rows nothing else.
+    All neighbors have equal weights, so the weights of a pair follow from the degrees: all of `indptr` is read, but
+    nothing else of the other rows.
     """
     begin, end = int(store.indptr[rows.start]), int(store.indptr[rows.stop])
     row = -torch.from_numpy(np.diff(store.indptr) + 1).to(dtype).log()
@@ -196,8 +193,8 @@ def store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
     return PairShard(rows.start, store.n_nodes, indptr, indices, outgoing, row[indices], row[rows])
 
 
-def told(resumed: Found | None) -> dict[str, Any] | None:
-    """Return, in plain values, what processes have to be told of a state that training goes on from."""
+def resumed_facts(resumed: Found | None) -> dict[str, Any] | None:
+    """Return the plain values of the state that training resumes from, or None."""
     if resumed is None:
         return None
     records = resumed.state.records
@@ -208,8 +205,8 @@ def told(resumed: Found | None) -> dict[str, Any] | None:
     }
 
 
-def tensors_of(resumed: Found | None) -> dict[str, Tensor]:
-    """Return the tensors of a state that training goes on from, by name; none without one."""
+def resumed_tensors(resumed: Found | None) -> dict[str, Tensor]:
+    """Return the tensors of the state that training resumes from, by name; empty if there is none."""
     if resumed is None:
         return {}
     tensors = {f"model.{name}": tensor for name, tensor in resumed.state.weights.items()}
@@ -217,25 +214,25 @@ def tensors_of(resumed: Found | None) -> dict[str, Tensor]:
     return {**tensors, "labels": resumed.state.labels}
 
 
-def found_in(about: Mapping[str, Any] | None, dealt: Mapping[str, Tensor]) -> Found | None:
-    """Return the state that :func:`told` and :func:`tensors_of` were made of."""
+def resumed_state(about: Mapping[str, Any] | None, tensors: Mapping[str, Tensor]) -> Found | None:
+    """Return the state from the results of :func:`resumed_facts` and :func:`resumed_tensors`."""
     if about is None:
         return None
     both = zip(about["values"], about["seconds"], strict=True)
     records = [EpochRecord(epoch, values, seconds) for epoch, (values, seconds) in enumerate(both, start=1)]
-    weights, optimizer = under("model.", dealt), under("optimizer.", dealt)
-    return Found(about["attempt"], TrainingState(records, weights, optimizer, dealt["labels"]))
+    weights, optimizer = under("model.", tensors), under("optimizer.", tensors)
+    return Found(about["attempt"], TrainingState(records, weights, optimizer, tensors["labels"]))
 
 
 def _as_tensors(rows: Features) -> dict[str, Tensor]:
-    """Return some rows of features as tensors that can travel."""
+    """Return rows of features as tensors that can be sent."""
     if isinstance(rows, np.ndarray):
         return {"rows.dense": torch.from_numpy(np.ascontiguousarray(rows))}
     return {f"rows.{name}": torch.from_numpy(getattr(rows, name)) for name in ("data", "indices", "indptr")}
 
 
-def _as_features(dealt: Mapping[str, Tensor], n_features: int) -> Features:
-    rows = {name: tensor.numpy() for name, tensor in under("rows.", dealt).items()}
+def _as_features(tensors: Mapping[str, Tensor], n_features: int) -> Features:
+    rows = {name: tensor.numpy() for name, tensor in under("rows.", tensors).items()}
     if "dense" in rows:
         return rows["dense"]
     shape = (len(rows["indptr"]) - 1, n_features)
@@ -243,14 +240,14 @@ def _as_features(dealt: Mapping[str, Tensor], n_features: int) -> Features:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with a prefix, by the rest of their names."""
+    """Return the tensors whose names start with a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def check_shareable(
     config: Any, *, method: str = "pamcgc", known_labels: bool = False, own_encoder: bool = False
 ) -> None:
-    """Refuse what several processes cannot train together."""
+    """Raise a ConfigError if several processes cannot train this fit together."""
     what = None
     if method != "pamcgc":
         what = f"--method {method}"
@@ -270,16 +267,16 @@ def check_shareable(
 def bytes_per_epoch(
     n_nodes: int, n_dims: int, n_clusters: int, n_weights: int, *, n_processes: int, itemsize: int = 4
 ) -> dict[str, int]:
-    """Return the bytes that each process sends in an epoch, by what they are, and in `total`.
+    """Return the bytes that each process sends per epoch, by content, and their `total`.
 
     O(N·n_dims + N + C·n_dims + weights) for any number of processes and edges.
 
     Parameters
     ----------
     n_weights
-        Weights of the encoder.
+        Number of weights of the encoder.
     itemsize
-        Bytes of a number of z and of the weights.
+        Bytes per number of z and of the weights.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Estimators: PamCGC for scikit-learn users, and every other method by its name."""
+"""The scikit-learn estimators: PamCGC, and every other method by its name."""
 
 from pamc.estimator.advanced import Advanced
-from pamc.estimator.methods import METHODS, clusterer, estimator_class
+from pamc.estimator.methods import clusterer, estimator_class
 from pamc.estimator.pamcgc import PamCGC
 
-__all__ = ["METHODS", "Advanced", "PamCGC", "clusterer", "estimator_class"]
+__all__ = ["Advanced", "PamCGC", "clusterer", "estimator_class"]

@@ -13,17 +13,6 @@ from sklearn.base import BaseEstimator, clone
 from pamc.config import RENAMED_SETTINGS, FitConfig
 from pamc.errors import ConfigError, choices
 
-__all__ = [
-    "BASIC",
-    "EXPERT",
-    "Advanced",
-    "as_advanced",
-    "nested",
-    "refuses_misplaced",
-    "why_misplaced",
-    "with_settings",
-]
-
 BASIC = tuple(name for name, declared in FitConfig.settings().items() if not declared.expert)
 EXPERT = tuple(name for name, declared in FitConfig.settings().items() if declared.expert)
 
@@ -38,13 +27,13 @@ T = TypeVar("T")
 class Advanced(BaseEstimator):  # type: ignore[misc]
     """Expert settings of :class:`pamc.PamCGC`, for its parameter `advanced`.
 
-    The defaults serve nearly all data. As scikit-learn's objects do, it stores what it is given, and `fit` checks it.
+    The defaults suit nearly all data. As in scikit-learn, the constructor only stores the values; `fit` checks them.
 
     Parameters
     ----------
     SETTINGS
     pretrained : str, default=None
-        File of pre-trained encoder weights in SDCN's layout, which take the place of the initialization.
+        File of pre-trained encoder weights in SDCN's layout, which replaces the initialization.
 
     Examples
     --------
@@ -80,7 +69,7 @@ Advanced.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-define
 
 
 def with_settings(cls: type[T]) -> type[T]:
-    """Write the declarations of the settings that a class takes where its docstring says SETTINGS."""
+    """Replace SETTINGS in the docstring of a class by the declarations of its settings, and return the class."""
     declared, parameters = FitConfig.settings(), inspect.signature(cls).parameters
     entries = "\n".join(declared[name].documented(name) for name in parameters if name in declared)
     indented = "\n".join(f"    {line}" for line in entries.splitlines())
@@ -92,7 +81,7 @@ with_settings(Advanced)
 
 
 def as_advanced(given: Advanced | Mapping[str, Any] | None) -> Advanced:
-    """Return the expert settings that the parameter `advanced` stands for: an object, a dict of some, or None."""
+    """Return the parameter `advanced`, which may be an object, a dict of some settings, or None, as an object."""
     if isinstance(given, Advanced):
         return given
     if not isinstance(given, Mapping | None):
@@ -104,7 +93,7 @@ def as_advanced(given: Advanced | Mapping[str, Any] | None) -> Advanced:
 
 
 def nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of PamCGC with the expert settings among them moved into `advanced`.
+    """Move the expert settings among the parameters of PamCGC into `advanced`, and return the parameters.
 
     Examples
     --------
@@ -119,7 +108,7 @@ def nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def why_misplaced(name: str, value: Any) -> str | None:
-    """Return what to write in the place of a keyword that PamCGC does not have; None for one that is unknown.
+    """Return how to write a misplaced or renamed keyword of PamCGC, or None if it is unknown.
 
     Examples
     --------
@@ -128,22 +117,22 @@ def why_misplaced(name: str, value: Any) -> str | None:
     >>> why_misplaced("start", "autoencoder")
     "start is called init: PamCGC(init='autoencoder')"
     """
-    present = RENAMED_SETTINGS.get(name, name)
-    if present not in _DEFAULTS and present == name:
+    current = RENAMED_SETTINGS.get(name, name)
+    if current not in _DEFAULTS and current == name:
         return None
-    how = f'PamCGC(advanced={{"{present}": {value!r}}})' if present in _DEFAULTS else f"PamCGC({present}={value!r})"
-    return f"{name} is {'an expert setting' if present == name else f'called {present}'}: {how}"
+    usage = f'PamCGC(advanced={{"{current}": {value!r}}})' if current in _DEFAULTS else f"PamCGC({current}={value!r})"
+    return f"{name} is {'an expert setting' if current == name else f'called {current}'}: {usage}"
 
 
 def refuses_misplaced(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """Return an `__init__` that says of each keyword it does not have where the setting lives."""
+    """Wrap an `__init__` so that the error for an unknown keyword says where the setting belongs."""
     known = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def initialize(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         for name, value in kwargs.items():
             if name not in known:
-                allowed = [each for each in known if each != "self"]
+                allowed = [parameter for parameter in known if parameter != "self"]
                 raise TypeError(why_misplaced(name, value) or f"unknown parameter {name!r}: {choices(name, allowed)}")
         init(self, *args, **kwargs)
 

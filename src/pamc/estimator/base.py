@@ -1,4 +1,4 @@
-"""What all estimators share: fitting, records, run folders; and what those with a row-wise encoder add."""
+"""Base classes of the estimators: fitting, records, run folders, and prediction with a row-wise encoder."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, wri
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, resolve_dtype, seed_of
 from pamc.training.checkpoint import CheckpointPlan
-from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
-
-__all__ = ["Clusterer", "RowClusterer"]
+from pamc.training.fallback import OnEpoch
+from pamc.training.phases import Fit
+from pamc.training.pipeline import assign_rows, fit_method
 
 
 class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator of one method: its settings are the fields of the method's config.
+    """Base class of the estimators; their parameters are the fields of the method's config.
 
-    Learnt attributes: `labels_`, `confidence_`, `embedding_`, `cluster_centers_`, `meta_nodes_`, `history_`, `scores_`,
-    `n_iter_`, and `assigns_every_epoch_`: whether the method assigns rows in every epoch or once, by K-means, at the
-    end.
+    Fitted attributes: `labels_`, `confidence_`, `embedding_`, `cluster_centers_`, `meta_nodes_`, `history_`, `scores_`,
+    `n_iter_`, and `assigns_every_epoch_`: whether the method assigns rows in every epoch, or only at the end by
+    K-means.
     """
 
     method_name: ClassVar[str]
@@ -53,7 +53,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def config_class(cls) -> type[MethodConfig]:
-        """Return the class of the method's settings."""
+        """Return the config class of the method."""
         return METHODS[cls.method_name].config
 
     @classmethod
@@ -63,7 +63,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def config(self) -> Any:
-        """The settings as one checked, frozen record."""
+        """The settings as a validated, frozen config."""
         config_class = self.config_class()
         return config_class(**{name: getattr(self, name) for name in config_class.names()})
 
@@ -78,11 +78,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
         adjacency
             The graph: scipy sparse, dense (N, N), (E, 2) or (2, E) array of row indices, torch sparse, or networkx
-            with nodes named as the index of a data frame X, or by row number.
+            whose nodes are the index values of a DataFrame X, or row numbers.
             Without it a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
         known_labels
-            (N,) cluster of the rows whose cluster is known, −1 for the others. Known rows count for their cluster's
-            meta-node.
+            (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
+            meta-node of their cluster.
         """
         array = self._validated(X, reset=True)
         row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
@@ -108,10 +108,10 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
-        A torch_geometric Data or an AnnData will do as well. Labels are not read. `on_epoch` watches training: it is
-        called once for each epoch of `history_` with its number and a function that returns the labels of that epoch,
-        after training where training may begin again (every start but the paper's). `checkpoints` keeps what a fit
-        that was stopped goes on from; `team` has the processes that help.
+        A torch_geometric Data or an AnnData object is accepted too. Labels are not used. `on_epoch` is called once for
+        each epoch of `history_` with its number and a function that returns the labels of that epoch; if training may
+        restart (with every initializer but the paper's), the calls come after training. `checkpoints` says where to
+        write checkpoints and whether to resume from them; `group` is the process group that trains together.
         """
         graph = from_object(graph)
         self._validated(graph.features, reset=True)
@@ -159,9 +159,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _adopt_from(self, run: Callable[[], Fit]) -> Self:
-        """Adopt what a fit gives, with each of its warnings once.
+        """Run a fit, issue each of its warnings once, and set the fitted attributes.
 
-        A fit needs gradients, whatever mode of torch the caller is in.
+        Gradients are enabled whatever mode of torch the caller is in.
         """
         with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
             fit = run()
@@ -186,14 +186,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Return X as scikit-learn checks it, NaN and inf apart: those are reported with their row and column."""
+        """Return X validated by scikit-learn, except for NaN and inf, which are reported later by row and column."""
         X = as_table(X)
         try:
             return validate_data(
                 self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
             )
         except PamcError:
-            # Of the settings, which scikit-learn's tags read.
+            # Raised by the validation of the settings, which scikit-learn's tags trigger.
             raise
         except ValueError as error:
             raise why_not_a_table(X, error) from error
@@ -209,7 +209,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         metrics: dict[str, float] | None = None,
         command: str | None = None,
     ) -> RunRecord:
-        """Return the record of the fit, with what the caller knows of the data, the true classes and the command."""
+        """Return the record of the fit, with facts about the data, metrics and command that the caller adds."""
         check_is_fitted(self)
         facts = {"n_nodes": len(self.labels_), "n_features": self.n_features_in_, **(data or {})}
         return RunRecord.of(self._fit_result, data=facts, metrics=metrics, command=command)
@@ -223,21 +223,21 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         labels_format: str = "csv",
         record: RunRecord | None = None,
     ) -> None:
-        """Write a run folder: model, labels, embedding and record; whole or not at all, and no pickle.
+        """Write a run folder atomically: model, labels, embedding and record, without pickle.
 
         Parameters
         ----------
         folder
-            A folder that does not exist yet.
+            Path of a folder that does not exist yet.
         overwrite
-            Replace a run that stands there.
+            Whether to replace an existing run.
         ids
-            (N,) names of the rows in `labels.csv`, or a function of start and stop that returns some. By default the
-            ids of the fitted graph, or 0 … N−1 where it has none.
+            (N,) names of the rows in `labels.csv`, or a function that returns those of the rows start to stop. By
+            default the ids of the fitted graph, or 0 … N−1 if it has none.
         labels_format
-            "csv" or "parquet".
+            Format of the labels, "csv" or "parquet".
         record
-            What to write to `run.json`; :meth:`record` without.
+            The record to write to `run.json`; by default :meth:`record`.
         """
         check_is_fitted(self)
         with new_run_folder(Path(folder), overwrite=overwrite) as partial:
@@ -246,7 +246,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def write_run(
         self, folder: Path, *, ids: Any = None, labels_format: str = "csv", record: RunRecord | None = None
     ) -> None:
-        """Write the files of a run into a folder that exists."""
+        """Write the files of a run into an existing folder."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(str(name) for name in names)
@@ -263,17 +263,17 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
-        """Return the model of a run folder, ready to predict.
+        """Load the fitted estimator of a run folder.
 
         Parameters
         ----------
         folder
-            What :meth:`save` or `pamc fit` wrote.
+            Run folder that :meth:`save` or `pamc fit` wrote.
         encoder
-            A module of the same class and sizes, when the model was fitted with one of your own; its weights are
+            A module of the same class and sizes, if the model was fitted with a custom encoder; its weights are
             replaced by the saved ones.
         device
-            Where to predict.
+            Device for predictions.
         """
         saved = load_fit(Path(folder) / MODEL_FILE, encoder=encoder)
         if saved.fit.method != cls.method_name:
@@ -287,7 +287,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
-        """Refuse columns that are missing, unknown or in another order than those the model was fitted on."""
+        """Raise a DataError if columns are missing, unknown or in another order than in the training data."""
         fitted = getattr(self, "feature_names_in_", None)
         if fitted is None or names is None or tuple(fitted) == tuple(names):
             return
@@ -310,7 +310,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
-    """A clusterer whose encoder treats each row alone: new rows need no graph."""
+    """A clusterer with a row-wise encoder, which assigns new rows without a graph."""
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the cluster (n,) of each row; no graph is needed."""
@@ -323,10 +323,10 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         return probabilities
 
     def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Return the cluster (n,) of each row and the confidence (n,) in it, as `confidence_` is that of fitted rows.
+        """Return the cluster (n,) of each row, and its confidence (n,), which is defined like `confidence_`.
 
-        It is the share of fits of halves of the rows that can be expected to agree (see `docs/choosing.md`), and falls
-        towards a guess for rows unlike all that were fitted; the largest probability where the fit has no such map.
+        Confidence is the share of fits to halves of the training rows that are expected to agree with the cluster (see
+        `docs/choosing.md`); it decreases towards 1 / C for outliers. Uncalibrated, it is the largest probability.
         """
         rows = self._rows(X)
         largest, labels = self._assigned(rows)[1].max(dim=1)
@@ -342,7 +342,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         return z
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return minus the mean squared distance between each row's z and the center of its cluster."""
+        """Return the negative mean squared distance between the z of each row and the center of its cluster."""
         z, q = self._assign(X)
         centers = torch.from_numpy(self.cluster_centers_).to(z)
         return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
@@ -351,7 +351,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         return self._assigned(self._rows(X))
 
     def _rows(self, X: Any) -> FeatureLoader:
-        """Return rows as the encoder takes them."""
+        """Return validated and preprocessed rows for the encoder."""
         check_is_fitted(self)
         fit = self._fit_result
         features = fit.preprocessing.apply(check_features(self._validated(X, reset=False)))
@@ -365,24 +365,24 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         encoder, centers = on_device(network, device), fit.centers.to(device)
         chunk_size = getattr(fit.config, "chunk_size", None)
         z, q = assign_rows(encoder, centers, rows, eta=getattr(fit.config, "eta", 1.0), chunk_size=chunk_size)
-        lost = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
-        if lost:
+        bad = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
+        if bad:
             raise DataError(
-                f"row {lost[0]} is too far from the rows of the fit for {fit.config.precision} (of {len(q)} rows, "
-                f"{len(lost)} are): look at its units, or leave it out"
+                f"row {bad[0]} is too far from the rows of the fit for {fit.config.precision} (of {len(q)} rows, "
+                f"{len(bad)} are): look at its units, or leave it out"
             )
         return z, q
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [str(resolve_dtype(self.config.precision)).removeprefix("torch.")]
-        # scikit-learn asks these of whatever has `predict_proba`.
+        # scikit-learn requires these tags of every estimator with `predict_proba`.
         tags.classifier_tags = ClassifierTags()
         return tags
 
 
 def _warn_of_empty_clusters(fit: Fit) -> None:
-    """Warn of clusters without a row at the end, where training had nothing to say of them."""
+    """Warn of clusters that are empty after training, if training itself did not warn of them."""
     n_clusters = fit.config.n_clusters
     n_empty = n_clusters - len(np.unique(fit.labels))
     if n_empty:

@@ -1,4 +1,4 @@
-"""Every method by its name, each as an estimator."""
+"""An estimator for every method, by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pamc.estimator.base import Clusterer, RowClusterer
 from pamc.estimator.pamcgc import PamCGC
 from pamc.models.method import METHODS, Method
 
-__all__ = ["METHODS", "clusterer", "estimator_class"]
-
 _OTHERS = {"random_state": None, "device": "auto", "verbose": False}
 
 
@@ -21,8 +19,8 @@ def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
 
     Its parameters are the settings of the method, with the method's own defaults, and `random_state`, `device`,
     `verbose`; for PamCGC, expert settings among them are moved into `advanced`. Methods with a row-wise encoder also
-    have `predict`, `predict_proba`, `transform` and `score`; those that mix rows along the graph label the rows they
-    were fitted on, as scikit-learn's SpectralClustering does.
+    have `predict`, `predict_proba`, `transform` and `score`; methods that mix rows along the graph only label the
+    training rows, as scikit-learn's SpectralClustering does.
 
     Examples
     --------
@@ -53,7 +51,7 @@ def estimator_class(name: str) -> Any:
 
 
 def __getattr__(attribute: str) -> Any:
-    """Return the estimator class of that name: pickle looks for it here."""
+    """Return the estimator class of that name, which pickle looks up in this module."""
     for name in METHODS:
         if attribute == _class_name(METHODS[name]):
             return estimator_class(name)
@@ -61,7 +59,7 @@ def __getattr__(attribute: str) -> Any:
 
 
 def _initializer(method: Method) -> Any:
-    """Return an `__init__` that takes each setting by name and stores it, as scikit-learn asks."""
+    """Return an `__init__` that takes each setting by name and stores it, as scikit-learn requires."""
     defaults = method.config()
     values = {setting: getattr(defaults, setting) for setting in method.config.names()}
     others = {**_OTHERS, **({"pretrained": None} if method.init is not None else {})}
@@ -70,8 +68,8 @@ def _initializer(method: Method) -> Any:
         for setting, default in {"n_clusters": 8, **values, **others}.items()
     ]
     first = first.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([itself, first, *rest])
+    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([self_parameter, first, *rest])
 
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         unknown = [setting for setting in kwargs if setting not in signature.parameters]

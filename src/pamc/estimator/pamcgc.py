@@ -1,4 +1,4 @@
-"""PamCGC for scikit-learn users."""
+"""The PamCGC estimator."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ from pamc.training.checkpoint import CheckpointPlan
 from pamc.training.pipeline import fit_method, plan_store
 from pamc.training.plan import Plan
 
-__all__ = ["PamCGC"]
-
 
 @with_settings
 class PamCGC(RowClusterer):
-    """Clusters rows by their features and, where there is one, their graph.
+    """Contrastive clustering of rows by their features and, optionally, a graph.
 
-    An MLP encoder and cluster centers trained on Eq 12 of the paper (Kulatilleke et al. 2022): a contrastive loss that
-    counts every negative pair through C × C cluster meta-nodes, and a self-supervised clustering loss. Time and memory
-    are linear in rows and edges. New rows need no graph.
+    Trains an MLP encoder and cluster centers on Eq 12 of the paper (Kulatilleke et al. 2022): a contrastive loss that
+    accounts for every negative pair through C × C cluster meta-nodes, and a self-supervised clustering loss. Time and
+    memory are linear in rows and edges. New rows need no graph.
 
     Parameters
     ----------
@@ -48,38 +46,38 @@ class PamCGC(RowClusterer):
         The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches
         each is called `advanced__name`.
     encoder : torch.nn.Module, default=None
-        A module of your own that maps (n, d) to (n, n_dims), each row alone, in place of the MLP. It is copied, and
-        trained from the weights it has.
+        A custom row-wise module that maps (n, d) to (n, n_dims) and replaces the MLP. It is copied, and trained from
+        its current weights.
     random_state : int, RandomState instance or None, default=None
-        Random seed. The same seed gives the same bits on one machine.
+        Random seed. The same seed gives bitwise identical results on one machine.
     device : str, default="auto"
-        Where to compute: "cpu", "cuda", "cuda:1" …; "auto" takes a GPU where there is one.
+        Device to compute on: "cpu", "cuda", "cuda:1" …; "auto" uses a GPU if there is one.
     verbose : bool, default=False
-        Show progress on standard error.
+        Whether to show progress on standard error.
 
     Attributes
     ----------
     labels_ : (N,) int
         Cluster of each row: `predict(X)` at the end of training.
     confidence_ : (N,) float
-        The share of clusterings of other halves of the rows that give the row the same cluster, as the row's margin
-        before training leads to expect it; the largest q itself where there were none (see `docs/choosing.md`).
+        Expected share of clusterings of random halves of the rows that give the row the same cluster, estimated from
+        its margin before training; the largest q if there were no such clusterings (see `docs/choosing.md`).
     embedding_ : (N, n_dims) float
-        z of each row.
+        Embedding z of each row.
     cluster_centers_ : (C, n_dims) float
-        Learnt centers μ.
+        Learned centers μ.
     meta_nodes_ : (C, n_dims) float
         Meta-nodes μ̂ of the final labels.
     history_ : dict of list
         Per epoch: `loss`, its parts `positive`, `proxy` and `kl`, `alignment`, `uniformity`, `center_distance`,
         `n_nonempty`, `changed`.
     n_iter_ : int
-        Epochs run.
+        Number of epochs run.
     scores_ : dict
         Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding, `objective`, the
         loss of the last epoch, comparable between fits that lost different numbers of clusters.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        Number and names of the features, as in scikit-learn.
 
     Examples
     --------
@@ -128,26 +126,26 @@ class PamCGC(RowClusterer):
     @classmethod
     def from_config(cls, config: MethodConfig, **others: Any) -> Self:
         """Return an estimator with the settings of a config (see :func:`pamc.preset`)."""
-        usual = FitConfig()
-        changed = {name: getattr(config, name) for name in EXPERT if getattr(config, name) != getattr(usual, name)}
+        defaults = FitConfig()
+        changed = {name: getattr(config, name) for name in EXPERT if getattr(config, name) != getattr(defaults, name)}
         basic = {name: getattr(config, name) for name in BASIC}
         return cls(**nested({**basic, **changed, **others}))
 
     @property
     def config(self) -> FitConfig:
-        """The settings as one checked, frozen record."""
+        """The settings as a validated, frozen config."""
         expert = as_advanced(self.advanced)
         values = {name: getattr(self, name) for name in BASIC} | {name: getattr(expert, name) for name in EXPERT}
         return FitConfig(**values)
 
     @property
     def pretrained(self) -> str | None:  # type: ignore[override]
-        """The file of pre-trained weights that the expert settings name."""
+        """File of pre-trained weights in the expert settings."""
         name: str | None = as_advanced(self.advanced).pretrained
         return name
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters and, where `deep`, the expert settings as `advanced__name`."""
+        """Return the parameters and, with `deep`, the expert settings as `advanced__name`."""
         params: dict[str, Any] = super().get_params(deep)
         if deep and isinstance(self.advanced, Mapping | None):
             expert = as_advanced(self.advanced).get_params()
@@ -155,7 +153,7 @@ class PamCGC(RowClusterer):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters, and expert settings as `advanced__name`; an `Advanced` that was passed is not modified."""
+        """Set parameters, and expert settings as `advanced__name`; an `Advanced` that was passed is not modified."""
         for name, value in params.items():
             if reason := why_misplaced(name, value):
                 raise ConfigError(f"{reason}, or set_params(advanced__…)")
@@ -174,20 +172,20 @@ class PamCGC(RowClusterer):
         group: TorchProcessGroup | None = None,
         verify: bool = True,
     ) -> Self:
-        """Cluster the rows of a store (`pamc ingest`); its labels are not read.
+        """Cluster the rows of a store (`pamc ingest`); its labels are not used.
 
-        A store of more than 50,000 rows is not read into memory: the initial clusters are those of a sample, the
-        gradient is that of all rows, and :meth:`plan_store` says what it will need. A smaller one is fitted as
-        :meth:`fit_graph` fits it.
+        A store of more than 50,000 rows is not read into memory: clusters are initialized from a sample, the gradient
+        is that of all rows, and :meth:`plan_store` returns the memory that training needs. A smaller store is fitted
+        like :meth:`fit_graph`.
 
         Parameters
         ----------
         store
-            What :func:`pamc.data.store.open_store` returns.
+            The store that :func:`pamc.data.store.open_store` returns.
         memory
-            Bytes that training may use; what the device has left without.
-        progress, checkpoints, team
-            As of :meth:`fit_graph`.
+            Bytes that training may use; by default the free memory of the device.
+        progress, checkpoints, group
+            Same as in :meth:`fit_graph`.
         verify
             Whether to compare the checksums of the files with the manifest before the first fit of the store, which
             reads every byte once (:meth:`pamc.data.store.Store.verify_once`).
@@ -207,6 +205,6 @@ class PamCGC(RowClusterer):
         )
 
     def plan_store(self, store: Store, *, memory: int | None = None, n_processes: int = 1) -> Plan:
-        """Return what training of a store will need, or refuse it with the numbers."""
+        """Return the memory plan of training on a store; raise a ConfigError if it does not fit."""
         device = resolve_device(self.device)
         return plan_store(store, self.config, device=device, memory=memory, n_processes=n_processes)

@@ -1,1 +1,1 @@
-"""From edges or features to positive pairs."""
+"""Graphs and nearest neighbors, from edges or features to positive pairs."""

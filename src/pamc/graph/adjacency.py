@@ -1,4 +1,4 @@
-"""The one representation of a graph: a symmetric CSR matrix of float64 weights without diagonal."""
+"""The graph representation of pamc: a symmetric CSR matrix of float64 weights without diagonal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ from numpy.typing import NDArray
 
 from pamc.errors import DataWarning, warn
 
-__all__ = [
-    "Adjacency",
-    "build_adjacency",
-    "row_normalize",
-    "symmetric_normalize",
-    "symmetrize",
-    "with_self_loops",
-]
-
 Adjacency: TypeAlias = "sp.csr_matrix[np.float64]"
 
-# Two weights that differ by less than this share of the larger one differ by rounding.
+# Relative difference up to which two weights are considered equal.
 _ROUNDING = 1e-9
 
 
@@ -34,10 +25,10 @@ def build_adjacency(
 ) -> Adjacency:
     """Return the (N, N) symmetric adjacency of an edge list, which may hold one or both directions of each pair.
 
-    Self-loops are dropped. A line that is repeated counts once, or with the sum of its weights. The two directions of a
-    pair are then joined by their maximum. Each of these is said in a warning with its count, except where nothing is
-    lost: a list with one direction of every pair is the usual way to store an undirected graph. A graph without edges
-    is legal. O(E log E) time, O(E) memory.
+    Self-loops are removed. A repeated line counts once, or with the sum of its weights. The two directions of a pair
+    are then merged by their maximum. A warning reports the count of each, unless no information is lost: an edge list
+    with one direction of every pair is the usual way to store an undirected graph. A graph may have no edges.
+    O(E log E) time, O(E) memory.
 
     Parameters
     ----------
@@ -46,9 +37,9 @@ def build_adjacency(
     edge_weight
         (E,) positive weights, or None for all ones.
     n_nodes
-        N.
+        Number of nodes, N.
     expect_directed
-        True for a nearest-neighbor list, where one-way edges are no surprise: no warning about directions.
+        True for a nearest-neighbor list, in which one-way edges are expected: disables the warning about directions.
 
     Examples
     --------
@@ -103,7 +94,7 @@ def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
 
 
 def row_normalize(adjacency: Adjacency) -> Adjacency:
-    """Return D⁻¹A, whose rows add up to 1; rows without entries stay empty. O(E) time and memory.
+    """Return D⁻¹A, whose rows sum to 1; rows without entries stay empty. O(E) time and memory.
 
     Examples
     --------
@@ -128,7 +119,7 @@ def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
 
 
 def _count_one_way(directed: Adjacency) -> int:
-    """Count the pairs whose two directions disagree, or 0 when no pair has both: then the list is not directed."""
+    """Count the pairs whose directions differ; 0 if no pair has both, because such a list is not directed."""
     reverse = directed.T.tocsr()
     if directed.multiply(reverse).nnz == 0:
         return 0
@@ -141,7 +132,7 @@ def _degrees(matrix: Adjacency) -> NDArray[np.float64]:
 
 
 def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    # The inverse of a smaller number is not finite.
+    # The inverse of a subnormal number overflows.
     return np.divide(1.0, values, out=np.zeros_like(values), where=values >= np.finfo(np.float64).tiny)
 
 

@@ -1,4 +1,4 @@
-"""Nearest rows, exactly: a quick product with a bound on its error finds candidates, float64 distances order them."""
+"""Exact nearest rows: a fast matrix product with an error bound selects candidates, float64 distances order them."""
 
 from __future__ import annotations
 
@@ -18,50 +18,35 @@ from torch import Tensor
 
 from pamc.runtime import side_by_side
 
-__all__ = [
-    "SPACES",
-    "DenseSpace",
-    "Space",
-    "SparseSpace",
-    "blocks",
-    "copies",
-    "inverse_power_of_two",
-    "is_crowded",
-    "nearest_among",
-    "nearest_of",
-    "spread_copies",
-    "without_self",
-]
-
 Floats: TypeAlias = "NDArray[np.float64]"
 Integers: TypeAlias = "NDArray[np.int64]"
 SparseRows: TypeAlias = "sp.csr_matrix[np.float64]"
 
-# Entries of one block of distances, and of the rows gathered for one round of exact distances.
+# Number of entries of one block of distances, and of the rows gathered for one round of exact distances.
 _BLOCK_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 26}
 
-# Columns of a block that are reduced to the nearest one, where each row has many more columns than it wants.
+# Number of columns that are reduced to their minimum, if a row has many more columns than requested neighbors.
 _COLUMNS_PER_GROUP = 16
 
-# Rows of which the candidates are counted, and candidates for each row wanted beyond which a product is too coarse.
+# Number of rows whose candidates are counted, and candidates per neighbor above which a product is too coarse.
 _ROWS_COUNTED = 16
 _MOST_CANDIDATES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class DenseSpace:
-    """Rows and two distances between them: a quick one, which is a product of matrices, and an exact one.
+    """Rows with two distances between them: a fast one, computed as a matrix product, and an exact one.
 
     Parameters
     ----------
     rows
-        (N, r) rows whose differences or products give the exact distances.
+        (N, r) rows, whose differences or products give the exact distances.
     lifted
-        (N, r + 1) points y and an offset: the product of [−2x, 1] with it is the quick distance.
+        (N, r + 1) points y with an additional offset column; its product with [−2x, 1] is the fast distance.
     error
-        (N,) bound on the rounding error of the quick distances from each row.
+        (N,) bound on the rounding error of the fast distances from each row.
     squares
-        (N,) squared lengths of the rows for cosine similarity; None for euclidean distances.
+        (N,) squared norms of the rows for cosine similarity; None for Euclidean distances.
     """
 
     rows: Tensor
@@ -71,15 +56,15 @@ class DenseSpace:
 
     @classmethod
     def euclidean(cls, rows: Tensor, *, dtype: torch.dtype = torch.float32) -> DenseSpace:
-        """Return euclidean distances between rows whose values lie within [−1, 1]."""
-        # Moving and scaling all rows changes no order, and near the origin a product loses fewer digits.
+        """Return the space of Euclidean distances between rows with values in [−1, 1]."""
+        # Translation and scaling preserve the order, and a product loses fewer digits near the origin.
         points = rows - rows.mean(dim=0)
         points *= inverse_power_of_two(float(points.norm(dim=1).max()))
         return cls.around_origin(rows, points, dtype=dtype)
 
     @classmethod
     def around_origin(cls, rows: Tensor, points: Tensor, *, dtype: torch.dtype = torch.float32) -> DenseSpace:
-        """Return euclidean distances between rows whose quick form is taken of points of about length 1."""
+        """Return the space of Euclidean distances between rows, whose fast form uses points of norm about 1."""
         squares = points.square().sum(dim=1, keepdim=True)
         norm = squares.sqrt().flatten()
         lifted = torch.cat([points, squares], dim=1).to(dtype)
@@ -87,7 +72,7 @@ class DenseSpace:
 
     @classmethod
     def cosine(cls, rows: Tensor, *, dtype: torch.dtype = torch.float32) -> DenseSpace:
-        """Return distances in the order of cosine similarity; that of a row of zeros to every row is 0."""
+        """Return the space ordered by cosine similarity; a zero row has similarity 0 to every row."""
         squares = _row_sums(rows * rows)
         squares[squares == 0] = 1.0
         lifted = torch.cat([rows / squares.sqrt()[:, None], torch.zeros_like(squares)[:, None]], dim=1).to(dtype)
@@ -98,24 +83,24 @@ class DenseSpace:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Device of the rows."""
         return self.rows.device
 
     def quick(self, asking: Tensor, candidates: Tensor | None) -> Tensor:
-        """Return (m, M) quick distances from some rows (m,) to others (M,), None for all."""
-        turned = self.lifted[asking] * -2
-        turned[:, -1] = 1
-        return turned @ (self.lifted if candidates is None else self.lifted[candidates]).T
+        """Return (m, M) fast distances from the rows `asking` (m,) to `candidates` (M,), or to all rows if None."""
+        queries = self.lifted[asking] * -2
+        queries[:, -1] = 1
+        return queries @ (self.lifted if candidates is None else self.lifted[candidates]).T
 
     def exact(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return distances between pairs of rows, in any form that keeps their order; the indices are broadcast."""
+        """Return order-preserving transforms of the distances between pairs of rows; the indices are broadcast."""
         if self.squares is None:
             return _row_sums((self.rows[i] - self.rows[j]).double().square_())
         return _negated_cosine(_row_sums(self.rows[i] * self.rows[j]), self.squares[j])
 
 
 class SparseSpace:
-    """Sparse rows and the two distances of :class:`DenseSpace`, on the CPU and in float64."""
+    """Sparse rows with the two distances of :class:`DenseSpace`, on the CPU and in float64."""
 
     device = torch.device("cpu")
 
@@ -136,13 +121,13 @@ class SparseSpace:
         return int(self._rows.shape[0])
 
     def quick(self, asking: Tensor, candidates: Tensor | None) -> Tensor:
-        """Return (m, N) quick distances from some rows (m,) to all."""
+        """Return (m, N) fast distances from the rows `asking` (m,) to all rows."""
         product = torch.from_numpy((self._points[asking.numpy()] @ self._transposed).toarray())
         product *= -2
         return product if self._is_cosine else product.add_(self._squares)
 
     def exact(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return (P,) distances between pairs of rows; any increasing map of the distance from a row serves."""
+        """Return (P,) increasing transforms of the distances between pairs of rows."""
         one, other = self._rows[i.numpy()], self._rows[j.numpy()]
         if self._is_cosine:
             return _negated_cosine(_sparse_row_products(one, other), self._squares[j])
@@ -151,43 +136,43 @@ class SparseSpace:
 
 Space: TypeAlias = DenseSpace | SparseSpace
 
-# From dense rows to a space, by metric.
+# Constructors of a space from dense rows, by metric.
 SPACES: dict[str, Callable[..., DenseSpace]] = {"cosine": DenseSpace.cosine, "euclidean": DenseSpace.euclidean}
 
 
 def nearest_of(space: Space, asked: Tensor, n_wanted: int, *, spare: int | None = None) -> tuple[Integers, Floats]:
-    """Return (m, n) the nearest of all rows to some of them, themselves included, and their exact distances."""
-    tasks = [partial(nearest_among, space, each, None, n_wanted, spare=spare) for each in blocks(asked, len(space))]
-    found = side_by_side(tasks, space.device) if len(tasks) > 1 else [tasks[0]()]
-    index, distance = zip(*found, strict=True)
+    """Return the (m, n) nearest of all rows to the rows `asked`, including themselves, and their exact distances."""
+    tasks = [partial(nearest_among, space, block, None, n_wanted, spare=spare) for block in blocks(asked, len(space))]
+    results = side_by_side(tasks, space.device) if len(tasks) > 1 else [tasks[0]()]
+    index, distance = zip(*results, strict=True)
     return torch.cat(index).cpu().numpy(), torch.cat(distance).cpu().numpy()
 
 
 def blocks(asked: Tensor, n_columns: int) -> tuple[Tensor, ...]:
-    """Return the rows asked for in parts whose distances to `n_columns` rows are one block."""
+    """Split row indices into parts whose distances to `n_columns` rows form one block."""
     return torch.split(asked, max(1, _BLOCK_ENTRIES[asked.device.type] // n_columns))
 
 
 def nearest_among(
     space: Space, asking: Tensor, candidates: Tensor | None, n_wanted: int, *, spare: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return (m, n) the nearest of some rows to each of the rows asking, and their distances, by distance and index.
+    """Return the (m, n) nearest candidates of each row, and their distances, sorted by distance and index.
 
     Parameters
     ----------
     asking
-        (m,) rows.
+        (m,) indices of the query rows.
     candidates
-        (M,) rows among which to look, ascending; None for all.
+        (M,) ascending indices of the rows to search; None for all.
     n_wanted
-        n, cut to M.
+        Number of neighbors, n, at most M.
     spare
-        How many rows more than n are compared exactly, whatever rounding may have changed; None for all that it may.
+        Number of additional candidates beyond n that are compared exactly; None compares all that rounding may affect.
     """
     quick = space.quick(asking, candidates)
     n_columns = quick.shape[1]
     n_wanted = min(n_wanted, n_columns)
-    # Columns ascend, so that a stable sort leaves the lower of equally near rows first.
+    # Columns are ascending, so that a stable sort puts the lower index of equally near rows first.
     if spare is None:
         columns = _within_reach(quick, n_wanted, 2 * space.error[asking]).sort(dim=1).values
         inside = columns < n_columns
@@ -203,7 +188,7 @@ def nearest_among(
 
 
 def is_crowded(space: Space, n_wanted: int) -> bool:
-    """Return whether quick distances are too coarse to tell rows apart: many candidates for each row wanted."""
+    """Return whether fast distances are too coarse to separate rows: many candidates per requested neighbor."""
     asking = torch.arange(0, len(space), -(-len(space) // _ROWS_COUNTED), device=space.device)
     n_wanted = min(n_wanted, len(space))
     columns = _within_reach(space.quick(asking, None), n_wanted, 2 * space.error[asking])
@@ -211,10 +196,10 @@ def is_crowded(space: Space, n_wanted: int) -> bool:
 
 
 def _within_reach(quick: Tensor, n: int, margin: Tensor) -> Tensor:
-    """Return (m, c) columns of all values that may be among the n smallest of their row, filled up with M.
+    """Return (m, c) columns of all values that may be among the n smallest of their row, padded with M.
 
-    The n-th smallest minimum of groups of columns is no less than the n-th smallest value. Values beyond it by more
-    than the margin (m,) are too large, so only groups whose minimum is not are looked through.
+    The n-th smallest of the minima of column groups is at least the n-th smallest value. Values that exceed it by more
+    than the margin (m,) are too large, so only groups whose minimum does not exceed it are searched.
     """
     minima, steps = _minima_of_groups(quick, n)
     reach = minima.topk(n, dim=1, largest=False).values[:, -1] + margin
@@ -225,16 +210,16 @@ def _within_reach(quick: Tensor, n: int, margin: Tensor) -> Tensor:
     position, step = (near & (columns < n_columns)).nonzero(as_tuple=True)
     owner = owner[position]
     count = torch.bincount(owner, minlength=len(quick))
-    place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+    position_in_row = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
     result = columns.new_full((len(quick), int(count.max())), n_columns)
-    result[owner, place] = columns[position, step]
+    result[owner, position_in_row] = columns[position, step]
     return result
 
 
 def _smallest(quick: Tensor, n: int) -> Tensor:
-    """Return (m, n) columns of the n smallest values of each row; of equal values any may be taken.
+    """Return (m, n) columns of the n smallest values of each row, with ties broken arbitrarily.
 
-    They lie in the n groups of columns whose minima are smallest.
+    They lie in the n column groups with the smallest minima.
     """
     minima, steps = _minima_of_groups(quick, n)
     values, columns = minima.topk(n, dim=1, largest=False)
@@ -248,16 +233,16 @@ def _smallest(quick: Tensor, n: int) -> Tensor:
 
 
 def _minima_of_groups(quick: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return (m, G) the minima of G ≥ n groups of columns, and the steps from a group's first column to all of its."""
+    """Return (m, G) minima of G ≥ n column groups, and the offsets of a group's columns from its first column."""
     n_columns = quick.shape[1]
     n_groups = n_columns // _COLUMNS_PER_GROUP
     if n_groups < max(4 * n, _COLUMNS_PER_GROUP):
         return quick, torch.zeros(1, dtype=torch.int64, device=quick.device)
-    whole = n_groups * _COLUMNS_PER_GROUP
-    minima = quick[:, :whole].view(len(quick), _COLUMNS_PER_GROUP, n_groups).amin(dim=1)
-    rest = minima[:, : n_columns - whole]
-    torch.minimum(rest, quick[:, whole:], out=rest)
-    return minima, torch.arange(0, whole + 1, n_groups, device=quick.device)
+    n_grouped = n_groups * _COLUMNS_PER_GROUP
+    minima = quick[:, :n_grouped].view(len(quick), _COLUMNS_PER_GROUP, n_groups).amin(dim=1)
+    remainder = minima[:, : n_columns - n_grouped]
+    torch.minimum(remainder, quick[:, n_grouped:], out=remainder)
+    return minima, torch.arange(0, n_grouped + 1, n_groups, device=quick.device)
 
 
 def _exact_distances(space: Space, i: Tensor, j: Tensor) -> Tensor:
@@ -267,12 +252,12 @@ def _exact_distances(space: Space, i: Tensor, j: Tensor) -> Tensor:
 
 
 def _negated_cosine(product: Tensor, squares: Tensor) -> Tensor:
-    # −cos·|cos|·‖x_i‖²: ordered like −cos inside a row, and exact for small integers.
+    # −cos·|cos|·‖x_i‖²: in the order of −cos within a row, and exact for small integers.
     return -product * product.abs() / squares
 
 
 def _row_sums(values: Tensor) -> Tensor:
-    """Return sums over the last dimension: on the CPU by NumPy, in an order that depends on nothing but its size."""
+    """Return sums over the last dimension, on the CPU by NumPy, whose order depends only on the size."""
     if values.device.type == "cpu":
         return torch.from_numpy(values.numpy().sum(axis=-1))
     return values.sum(dim=-1)
@@ -283,13 +268,13 @@ def _sparse_row_products(a: SparseRows, b: SparseRows) -> Tensor:
 
 
 def _rounding(points: Any) -> float:
-    """Return a bound on the relative error of a product of the points' columns, its factors rounded too."""
+    """Return a bound on the relative error of a product over the points' columns, including rounding of the inputs."""
     eps = torch.finfo(points.dtype).eps if isinstance(points, Tensor) else float(np.finfo(points.dtype).eps)
     return 2 * float(points.shape[1] + 8) * eps
 
 
 def inverse_power_of_two(largest: float) -> float:
-    """Return the power of two whose product with a number ≥ 0 lies within (0.5, 1], as near to it as it goes.
+    """Return the power of two whose product with a number ≥ 0 lies in (0.5, 1], or comes as close as possible.
 
     Such a product is exact.
     """
@@ -297,9 +282,9 @@ def inverse_power_of_two(largest: float) -> float:
 
 
 def copies(rows: Any) -> tuple[Integers, Integers]:
-    """Return (N,) the number of each row's content, in order of appearance, and (U,) where each content is first.
+    """Return (N,) indices of distinct rows, in order of appearance, and (U,) the first position of each.
 
-    Copies are compared once, so that no amount of repetition makes the search slow.
+    Duplicates are compared once, so that repeated rows do not slow down the search.
     """
     numbers: dict[bytes, int] = {}
     digests = (hashlib.blake2b(content, digest_size=16).digest() for content in _contents(rows))
@@ -316,29 +301,29 @@ def _contents(rows: Any) -> Iterator[bytes]:
 
 
 def spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wanted: int) -> Integers:
-    """Return (N, n) the nearest rows of each row, itself included, given the nearest contents (U, n) of each content.
+    """Return the (N, n) nearest rows of each row, including itself, given the (U, n) nearest distinct rows.
 
-    Of m equally near contents, the n rows with the lowest index are copies of the n contents that appear first.
+    Of m equally near distinct rows, the n rows with the lowest index are copies of the n that appear first.
     """
     if len(index) == len(copy_of):
         return index
     n_copies = np.bincount(copy_of)
     by_content = np.argsort(copy_of, kind="stable")
     begin = np.cumsum(n_copies) - n_copies
-    taken = np.minimum(n_copies, n_wanted)[index]
-    each = taken.ravel()
-    position = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    row: Integers = by_content[np.repeat(begin[index].ravel(), each) + position]
-    owner = np.repeat(np.arange(len(index)), taken.sum(axis=1))
-    order = np.lexsort((row, np.repeat(distance.ravel(), each), owner))
+    n_taken = np.minimum(n_copies, n_wanted)[index]
+    repeats = n_taken.ravel()
+    position = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    row: Integers = by_content[np.repeat(begin[index].ravel(), repeats) + position]
+    owner = np.repeat(np.arange(len(index)), n_taken.sum(axis=1))
+    order = np.lexsort((row, np.repeat(distance.ravel(), repeats), owner))
     first = order[np.searchsorted(owner, np.arange(len(index)))[:, None] + np.arange(n_wanted)]
     spread: Integers = row[first][copy_of]
     return spread
 
 
 def without_self(nearest: Integers) -> Integers:
-    """Return (N, n − 1) neighbors: each row loses itself, or its last where it is not among its own nearest."""
+    """Return (N, n − 1) neighbors: drop each row from its own neighbors, or the last one if it is not among them."""
     dropped = nearest == np.arange(len(nearest))[:, None]
     dropped[~dropped.any(axis=1), -1] = True
-    kept: Integers = nearest[~dropped].reshape(len(nearest), -1)
-    return kept
+    neighbors: Integers = nearest[~dropped].reshape(len(nearest), -1)
+    return neighbors

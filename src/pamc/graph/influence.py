@@ -1,4 +1,4 @@
-"""How much each node takes from its neighbors up to n_hops away: the weights γ of the positive pairs."""
+"""The influence of neighbors up to n_hops away on each node: the weights γ of the positive pairs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ from pamc.errors import ConfigError
 from pamc.graph.adjacency import Adjacency, row_normalize, with_self_loops
 from pamc.graph.positives import PositivePairs
 
-__all__ = ["InfluenceReport", "influence", "positive_pairs", "sums_of_powers"]
-
-# Entries of γ held at a time before pruning, about 0.4 GB.
+# Maximum number of entries of γ in memory before pruning, about 0.4 GB.
 _BLOCK_ENTRIES = 1 << 25
 
 
 @dataclass(frozen=True)
 class InfluenceReport:
-    """What pruning left of γ; pairs are directed, i ≠ j.
+    """The effect of pruning on γ; pairs are directed, i ≠ j.
 
     Parameters
     ----------
     n_pairs_before, n_pairs_after
-        Pairs with a weight before and after pruning.
+        Number of pairs with nonzero weight before and after pruning.
     kept_mass
-        Share of Σ_{i≠j} γ_ij that the kept pairs hold; 1 when there was nothing to prune.
+        Fraction of Σ_{i≠j} γ_ij that remains after pruning; 1 if there are no pairs.
     """
 
     n_pairs_before: int
@@ -40,19 +38,19 @@ class InfluenceReport:
 def influence(adjacency: Adjacency, *, n_hops: int = 1, max_positives: int | None = None) -> Adjacency:
     """Return γ = Σ_{r=1..n_hops} Ā^r, where Ā is the row-normalized adjacency with self-loops.
 
-    As in the paper; ``max_positives`` departs from it and keeps the largest weights of each row only. γ is built by
-    blocks of rows that are pruned one by one, so the whole γ is in memory only when nothing is pruned. O(number of
-    walks of n_hops steps) time.
+    As in the paper, except for ``max_positives``, which keeps only the largest weights of each row. γ is computed and
+    pruned in blocks of rows, so the unpruned γ is in memory only if there is no pruning. O(number of walks of n_hops
+    steps) time.
 
     Parameters
     ----------
     adjacency
-        (N, N) weights ≥ 0, normally symmetric. A diagonal is replaced by self-loops of weight 1.
+        (N, N) weights ≥ 0, usually symmetric. The diagonal is replaced by self-loops of weight 1.
     n_hops
-        Length of the longest walk that counts, at least 1.
+        Maximum length of a walk, at least 1.
     max_positives
-        Off-diagonal weights kept per row, the largest ones, and of equal ones those of the lower column; None for all.
-        The diagonal is always kept. A pruned γ need not have a symmetric pattern.
+        Number of largest off-diagonal weights kept per row, with ties broken by the lower column; None keeps all. The
+        diagonal is always kept. The pattern of a pruned γ may be asymmetric.
 
     Examples
     --------
@@ -70,7 +68,7 @@ def positive_pairs(
     max_positives: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[PositivePairs, InfluenceReport]:
-    """Return the positive pairs of a graph in the form the losses take, and what pruning left of them.
+    """Return the positive pairs of a graph as the losses expect them, and a report of the pruning.
 
     Examples
     --------
@@ -101,9 +99,9 @@ def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> t
 
 
 def sums_of_powers(step: Adjacency, n_steps: int) -> Iterator[tuple[int, Adjacency]]:
-    """Yield blocks of rows of Σ_{r=1..n_steps} S^r for an (N, N) matrix S of one step, each with its first row.
+    """Yield blocks of rows of Σ_{r=1..n_steps} S^r for an (N, N) one-step matrix S, each with its first row.
 
-    The walks from a row bound its entries: a block has at most ``_BLOCK_ENTRIES`` of them, or is a single row.
+    The number of walks from a row bounds its entries: a block has at most ``_BLOCK_ENTRIES`` of them, or one row.
     """
     n_nodes = step.shape[0]
     pattern = sp.csr_matrix((np.ones(step.nnz), step.indices, step.indptr), step.shape)
@@ -128,12 +126,12 @@ def sums_of_powers(step: Adjacency, n_steps: int) -> Iterator[tuple[int, Adjacen
 def _prune_rows(gamma: Adjacency, max_positives: int, *, first_row: int) -> Adjacency:
     rows = _rows(gamma)
     on_diagonal = gamma.indices == rows + first_row
-    # A stable sort with the diagonal at each row's end: entries of equal weight stay in column order.
+    # A stable sort with the diagonal at the end of each row: entries of equal weight stay in column order.
     order = np.lexsort((np.where(on_diagonal, np.inf, -gamma.data), rows))
     rank = np.empty(gamma.nnz, dtype=np.int64)
     rank[order] = np.arange(gamma.nnz) - gamma.indptr[rows]
-    kept = on_diagonal | (rank < max_positives)
-    entries = (gamma.data[kept], (rows[kept], gamma.indices[kept]))
+    keep = on_diagonal | (rank < max_positives)
+    entries = (gamma.data[keep], (rows[keep], gamma.indices[keep]))
     return sp.csr_matrix(entries, shape=gamma.shape)
 
 

@@ -1,4 +1,4 @@
-"""Nearest neighbors of many rows: an inverted file, as many cells looked through as the recall asks for."""
+"""Approximate nearest neighbors of many rows: an inverted file whose number of probed cells is set by the recall."""
 
 from __future__ import annotations
 
@@ -24,66 +24,63 @@ from pamc.graph.distances import (
 )
 from pamc.runtime import seed_for, side_by_side
 
-__all__ = ["search_index"]
-
 Integers: TypeAlias = "NDArray[np.int64]"
 
-# Cells for each √N rows: more cells are searched more precisely and take longer to be told apart.
+# Number of cells per √N: more cells make the search more precise but assigning rows to them slower.
 _CELLS_PER_ROOT = 2.0
 _LEAST_ROWS_PER_CELL = 8
 
-# A cell that holds so many times its share is cut, or rows that are nearly all alike would take N² time.
+# A cell larger than this multiple of the mean size is split; otherwise nearly identical rows would take N² time.
 _MOST_SHARES = 8
 
-# K-means of a sample of so many rows per cell, and its rounds. Customary values, not tuned.
+# K-means sample size per cell, and number of iterations. Usual values, not tuned.
 _SAMPLED_PER_CELL = 32
 _ITERATIONS = 8
 
-# The recall that the number of cells to look through is chosen for, a little beyond the 0.95 that is wanted, because
-# other rows are asked then. At most this many times √N rows are compared with each row, whatever the recall.
+# Recall for which the number of probed cells is chosen, slightly above the target of 0.95 because it is estimated on
+# other rows. Each row is compared with at most this multiple of √N rows on average, whatever the recall.
 _WANTED_RECALL = 0.97
 _MOST_COMPARED = 128
 
-# Rows whose neighbors are sought exactly, to choose by and to measure by.
+# Number of rows whose neighbors are computed exactly, to choose the number of cells and to measure the recall.
 _CHOSEN_BY = 512
 _MEASURED_BY = 1024
 
-# Rows beyond those wanted that are compared exactly: rounding may have changed their order.
+# Number of additional candidates that are compared exactly, because rounding may have changed their order.
 _SPARE = 4
 
-# Rows whose nearest cell is found at a time.
+# Number of rows that are assigned to cells at a time.
 _ROWS_AT_A_TIME = {"cpu": 256, "cuda": 2048}
 
-# Rows of a file that are read at a time.
+# Number of rows of a file that are read at a time.
 _ROWS_READ = 1 << 14
 
-# Rows lie within [−1, 1]: sums of their multiples of this are exact in int64, so they do not depend on the order.
+# Rows have values in [−1, 1]: sums of their multiples of this unit are exact in int64, hence independent of the order.
 _UNIT = 2.0**30
 
 
 def search_index(
     rows: NDArray[np.floating[Any]], n_neighbors: int, *, seed: int, device: torch.device
 ) -> tuple[Integers, float, str]:
-    """Return (N, k) nearly the k nearest other rows of each row by euclidean distance, the recall, and the method.
+    """Return (N, k) approximate nearest neighbors by Euclidean distance, their recall, and the method.
 
-    Rows are divided among about 2·√N cells by K-means of a sample. Those of a cell are compared with the rows of the
-    cells whose centers are nearest to its own: as many cells as find 95 % of the true neighbors of some rows, which are
-    known from comparing them with all, but never with more than 128·√N rows on average. The recall is then measured on
-    other rows. Copies of a row are compared once. Of equally near rows that are found the one with the lower index
-    comes first; distances are those of rows rounded to float32, so rows that differ by rounding may change places. The
-    same seed gives the same neighbors for any number of threads. O(N·√N·r) time, O(N·(r + k)) memory and a few blocks
-    of distances.
+    Rows are assigned to about 2·√N cells by K-means on a sample. The rows of a cell are compared with those of the
+    cells with the nearest centers. The number of cells is chosen to find 95 % of the true neighbors of a sample of
+    rows, which are computed exactly, but at most 128·√N rows on average are compared. The recall is then measured on
+    another sample. Copies of a row are compared once. Ties between neighbors are broken by the lower index; distances
+    are those of rows rounded to float32, so rows that differ by rounding may be swapped. The result depends on the seed
+    but not on the number of threads. O(N·√N·r) time, O(N·(r + k)) memory and a few blocks of distances.
 
     Parameters
     ----------
     rows
-        (N, r) finite coordinates in a few dozen columns; a memory-mapped array is read, not modified.
+        (N, r) finite coordinates with a few dozen columns; a memory-mapped array is read, not modified.
     n_neighbors
-        k, from 1 to N − 1.
+        Number of neighbors, k, from 1 to N − 1.
     seed
         Random seed of the samples.
     device
-        The device that compares rows.
+        Device on which distances are computed.
 
     Examples
     --------
@@ -94,20 +91,20 @@ def search_index(
     """
     rows = np.asarray(rows)
     copy_of, first = copies(rows)
-    everyone = _placed(rows, device)
-    distinct = everyone
+    all_rows = _placed(rows, device)
+    distinct = all_rows
     if len(first) < len(rows):
-        points = everyone.rows[torch.from_numpy(first).to(device)]
+        points = all_rows.rows[torch.from_numpy(first).to(device)]
         distinct = DenseSpace.around_origin(points, points)
     drawn = np.random.default_rng(seed_for(seed, "rows whose neighbors are known")).permutation(len(rows))
     index = _Index.of(distinct, _n_cells(len(first)), seed)
-    # One more than k, because a row may be among its own nearest.
+    # One more than k, because a row may be its own nearest neighbor.
     n_wanted = n_neighbors + 1
-    asked = np.sort(drawn[:_CHOSEN_BY])
-    known, _ = nearest_of(everyone, torch.from_numpy(asked).to(device), n_wanted, spare=_SPARE)
-    n_probes = index.enough_probes(copy_of[asked], copy_of[known])
+    sample = np.sort(drawn[:_CHOSEN_BY])
+    true_neighbors, _ = nearest_of(all_rows, torch.from_numpy(sample).to(device), n_wanted, spare=_SPARE)
+    n_probes = index.enough_probes(copy_of[sample], copy_of[true_neighbors])
     targets = without_self(spread_copies(*index.nearest(n_probes, n_wanted), copy_of, n_wanted))
-    recall = _recall(everyone, targets, np.sort(drawn[-_MEASURED_BY:]))
+    recall = _recall(all_rows, targets, np.sort(drawn[-_MEASURED_BY:]))
     return targets, recall, f"{n_probes} of {index.n_cells} cells"
 
 
@@ -116,13 +113,13 @@ def _n_cells(n_rows: int) -> int:
 
 
 def _placed(rows: NDArray[np.floating[Any]], device: torch.device) -> DenseSpace:
-    """Return the rows in float32 around the origin with values of at most 1: near it a product loses fewer digits.
+    """Return the rows in float32, centered and scaled to values of at most 1, where products lose fewer digits.
 
-    The same shift and scale of all rows changes no order, and a power of two no digit.
+    A common translation and scale preserves the order, and a power of two is exact.
     """
     placed = np.empty(rows.shape, dtype=np.float32)
     parts = [slice(start, start + _ROWS_READ) for start in range(0, len(rows), _ROWS_READ)]
-    # Half the range first: the sum of huge values would overflow.
+    # Halve first: the sum of huge values would overflow.
     ends = np.array([[rows[part].min(axis=0), rows[part].max(axis=0)] for part in parts], dtype=np.float64)
     low, high = 0.5 * ends[:, 0].min(axis=0), 0.5 * ends[:, 1].max(axis=0)
     scale = inverse_power_of_two(float((high - low).max()))
@@ -134,20 +131,20 @@ def _placed(rows: NDArray[np.floating[Any]], device: torch.device) -> DenseSpace
 
 @dataclass(frozen=True, eq=False)
 class _Index:
-    """Rows by cell.
+    """An inverted file: rows grouped by cell.
 
     Parameters
     ----------
     space
-        The n rows.
+        Space of the n rows.
     members
-        (n,) rows, those of a cell together.
+        (n,) row indices, grouped by cell.
     begins
-        (cells + 1,) where each cell begins among them.
+        (cells + 1,) offsets of the cells in `members`.
     cell_of
         (n,) cell of each row.
     order
-        (cells, cells) for each cell the cells from near to far, itself first.
+        (cells, cells) cells sorted by distance from each cell, which itself comes first.
     """
 
     space: DenseSpace
@@ -164,20 +161,20 @@ class _Index:
     def of(cls, space: DenseSpace, n_cells: int, seed: int) -> _Index:
         centers = _centers(space.rows, n_cells, seed)
         labels = _nearest_center(space.rows, centers).cpu().numpy()
-        most = _MOST_SHARES * -(-len(space) // n_cells)
+        max_size = _MOST_SHARES * -(-len(space) // n_cells)
         members = np.argsort(labels, kind="stable")
         sizes = np.bincount(labels, minlength=n_cells)
         within = np.empty_like(labels)
         within[members] = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        # Cells that are empty are left out, and those too large are cut in order of their rows.
-        pieces, cell_of = np.unique(np.stack([labels, within // most]), axis=1, return_inverse=True)
+        # Drop empty cells, and split those that are too large in row order.
+        pieces, cell_of = np.unique(np.stack([labels, within // max_size]), axis=1, return_inverse=True)
         cell_of = cell_of.reshape(-1)
         begins = np.concatenate([[0], np.cumsum(np.bincount(cell_of))])
         order = _near_to_far(centers[torch.from_numpy(pieces[0]).to(centers.device)])
         return cls(space, torch.from_numpy(members).to(space.device), begins, cell_of, order)
 
     def enough_probes(self, asked: Integers, known: Integers) -> int:
-        """Return through how many cells to look so that most of the known neighbors (s, n) of rows (s,) are found."""
+        """Return the number of cells to probe to find most of the known neighbors (s, n) of rows (s,)."""
         rank = np.empty_like(self.order)
         np.put_along_axis(rank, self.order, np.arange(self.n_cells)[None], axis=1)
         needed = rank[self.cell_of[asked][:, None], self.cell_of[known]][known != asked[:, None]]
@@ -188,7 +185,7 @@ class _Index:
         return min(int(enough), most, self.n_cells)
 
     def nearest(self, n_probes: int, n_wanted: int) -> tuple[Integers, NDArray[np.float64]]:
-        """Return (n, n_wanted) the nearest rows of each row, itself included, and their squared distances."""
+        """Return the (n, n_wanted) nearest rows of each row, including itself, and their squared distances."""
         n_wanted = min(n_wanted, len(self.space))
         sizes = np.diff(self.begins)
         nearest = np.empty((len(self.space), n_wanted), dtype=np.int64)
@@ -196,14 +193,14 @@ class _Index:
 
         def of_cell(cell: int) -> None:
             near_cells = self.order[cell]
-            # Small cells may hold fewer rows than are wanted.
+            # Small cells may contain fewer rows than requested.
             n_least = int(np.searchsorted(np.cumsum(sizes[near_cells]), n_wanted)) + 1
             rows = [self._rows(other) for other in near_cells[: max(n_probes, n_least)].tolist()]
             candidates = torch.cat(rows).sort().values
             for asking in blocks(rows[0], len(candidates)):
-                found = nearest_among(self.space, asking, candidates, n_wanted, spare=_SPARE)
+                result = nearest_among(self.space, asking, candidates, n_wanted, spare=_SPARE)
                 at = asking.cpu().numpy()
-                nearest[at], distance[at] = (each.cpu().numpy() for each in found)
+                nearest[at], distance[at] = (part.cpu().numpy() for part in result)
 
         side_by_side((partial(of_cell, cell) for cell in range(self.n_cells)), self.space.device)
         return nearest, distance
@@ -213,24 +210,24 @@ class _Index:
 
 
 def _centers(points: Tensor, n_cells: int, seed: int) -> Tensor:
-    """Return (cells, r) centers of K-means of a sample; a center without rows stays."""
-    order = np.random.default_rng(seed_for(seed, "cells"))
+    """Return (cells, r) K-means centers of a sample; an empty cluster keeps its center."""
+    rng = np.random.default_rng(seed_for(seed, "cells"))
     n_drawn = min(len(points), _SAMPLED_PER_CELL * n_cells)
-    drawn = torch.from_numpy(order.choice(len(points), n_drawn, replace=False)).to(points.device)
+    drawn = torch.from_numpy(rng.choice(len(points), n_drawn, replace=False)).to(points.device)
     sample = points[drawn]
-    whole = (sample * _UNIT).to(torch.int64)
+    integers = (sample * _UNIT).to(torch.int64)
     centers = sample[:n_cells]
     for _ in range(_ITERATIONS):
         labels = _nearest_center(sample, centers)
         sums = torch.zeros((n_cells, points.shape[1]), dtype=torch.int64, device=points.device)
-        sums.index_add_(0, labels, whole)
+        sums.index_add_(0, labels, integers)
         counts = torch.bincount(labels, minlength=n_cells)[:, None]
         centers = torch.where(counts > 0, (sums / counts.clamp(min=1) / _UNIT).to(points.dtype), centers)
     return centers
 
 
 def _nearest_center(points: Tensor, centers: Tensor) -> Tensor:
-    """Return (n,) the nearest center of each row."""
+    """Return the (n,) nearest center of each row."""
     offset = centers.square().sum(dim=1)
 
     def of_block(block: Tensor) -> Tensor:
@@ -242,20 +239,20 @@ def _nearest_center(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def _near_to_far(centers: Tensor) -> Integers:
-    """Return (cells, cells) the cells from near to far, each cell's own first. O(cells²) = O(N) memory."""
-    where = centers.double().cpu().numpy()
-    squares = np.square(where).sum(axis=1)
-    order = np.empty((len(where), len(where)), dtype=np.int64)
-    for cell, center in enumerate(where):
-        distance = squares - 2 * (where * center).sum(axis=1)
+    """Return (cells, cells) cells sorted by distance from each cell, itself first. O(cells²) = O(N) memory."""
+    points = centers.double().cpu().numpy()
+    squares = np.square(points).sum(axis=1)
+    order = np.empty((len(points), len(points)), dtype=np.int64)
+    for cell, center in enumerate(points):
+        distance = squares - 2 * (points * center).sum(axis=1)
         distance[cell] = -np.inf
         order[cell] = np.argsort(distance, kind="stable")
     return order
 
 
 def _recall(space: DenseSpace, targets: Integers, asked: Integers) -> float:
-    """Return the share of the neighbors found of some rows that are no farther than their k-th nearest."""
-    asking, others = (torch.from_numpy(each).to(space.device) for each in (asked, targets[asked].ravel()))
-    _, known = nearest_of(space, asking, targets.shape[1] + 1, spare=_SPARE)
+    """Return the fraction of the neighbors of a sample that are no farther than the true k-th nearest."""
+    asking, others = (torch.from_numpy(index).to(space.device) for index in (asked, targets[asked].ravel()))
+    _, true_distance = nearest_of(space, asking, targets.shape[1] + 1, spare=_SPARE)
     distance = space.exact(asking.repeat_interleave(targets.shape[1]), others).cpu().numpy()
-    return float((distance.reshape(len(asked), -1) <= known[:, -1:]).mean())
+    return float((distance.reshape(len(asked), -1) <= true_distance[:, -1:]).mean())

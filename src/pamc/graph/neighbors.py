@@ -1,4 +1,4 @@
-"""Nearest neighbors of rows: the graph of data that come without one."""
+"""Nearest neighbors of rows, which form the graph of data without one."""
 
 from __future__ import annotations
 
@@ -28,24 +28,22 @@ from pamc.graph.neighbor_index import search_index
 from pamc.graph.smoothing import on_sphere
 from pamc.runtime import seed_for
 
-__all__ = ["ANGLE", "DIRECTIONS", "EXACT", "LEAST_RECALL", "MOST_EXACT_ROWS", "Neighbors", "knn_adjacency", "nearest"]
-
 Integers: TypeAlias = "NDArray[np.int64]"
 
-# The metric of rows in their leading directions, and how many of these count.
+# The metric of rows in their leading directions, and the number of directions.
 ANGLE = "angle"
 DIRECTIONS = 50
 
-# The method of a search that compares all rows.
+# Name of a search that compares all rows.
 EXACT = "exact"
 
-# Up to this many rows an angle is compared with all others. The number for a GPU is estimated from that of products.
+# Maximum number of rows for an exact search by angle. The number for a GPU is an estimate from the speed of products.
 MOST_EXACT_ROWS = {"cpu": 50_000, "cuda": 300_000}
 
-# Below this recall the user is warned.
+# Recall below which a warning is issued.
 LEAST_RECALL = 0.9
 
-# Share of nonzero features from which a dense product is faster than a sparse one.
+# Fraction of nonzero features above which a dense product is faster than a sparse one.
 _DENSE_SHARE = 0.1
 
 _CPU = torch.device("cpu")
@@ -53,16 +51,16 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """Nearest neighbors, and how many of the true ones they are.
+    """Nearest neighbors and their recall.
 
     Parameters
     ----------
     edges
-        (2, N·k) directed edges from each row to its neighbors, the nearest first.
+        (2, N·k) directed edges from each row to its neighbors, nearest first.
     recall
-        Share of these edges that lead to one of the k nearest rows; 1 for an exact search, else measured on a sample.
+        Fraction of the edges that lead to one of the k nearest rows; 1 for an exact search, else measured on a sample.
     method
-        "exact", or how many cells of an index were looked through.
+        "exact", or the number of probed cells of an index.
     """
 
     edges: Integers
@@ -79,32 +77,31 @@ def nearest(
     seed: int = 0,
     most_exact_rows: int | None = None,
 ) -> Neighbors:
-    """Return directed edges from each row to its k nearest other rows, the nearest first.
+    """Return directed edges from each row to its k nearest other rows, nearest first.
 
     An exact search compares all rows by a matrix product with a bound on its rounding error, and the candidates by
-    distances computed one by one in float64, so the answer is the same for any number of threads. Of equally near rows
-    the one with the lower index comes first. Copies of a row are its neighbors; the row itself never is. Under
-    ``"cosine"`` a row of zeros has similarity 0 to every row. O(N²·d) time, O(N·(d + k)) memory and a few blocks of
-    distances, never N × N.
+    distances computed individually in float64, so the result does not depend on the number of threads. Ties are broken
+    by the lower index. Copies of a row are its neighbors; the row itself never is. With ``"cosine"``, a zero row has
+    similarity 0 to every row. O(N²·d) time, O(N·(d + k)) memory and a few blocks of distances, never N × N.
 
-    The angles of many rows are compared by an index (:func:`~pamc.graph.neighbor_index.search_index`), which finds
-    nearly the nearest. A warning says so where less than 90 % of the edges lead to one of the k nearest rows.
+    The angles of many rows are compared by an approximate index (:func:`~pamc.graph.neighbor_index.search_index`). A
+    warning is issued if less than 90 % of the edges lead to one of the k nearest rows.
 
     Parameters
     ----------
     rows
-        (N, d) finite features, dense or CSR; for ``"angle"`` a dense array of coordinates in leading directions.
+        (N, d) finite features, dense or CSR; for ``"angle"``, a dense array of coordinates in leading directions.
     n_neighbors
-        k, at least 1. From N on, every other row is a neighbor, and a warning says so.
+        Number of neighbors, k, at least 1. If k ≥ N, all other rows are neighbors and a warning is issued.
     metric
-        ``"euclidean"``, the order in which SDCN's "heat" kernel puts the rows; ``"cosine"``; or ``"angle"`` between
-        rows in their 50 leading directions (:func:`~pamc.graph.smoothing.on_sphere`).
+        ``"euclidean"``, which orders rows like SDCN's "heat" kernel; ``"cosine"``; or ``"angle"`` between rows in
+        their 50 leading directions (:func:`~pamc.graph.smoothing.on_sphere`).
     device
-        The device that compares dense rows.
+        Device on which dense rows are compared.
     seed
         Random seed of the index.
     most_exact_rows
-        Largest number of rows for which ``"angle"`` is exact; None for 50,000, on a GPU 300,000.
+        Maximum number of rows for which ``"angle"`` is exact; None for 50,000, or 300,000 on a GPU.
 
     Examples
     --------
@@ -129,13 +126,13 @@ def nearest(
 def knn_adjacency(
     rows: NDArray[np.float64], n_neighbors: int, device: torch.device = _CPU, *, seed: int = 0
 ) -> Adjacency:
-    """Return the symmetric kNN graph of rows by their angle."""
+    """Return the symmetric kNN graph of rows by angle."""
     edges = nearest(rows, n_neighbors, metric=ANGLE, device=device, seed=seed).edges
     return build_adjacency(edges, None, n_nodes=len(rows), expect_directed=True)
 
 
 def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
-    """Return k, or N − 1 where that is less, with a warning at the caller's caller."""
+    """Return min(k, N − 1); warn at the caller's caller if k is too large."""
     if n_neighbors < 1:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
@@ -166,20 +163,20 @@ def _edges_to(targets: Integers) -> Integers:
 
 
 def _compare_all(features: Features, n_neighbors: int, metric: str, device: torch.device) -> Integers:
-    """Return (N, k) the nearest other rows of each row, exactly."""
+    """Return the (N, k) nearest other rows of each row, computed exactly."""
     rows = _scaled(features)
     copy_of, first = copies(rows)
-    # One more than k, because a row may be among its own nearest.
+    # One more than k, because a row may be its own nearest neighbor.
     n_wanted = n_neighbors + 1
     space = _space(rows[first], metric, n_wanted, device)
-    found = nearest_of(space, torch.arange(len(space), device=space.device), n_wanted)
-    return without_self(spread_copies(*found, copy_of, n_wanted))
+    index, distance = nearest_of(space, torch.arange(len(space), device=space.device), n_wanted)
+    return without_self(spread_copies(index, distance, copy_of, n_wanted))
 
 
 def _scaled(features: Features) -> Any:
-    """Return the rows in float64, with values of at most 1 so that no square overflows.
+    """Return the rows in float64, scaled to values of at most 1 so that no square overflows.
 
-    Multiplying by a power of two is exact and changes no order.
+    Multiplication by a power of two is exact and preserves the order.
     """
     if isinstance(features, np.ndarray):
         return np.ascontiguousarray(features, dtype=np.float64) * _inverse_of_largest(features)
@@ -195,7 +192,7 @@ def _inverse_of_largest(values: NDArray[Any]) -> float:
 
 
 def _space(rows: Any, metric: str, n_wanted: int, device: torch.device) -> Space:
-    """Return the rows with quick distances in float32, or in float64 where float32 does not tell them apart."""
+    """Return the space of the rows, with fast distances in float32, or in float64 if float32 is too coarse."""
     if not isinstance(rows, np.ndarray):
         return SparseSpace(rows, cosine=metric == "cosine")
     on_device = torch.from_numpy(rows).to(device)

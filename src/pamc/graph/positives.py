@@ -1,4 +1,4 @@
-"""Positive pairs γ in the one form that the losses take: all of them, or those of some consecutive rows."""
+"""Positive pairs γ in the format that the losses expect: all pairs, or those of consecutive rows."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ from torch import Tensor
 
 from pamc.errors import DataError
 
-__all__ = ["PairShard", "PositivePairs"]
-
 
 @dataclass(frozen=True, eq=False)
 class PositivePairs:
-    """γ as one CSR pattern that holds γ_ij and γ_ji side by side.
+    """The weights γ as one CSR pattern that stores γ_ij and γ_ji for each entry.
 
-    The pattern is symmetric and has no diagonal: a pair that has a weight in one direction only is stored in both, with
-    γ = 0 (log γ = −∞) in the other. So the backward pass over the positives is a gather, row by row, with no atomics.
-    The diagonal γ_ii is kept apart because Eq 3 leaves it out and the released program does not.
+    The pattern is symmetric and has no diagonal: a pair with a weight in one direction only is stored in both, with
+    γ = 0 (log γ = −∞) in the other. Therefore the backward pass over the positives is a row-wise gather, no atomics.
+    The diagonal γ_ii is stored separately because Eq 3 excludes it and the released program does not.
 
     Parameters
     ----------
     indptr
-        (N + 1,) int64, where each row's entries begin.
+        (N + 1,) int64 offsets of the rows' entries.
     indices
-        (E,) int64, the column j of each entry, ascending inside a row; int32 may do for :meth:`even` pairs.
+        (E,) int64 column j of each entry, ascending within a row; :meth:`even` pairs also allow int32.
     log_weight
         (E,) log γ_ij for the entry (i, j).
     log_weight_t
         (E,) log γ_ji for the entry (i, j).
     log_self_weight
-        (N,) log γ_ii, −∞ where a node has no self-edge.
+        (N,) log γ_ii, −∞ if a node has no self-loop.
     log_row_weight
-        (N,) for :meth:`even` pairs, log of the one weight that all entries of a row have; their `log_weight` and
+        (N,) log of the common weight of all entries of a row, for :meth:`even` pairs only; their `log_weight` and
         `log_weight_t` are zeros that take no memory.
     """
 
@@ -52,21 +50,21 @@ class PositivePairs:
 
     @property
     def n_nodes(self) -> int:
-        """N."""
+        """Number of nodes, N."""
         return len(self.indptr) - 1
 
     @property
     def n_pairs(self) -> int:
-        """E, the number of stored entries: each unordered pair counts twice."""
+        """Number of stored entries, E, in which each unordered pair counts twice."""
         return len(self.indices)
 
     @cached_property
     def rows(self) -> Tensor:
-        """(E,) int64, the row i of each entry."""
+        """Row i of each entry, int64 of shape (E,)."""
         return torch.repeat_interleave(self.indptr.diff())
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PositivePairs:
-        """Return the pairs on a device, with weights of a floating-point type."""
+        """Return a copy on another device or with another floating-point dtype of the weights."""
         row = self.log_row_weight
         return PositivePairs(
             self.indptr.to(device=device),
@@ -78,7 +76,7 @@ class PositivePairs:
         )
 
     def spelled_out(self) -> PositivePairs:
-        """Return the same pairs with a weight for every entry: themselves, where they have one."""
+        """Return the same pairs with one weight per entry; self if they have one already."""
         row = self.log_row_weight
         if row is None:
             return self
@@ -87,14 +85,14 @@ class PositivePairs:
 
     @classmethod
     def even(cls, indptr: Tensor, indices: Tensor, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
-        """Return γ of one hop over an unweighted graph: 1/(n_i + 1) for each of the n_i neighbors of row i, and itself.
+        """Return γ of one hop over an unweighted graph: 1/(n_i + 1) for each of the n_i neighbors of row i and itself.
 
-        Nothing is stored per pair but its column: 4 bytes each, with 32-bit indices, instead of 16.
+        Only the column of a pair is stored: 4 bytes with 32-bit indices instead of 16.
 
         Parameters
         ----------
         indptr, indices
-            A symmetric CSR pattern without a diagonal; the indices may have 32 bits.
+            Symmetric CSR pattern without a diagonal; the indices may be int32.
 
         Examples
         --------
@@ -103,12 +101,12 @@ class PositivePairs:
         tensor([0.5000, 0.3333, 0.3333, 0.5000])
         """
         row = -(indptr.diff() + 1).to(dtype).log()
-        nothing = row.new_zeros(1).expand(len(indices))
-        return cls(indptr, indices, nothing, nothing, row, row)
+        zeros = row.new_zeros(1).expand(len(indices))
+        return cls(indptr, indices, zeros, zeros, row, row)
 
     @classmethod
     def from_matrix(cls, gamma: sp.csr_matrix, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
-        """Return the pairs of an (N, N) sparse matrix of weights ≥ 0, whatever its pattern. O(E) time and memory."""
+        """Return the pairs of an (N, N) sparse matrix of weights ≥ 0 with any pattern. O(E) time and memory."""
         gamma = sp.csr_matrix(gamma)
         if gamma.shape[0] != gamma.shape[1]:
             raise DataError(f"positive pairs need a square matrix, got shape {gamma.shape}")
@@ -136,9 +134,9 @@ class PositivePairs:
         n_nodes: int,
         dtype: torch.dtype = torch.float32,
     ) -> PositivePairs:
-        """Return the pairs of directed edges i → j with weights γ_ij ≥ 0; the weights of repeated edges add up.
+        """Return the pairs of directed edges i → j with weights γ_ij ≥ 0; weights of repeated edges are added.
 
-        O(E) time and memory. On a GPU the edges make one trip through host memory: build the pairs once, not per step.
+        O(E) time and memory. GPU edges are copied to the host once: build the pairs once, not in every step.
         """
         source, target = edges.detach().cpu().numpy()
         weight = np.ones(len(source)) if edge_weight is None else edge_weight.detach().cpu().double().numpy()
@@ -148,19 +146,19 @@ class PositivePairs:
 
 @dataclass(frozen=True, eq=False)
 class PairShard:
-    """Rows first_row … of γ, as :class:`PositivePairs` holds all of them: what one of several processes holds.
+    """Consecutive rows of γ in the format of :class:`PositivePairs`: the share of one of several processes.
 
-    γ_ji stands beside γ_ij, so a process that has these rows needs no entry of another row: of its neighbors it asks
-    for two things only, their embedding and their mass.
+    γ_ji is stored with γ_ij, so a process needs no entry of other rows; of its neighbors it only needs the embeddings
+    and the log masses.
 
     Parameters
     ----------
     first_row, n_nodes
-        The first of the n rows, and N, the number of all of them.
+        Index of the first of the n rows, and total number of rows, N.
     indptr
-        (n + 1,) int64, where each row's entries begin, counted from the first of these rows.
+        (n + 1,) int64 offsets of the rows' entries, relative to the first of these rows.
     indices
-        (E,) int64, the column j of each entry, among all N.
+        (E,) int64 column j of each entry, from 0 to N − 1.
     log_weight, log_weight_t
         (E,) log γ_ij and log γ_ji for the entry (i, j).
     log_self_weight
@@ -175,22 +173,22 @@ class PairShard:
     log_weight_t: Tensor
     log_self_weight: Tensor
 
-    # The weights of even pairs are spelled out for these rows.
+    # A shard stores one weight per entry, also for even pairs.
     log_row_weight: ClassVar[None] = None
 
     @property
     def n_rows(self) -> int:
-        """The number n of these rows."""
+        """Number of rows of the shard, n."""
         return len(self.indptr) - 1
 
     @property
     def n_pairs(self) -> int:
-        """E, the number of stored entries of these rows."""
+        """Number of stored entries of these rows, E."""
         return len(self.indices)
 
     @classmethod
     def of(cls, pairs: PositivePairs, rows: slice) -> PairShard:
-        """Return rows of the pairs; their entries are views, but for even pairs, which are spelled out for these rows.
+        """Return some rows of the pairs; entries are views, except that even pairs are expanded for these rows.
 
         Examples
         --------
@@ -200,15 +198,15 @@ class PairShard:
         """
         begin, end = int(pairs.indptr[rows.start]), int(pairs.indptr[rows.stop])
         indptr = pairs.indptr[rows.start : rows.stop + 1] - begin
-        indices, of_row = pairs.indices[begin:end], pairs.log_row_weight
-        there, back = pairs.log_weight[begin:end], pairs.log_weight_t[begin:end]
-        if of_row is not None:
+        indices, row_weight = pairs.indices[begin:end], pairs.log_row_weight
+        forward, backward = pairs.log_weight[begin:end], pairs.log_weight_t[begin:end]
+        if row_weight is not None:
             indices = indices.long()
-            there, back = torch.repeat_interleave(of_row[rows], indptr.diff()), of_row[indices]
-        return cls(rows.start, pairs.n_nodes, indptr, indices, there, back, pairs.log_self_weight[rows])
+            forward, backward = torch.repeat_interleave(row_weight[rows], indptr.diff()), row_weight[indices]
+        return cls(rows.start, pairs.n_nodes, indptr, indices, forward, backward, pairs.log_self_weight[rows])
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PairShard:
-        """Return the rows on a device, with weights of a floating-point type."""
+        """Return a copy on another device or with another floating-point dtype of the weights."""
         weights = (self.log_weight, self.log_weight_t, self.log_self_weight)
         return PairShard(
             self.first_row,

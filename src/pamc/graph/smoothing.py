@@ -1,4 +1,4 @@
-"""Features in few directions, smoothed over a graph: the spaces in which neighbors are sought and clusters start."""
+"""Low-dimensional features, smoothed over a graph, in which neighbors are searched and clusters initialized."""
 
 from __future__ import annotations
 
@@ -14,36 +14,26 @@ from pamc.data.attributed_graph import Features
 from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
 from pamc.runtime import quiet_libraries
 
-__all__ = [
-    "N_DIRECTIONS",
-    "Floats",
-    "embedding",
-    "leading_directions",
-    "on_sphere",
-    "smoothed",
-    "unit_rows",
-]
-
 Floats: TypeAlias = "NDArray[np.float64]"
 
-# Directions that the smoothing works on. Text needs about two hundred; more change nothing.
+# Number of directions used for smoothing. Text needs about two hundred; more make no difference.
 N_DIRECTIONS = 200
 
-# Steps of the walk after which its rest is left out.
+# Number of steps after which the walk is truncated.
 _N_STEPS = 12
 
-# Iterations of the randomized SVD (Halko, Martinsson and Tropp 2011), and on a GPU directions beyond those asked for.
+# Iterations of the randomized SVD (Halko, Martinsson and Tropp 2011), and oversampling of directions on a GPU.
 _SVD_ITERATIONS = 8
 _MORE_DIRECTIONS = 10
 
-# Rows of few columns differ in length as much as in direction.
+# With at most this many columns, rows differ in length as much as in direction.
 _FEW_DIRECTIONS = 16
 
 _CPU = torch.device("cpu")
 
 
 def unit_rows(rows: Floats) -> Floats:
-    """Return rows of length 1; rows of zeros stay."""
+    """Scale rows to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
     return unit
@@ -57,25 +47,25 @@ def leading_directions(
     n_directions: int = N_DIRECTIONS,
     device: torch.device = _CPU,
 ) -> Floats:
-    """Return (N, r) coordinates of the rows along the r directions of the largest spread, the largest first.
+    """Return (N, r) coordinates of the rows along the r directions of largest variance, in descending order.
 
-    With centered columns this is PCA, without it is latent semantic analysis, which is for bags of words: the angle
-    between two rows says how many words they share, and sparse rows stay sparse. In fewer directions nearest neighbors
-    are far better ones: text shares classes with 50 % of its neighbors in 2000 dimensions and with 88 % in 50. O(N·d·r)
+    With centered columns this is PCA; without, it is latent semantic analysis, which suits bags of words: the angle
+    between two rows measures how many words they share, and sparse rows stay sparse. Nearest neighbors are far better
+    in fewer directions: text shares classes with 50 % of its neighbors in 2000 dimensions and with 88 % in 50. O(N·d·r)
     time for dense and O(nnz·r) for sparse features.
 
     Parameters
     ----------
     features
-        (N, d) prepared features.
+        (N, d) preprocessed features.
     seed
         Random seed of the randomized SVD.
     centered
-        Whether the mean of each column is taken off first.
+        Whether to subtract the mean of each column first.
     n_directions
-        At most this many; r is no more than N or d.
+        Maximum number of directions; r is at most N and d.
     device
-        The CPU runs scikit-learn's randomized SVD, a GPU one of its own: they agree up to the error of the method.
+        The CPU runs scikit-learn's randomized SVD, a GPU a separate one: they agree up to the error of the method.
     """
     if device.type != "cpu":
         return _directions_on(features, seed, centered, n_directions, device)
@@ -92,7 +82,7 @@ def leading_directions(
 
 
 def _directions_on(features: Features, seed: int, centered: bool, n_directions: int, device: torch.device) -> Floats:
-    """Return the leading directions by a randomized SVD on the device, in which sparse rows stay sparse."""
+    """Return the leading directions by a randomized SVD on the device, keeping sparse rows sparse."""
     rows = _on_device(features, device)
     rank = min(n_directions, *features.shape)
     width = min(rank + _MORE_DIRECTIONS, *features.shape)
@@ -108,20 +98,20 @@ def _directions_on(features: Features, seed: int, centered: bool, n_directions: 
 
 
 def _on_device(matrix: Any, device: torch.device) -> Tensor:
-    """Return a matrix on the device in float64, sparse where it is sparse."""
+    """Return a matrix on the device in float64, sparse if the input is."""
     if isinstance(matrix, np.ndarray):
         return torch.from_numpy(matrix).to(device=device, dtype=torch.float64)
     entries = matrix.tocoo()
     index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
     values = torch.from_numpy(entries.data.astype(np.float64))
-    # Some versions of torch warn that they do not check the indices, though that is what is asked for.
+    # Some versions of torch warn that they do not check the indices, although the argument disables the check.
     with quiet_libraries:
         sparse = torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False)
         return sparse.to(device).coalesce()
 
 
 def _along_leading(rows: Any, n_dims: int) -> tuple[Floats, Floats]:
-    """Return (N, r) coordinates along the r ≤ n_dims directions of the largest spread, and (r,) these spreads."""
+    """Return (N, r) coordinates along the r ≤ n_dims directions of largest variance, and their (r,) eigenvalues."""
     on_host = isinstance(rows, np.ndarray)
     spread, directions = (np if on_host else torch).linalg.eigh(rows.T @ rows)
     order = (-spread).argsort()[:n_dims]
@@ -130,7 +120,7 @@ def _along_leading(rows: Any, n_dims: int) -> tuple[Floats, Floats]:
 
 
 def on_sphere(rows: Floats) -> Floats:
-    """Return rows of length 1. With few columns their length counts too: a further column has the typical length.
+    """Scale rows to length 1, after appending a column of their typical length if there are few columns.
 
     Examples
     --------
@@ -145,12 +135,12 @@ def on_sphere(rows: Floats) -> Floats:
 
 
 def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float], *, device: torch.device = _CPU) -> list[Any]:
-    r"""Return the rows smoothed by a walk on the graph that goes on with probability a at each step, for each a.
+    r"""Return the rows smoothed by a random walk that continues with probability a, for each a in `reaches`.
 
     .. math:: H_a = (1 - a) \sum_{k=0}^{12} a^k \tilde{A}^k Z
 
-    Ã is the symmetrically normalized adjacency with self-loops. A row keeps a part of itself, so that wrong edges do
-    not drown it as they do in Ã^k Z. O(E·r) time, O(N·r) memory for each reach. The CPU returns arrays, a GPU tensors.
+    Ã is the symmetrically normalized adjacency with self-loops. A row keeps part of itself, so that wrong edges do not
+    dominate it as in Ã^k Z. O(E·r) time, O(N·r) memory per reach. Returns arrays on the CPU, tensors on a GPU.
     """
     step: Any = symmetric_normalize(with_self_loops(adjacency))
     if device.type == "cpu":
@@ -168,15 +158,15 @@ def _sums_of_walks(step: Any, walked: Any, reaches: Sequence[float]) -> list[Any
 
 
 def embedding(rows: Floats | Tensor, n_dims: int) -> Floats:
-    """Return (N, n_dims) rows of length 1 along the leading directions, each weighted by the root of its spread.
+    """Return (N, n_dims) unit rows along the leading directions, each weighted by the root of its singular value.
 
-    The root stands between the directions as they are, of which the first drowns the others, and directions all alike,
-    which count noise as much as structure. With fewer directions than `n_dims`, further columns are 0. O(N·r²) time.
+    The root is a compromise between unweighted directions, which amplify noise, and the full singular values, of which
+    the first dominates. If there are fewer directions than `n_dims`, the remaining columns are 0. O(N·r²) time.
     """
     coordinates, spread = _along_leading(rows, n_dims)
-    # U·√s for the singular values s: the rows along a direction have length s, and spread is s².
+    # U·√s for the singular values s: the coordinates along a direction have norm s, and `spread` is s².
     scale = np.maximum(spread, 0.0) ** 0.25
-    # A direction has no sign of its own: its largest coordinate is made positive, as in scikit-learn.
+    # The sign of a direction is arbitrary: its largest coordinate is made positive, as in scikit-learn.
     coordinates *= np.sign(coordinates[np.abs(coordinates).argmax(axis=0), np.arange(len(scale))])
     result = np.zeros((len(coordinates), n_dims))
     np.divide(coordinates, scale, out=result[:, : len(scale)], where=scale > 1e-6 * scale.max(initial=0.0))

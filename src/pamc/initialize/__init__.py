@@ -1,1 +1,1 @@
-"""How the encoder and the clusters get their first values."""
+"""Initialization of the encoder and the cluster centers."""

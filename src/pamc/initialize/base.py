@@ -1,4 +1,4 @@
-"""Starts: how the encoder and the centers come to their first values."""
+"""Initializers: what they receive and return, and the initial centers."""
 
 from __future__ import annotations
 
@@ -27,37 +27,27 @@ from pamc.progress import Progress
 from pamc.registry import Registry
 from pamc.runtime import generator, on_tensor_cores, one_thread, quiet_libraries, resolve_dtype, seed_for
 
-__all__ = [
-    "INITIALIZERS",
-    "InitContext",
-    "InitResult",
-    "align_clusters",
-    "initial_centers",
-    "load_sdcn_weights",
-    "mean_centers",
-]
-
-# The layers by their names in the state dicts of SDCN (Bo et al. 2020), which the paper starts from.
+# Names of the layers in the state dicts of SDCN (Bo et al. 2020), whose weights the paper uses.
 _SDCN_ENCODER = ("enc_1", "enc_2", "enc_3", "z_layer")
 _SDCN_DECODER = ("dec_1", "dec_2", "dec_3", "x_bar_layer")
 
 
 @dataclass(frozen=True, eq=False)
 class InitContext:
-    """What a start may use.
+    """The input of an initializer.
 
     Parameters
     ----------
     rows
-        The prepared features, as the encoder takes them.
+        The preprocessed features as the encoder receives them.
     features
-        The same, whole.
+        The preprocessed features as one matrix.
     adjacency
         (N, N) symmetric weights; None for a method without a graph.
     inputs
-        What was found of features and graph; None where nothing was asked.
+        The features and graph in which to find clusters; None if the initializer does not need them.
     config, seed, progress
-        Settings, the source of randomness, and where to show how it goes.
+        Settings, random seed, and progress display.
     """
 
     rows: FeatureLoader
@@ -70,20 +60,20 @@ class InitContext:
 
 
 class InitResult(NamedTuple):
-    """What a start leaves.
+    """The result of an initializer.
 
     Parameters
     ----------
     encoder, decoder
-        Networks; a decoder only where the start is an autoencoder.
+        Initialized networks; the decoder is None unless the initializer trains an autoencoder.
     kept
-        Whether both are of an earlier fit.
+        Whether the networks were cached by an earlier fit.
     labels
-        (N,) clusters that the start found; None leaves them to K-means of the embedding.
+        (N,) clusters that the initializer found; None to use K-means on the embedding.
     facts
-        What it decided, in plain values.
+        Decisions of the initializer, as plain values.
     halves
-        Clusters of random halves of the rows, which say what confidence is worth; None where there are none.
+        Clusterings of random halves of the rows, which calibrate confidence; None if there are none.
     """
 
     encoder: MLP
@@ -99,10 +89,10 @@ INITIALIZERS: Registry[Initializer] = Registry("init", "pamc.initialize.initiali
 
 
 def load_sdcn_weights(path: str | Path, rows: FeatureLoader, config: Any) -> InitResult:
-    """Return an encoder with the weights of a state dict in SDCN's layout, and the decoder where the file has one.
+    """Return an encoder with the weights of a state dict in SDCN's layout, and a decoder if the file has one.
 
     The encoder's layers are enc_1, enc_2, enc_3, z_layer, the decoder's dec_1, dec_2, dec_3, x_bar_layer. The file is
-    read weights-only: no code in it is run. Its sizes must be those of the settings.
+    loaded with `weights_only=True`, so no code in it is run. Its layer sizes must match the settings.
     """
     try:
         state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
@@ -124,7 +114,7 @@ def load_sdcn_weights(path: str | Path, rows: FeatureLoader, config: Any) -> Ini
 
 
 def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> MLP:
-    """Return the network with the weights of the named layers."""
+    """Copy the weights of the named layers into a network, and return it."""
     if len(network.layers) != len(names):
         raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings ask for {len(network.layers)}")
     with torch.no_grad():
@@ -145,8 +135,8 @@ def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], 
 def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tensor, NDArray[np.int64]]:
     """Return centers (C, n_dims) and labels (N,) of the best of `n_init` K-means runs on z (N, n_dims).
 
-    As in the paper (20 starts). One thread, so that sums are taken in one order and the result is the same bits on any
-    number of threads.
+    As in the paper (20 runs). K-means runs on one thread, which fixes the order of summation, so the result is bitwise
+    identical for any number of threads.
     """
     rows = z.detach().double().cpu()
     with one_thread(), quiet_libraries:
@@ -160,23 +150,23 @@ def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tens
 
 
 def mean_centers(z: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor:
-    """Return (C, n_dims) the mean of z (N, n_dims) over each cluster; that of an empty cluster is the mean of all."""
+    """Return (C, n_dims) the mean of z (N, n_dims) over each cluster; an empty cluster gets the mean of all rows."""
     rows = z.detach().double().cpu().numpy()
     means = [rows[labels == c].mean(axis=0) if (labels == c).any() else rows.mean(axis=0) for c in range(n_clusters)]
     return torch.from_numpy(np.stack(means)).to(device=z.device, dtype=z.dtype)
 
 
 def align_clusters(centers: Tensor, labels: NDArray[np.int64], known_labels: NDArray[np.int64]) -> Tensor:
-    """Return the centers in an order in which cluster c agrees best with known class c.
+    """Reorder the centers so that cluster c agrees best with known class c, and return them.
 
     Parameters
     ----------
     centers
-        (C, n_dims).
+        (C, n_dims) cluster centers.
     labels
         (N,) cluster of each row.
     known_labels
-        (N,) known class in 0 … C−1, or −1.
+        (N,) known class of each row in 0 … C−1, or −1 if it is unknown.
     """
     n_clusters = len(centers)
     known = known_labels >= 0

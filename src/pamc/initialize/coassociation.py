@@ -1,4 +1,4 @@
-"""What labelings of the same rows agree on, from how many rows any two of their clusters share."""
+"""Consensus of several labelings of the same rows, from the number of rows that any two of their clusters share."""
 
 from __future__ import annotations
 
@@ -15,39 +15,25 @@ from pamc.graph.smoothing import Floats
 from pamc.ops.kmeans import Labels, kmeans
 from pamc.runtime import quiet_libraries
 
-__all__ = [
-    "ConsensusAndAgreement",
-    "agreement",
-    "coassociation",
-    "coassociation_on",
-    "consensus",
-    "consensus_and_agreement",
-    "consensus_on",
-    "coordinates",
-    "coordinates_on",
-    "mean_nmi",
-    "sparse_coassociation",
-]
-
 _KMEANS_STARTS = 10
 
-# Directions per cluster in which rows are compared by the clusters they share.
+# Leading directions per cluster in which rows are compared by the clusters they share.
 _DIRECTIONS_PER_CLUSTER = 2
 
-# Rows on which labelings are compared where nothing else needs the table of all.
+# Rows on which labelings are compared if the table of all rows is not needed otherwise.
 _COMPARED_ROWS = 20_000
 
-# Up to this many clusters the dense product is the faster one on a CPU.
+# Up to this many clusters, the dense product is faster on a CPU.
 _FEW_CLUSTERS = 12
 
-# Numbers of one temporary. In float32 sums of as many ones are exact.
+# Entries of one temporary. In float32, sums of this many ones are exact.
 _NUMBERS_AT_A_TIME = 1 << 24
 
 _CPU = torch.device("cpu")
 
 
 class ConsensusAndAgreement(NamedTuple):
-    """The clusters (N,) that labelings agree on, and the mean NMI between the labelings."""
+    """The consensus clusters (N,) of several labelings, and the mean NMI between the labelings."""
 
     labels: Labels
     agreement: float
@@ -56,7 +42,7 @@ class ConsensusAndAgreement(NamedTuple):
 def consensus_and_agreement(
     labelings: Sequence[Labels], n_clusters: int, *, seed: int, device: torch.device = _CPU
 ) -> ConsensusAndAgreement:
-    """Return :func:`consensus` and :func:`agreement`, the latter on all rows, from one table.
+    """Return :func:`consensus` and :func:`agreement`, both on all rows, from one table.
 
     Examples
     --------
@@ -70,7 +56,7 @@ def consensus_and_agreement(
 
 
 def coassociation(labelings: Sequence[Labels], n_clusters: int, device: torch.device = _CPU) -> Tensor:
-    """Return (R·C, R·C) how many rows any two clusters of R labelings share, MᵀM for memberships M (N, R·C).
+    """Return (R·C, R·C) the number of rows that any two clusters of R labelings share: MᵀM, memberships M (N, R·C).
 
     Examples
     --------
@@ -86,15 +72,15 @@ def coassociation(labelings: Sequence[Labels], n_clusters: int, device: torch.de
 
 
 def sparse_coassociation(labelings: Sequence[Labels], n_clusters: int) -> Tensor:
-    """Return :func:`coassociation` by a sparse product, O(N·R²) time."""
+    """Return :func:`coassociation`, computed by a sparse product in O(N·R²) time."""
     members = _members(labelings, n_clusters)
     return torch.from_numpy((members.T @ members).toarray())
 
 
 def coassociation_on(labelings: Sequence[Labels], n_clusters: int, *, device: torch.device) -> Tensor:
-    """Return :func:`coassociation` by dense products of blocks of rows, exactly, O(N·(R·C)²) time on the device.
+    """Return :func:`coassociation`, computed exactly by dense products of row blocks in O(N·(R·C)²) time on the device.
 
-    Memory for one block of 64 MiB, the table, and a half of it for each product.
+    Needs memory for one block of 64 MiB, the table, and half the size of the table for each product.
     """
     n_columns = len(labelings) * n_clusters
     table = torch.zeros(n_columns, n_columns, dtype=torch.float64, device=device)
@@ -106,15 +92,16 @@ def coassociation_on(labelings: Sequence[Labels], n_clusters: int, *, device: to
 
 
 def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table: Tensor | None = None) -> Labels:
-    """Return (N,) the clusters that labelings of the same rows agree on.
+    """Return the consensus clusters (N,) of several labelings of the same rows.
 
-    How often two rows share a cluster is an N × N matrix; its leading directions are those of the (N, R·C) matrix of
-    memberships M, found exactly from MᵀM, and K-means on them gives the answer. O(N·(R² + R·C + C²) + (R·C)³) time.
+    This is evidence accumulation: the N × N coassociation matrix counts how often two rows share a cluster. Its leading
+    directions are those of the (N, R·C) membership matrix M, which follow exactly from MᵀM; K-means on them gives the
+    clusters. O(N·(R² + R·C + C²) + (R·C)³) time.
 
     Parameters
     ----------
     table
-        (R·C, R·C) :func:`coassociation` of the labelings, where it is known.
+        (R·C, R·C) :func:`coassociation` of the labelings, if it is already known.
 
     Examples
     --------
@@ -129,13 +116,13 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table:
 
 
 def consensus_on(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table: Tensor) -> Labels:
-    """Return :func:`consensus` found on the device of the table; K-means there is in float32 and has its own draws."""
+    """Return :func:`consensus`, computed on the device of the table; K-means there is in float32 with its own draws."""
     points = coordinates_on(labelings, n_clusters, table)
     return kmeans(points, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS, device=table.device)[0].labels
 
 
 def coordinates(labelings: Sequence[Labels], n_clusters: int, table: Tensor) -> Floats:
-    """Return (N, 2C) where rows lie in the leading directions of the clusters they share, centered."""
+    """Return the centered coordinates (N, 2C) of the rows in the leading directions of the coassociation matrix."""
     spread, share = _spread(table, n_clusters)
     n_columns, n_directions = len(share), _n_directions(len(share), n_clusters)
     _, directions = eigh(spread.numpy(), subset_by_index=[n_columns - n_directions, n_columns - 1])
@@ -143,13 +130,13 @@ def coordinates(labelings: Sequence[Labels], n_clusters: int, table: Tensor) -> 
 
 
 def coordinates_on(labelings: Sequence[Labels], n_clusters: int, table: Tensor) -> Tensor:
-    """Return :func:`coordinates`, up to the sign of each, found on the device of the table."""
+    """Return :func:`coordinates`, up to the sign of each column, computed on the device of the table."""
     spread, share = _spread(table, n_clusters)
     n_directions = _n_directions(len(share), n_clusters)
     directions: Tensor = torch.linalg.eigh(spread)[1][:, -n_directions:]
     blocks = _column_blocks(labelings, n_clusters, _NUMBERS_AT_A_TIME // (len(labelings) * n_directions))
-    found = [directions[columns.to(table.device)].sum(dim=1) for columns in blocks]
-    return torch.cat(found) - share @ directions
+    projected = [directions[columns.to(table.device)].sum(dim=1) for columns in blocks]
+    return torch.cat(projected) - share @ directions
 
 
 def _spread(table: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
@@ -164,9 +151,9 @@ def _n_directions(n_columns: int, n_clusters: int) -> int:
 
 
 def agreement(labelings: Sequence[Labels], n_clusters: int, device: torch.device = _CPU) -> float:
-    """Return the mean NMI over all pairs of labelings, on at most 20,000 rows spread evenly: 1 when all agree.
+    """Return the mean NMI over all pairs of labelings, on at most 20,000 evenly spaced rows; it is 1 if all agree.
 
-    The tables of all pairs are the blocks of one product, see :func:`coassociation`.
+    The contingency tables of all pairs are the blocks of :func:`coassociation`.
 
     Examples
     --------
@@ -190,12 +177,12 @@ def mean_nmi(table: Tensor, n_clusters: int) -> float:
 
 
 def _n_rows(table: Tensor, n_clusters: int) -> Tensor:
-    """Return N: the clusters of the first labeling hold every row once."""
+    """Return N, the sum of the cluster sizes of the first labeling."""
     return table.diagonal()[:n_clusters].sum()
 
 
 def _members(labelings: Sequence[Labels], n_clusters: int) -> sp.csr_matrix:
-    """Return the (N, R·C) matrix with a 1 for the cluster of each row in each of the R labelings."""
+    """Return the (N, R·C) membership matrix, with a 1 for the cluster of each row in each of the R labelings."""
     columns = np.stack(labelings, axis=1) + n_clusters * np.arange(len(labelings))
     n_rows, n_labelings = columns.shape
     starts = np.arange(0, columns.size + 1, n_labelings)
@@ -203,7 +190,7 @@ def _members(labelings: Sequence[Labels], n_clusters: int) -> sp.csr_matrix:
 
 
 def _column_blocks(labelings: Sequence[Labels], n_clusters: int, at_a_time: int) -> Iterator[Tensor]:
-    """Yield (n, R) columns of the ones of the memberships, for blocks of rows."""
+    """Yield the column indices (n, R) of the ones in the membership matrix, for blocks of rows."""
     offsets, at_a_time = n_clusters * np.arange(len(labelings)), max(1, at_a_time)
     for first in range(0, len(labelings[0]), at_a_time):
         block = np.stack([labels[first : first + at_a_time] for labels in labelings], axis=1)

@@ -1,4 +1,4 @@
-"""Fitting an encoder to targets, batch by batch: what initializers share."""
+"""Minibatch training of an encoder on given targets, shared by the initializers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from pamc.ops.cuda_graph import Captured
 from pamc.ops.torch.rows import hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 
-__all__ = ["fit_batches", "fitted_to", "mean_squared"]
-
-# Few rows are fitted to their target in smaller batches: an epoch of one step teaches little.
+# Small data sets use smaller batches, so that an epoch has several steps.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
 
-# Below so many rows pre-training goes on until it has seen as many, up to so many times longer.
+# With fewer rows than this, pre-training runs more epochs to see as many rows, up to this many times longer.
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
 
 
 def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer: int = 1) -> MLP:
-    """Return an encoder of rows fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
+    """Return an encoder fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
     config, rows = given.config, given.rows
     encoder = _new_encoder(given)
     targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
@@ -37,7 +35,7 @@ def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer:
     def distance_to_target(batch: Tensor) -> Tensor:
         x = rows.dense_batch(batch)
         if share > 0:
-            # The other values are raised to make up for those that are hidden.
+            # As in dropout, the remaining values are scaled up.
             hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
             x = x.masked_fill(hidden, 0.0) / (1 - share)
             step.add_(1)
@@ -45,7 +43,7 @@ def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer:
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
-    # Of few rows the encoder needs more passes, or what was hidden and in which order decides between clusters.
+    # With few rows and few passes, clusters would depend on the random dropout and row order.
     few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
     fit_batches(encoder, distance_to_target, given, times_longer=few * times_longer, batch_size=size)
     return _scaled(encoder, config.embedding_scale)
@@ -76,9 +74,9 @@ def fit_batches(
     times_longer: int = 1,
     batch_size: int | None = None,
 ) -> None:
-    """Minimize the error of batches of rows, given by their numbers, in random order by Adam.
+    """Minimize the error of random batches of rows, given by their indices, with Adam.
 
-    On a GPU a step on a whole batch is captured once and replayed.
+    On a GPU, a step on a full batch is captured once as a CUDA graph and replayed.
     """
     config, rows = given.config, given.rows
     batch_size = min(batch_size or config.batch_size, len(rows))
@@ -114,5 +112,5 @@ def fit_batches(
 
 
 def mean_squared(difference: Tensor) -> Tensor:
-    """Return the mean over rows of the mean square of a row (n, d)."""
+    """Return the mean square of a matrix (n, d): the mean over rows of the mean over columns."""
     return difference.square().mean(dim=1).mean()

@@ -1,4 +1,4 @@
-"""The graph that a fit uses: the given one, or the kNN graph of the rows, and what it is worth."""
+"""The graph of a fit, which is the given one or the kNN graph of the rows, and the inputs of the initial clusters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from pamc.initialize.consensus import InputSource, choose_inputs
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
 
-__all__ = ["directions_of", "graph_and_inputs", "kind_of_graph", "neighbor_edges", "positives"]
-
 _CPU = torch.device("cpu")
 
-# Features up to this size, in float64, travel to a GPU for their directions; a sparse entry is three numbers.
+# Features up to this size in float64 are moved to a GPU to compute their directions; a sparse entry is three numbers.
 _MOST_BYTES_ON_DEVICE = 1 << 32
 _NUMBERS_PER_ENTRY = 3
 
@@ -39,16 +37,16 @@ def graph_and_inputs(
     preprocessing: str,
     device: torch.device,
 ) -> tuple[Adjacency | None, InputSource | None, dict[str, object]]:
-    """Return the graph that a fit uses, and, for a start that asks for it, what features and graph are worth.
+    """Return the graph of a fit, the inputs of the initial clusters if the initializer needs them, and facts.
 
-    And facts: of a kNN graph by angle, how the neighbors were found and with which recall.
+    The facts say how the neighbors of a kNN graph by angle were found, and with which recall.
 
     Parameters
     ----------
     features, preprocessing
-        (N, d) prepared features, and how they were prepared.
+        (N, d) preprocessed features, and the kind of preprocessing.
     device
-        Where the work that can be done there is done.
+        Device of the neighbor search and of the clusterings.
     """
     asked = getattr(config, "init", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
@@ -56,7 +54,7 @@ def graph_and_inputs(
     with one_thread():
         if asked or by_angle:
             directions = directions_of(features, preprocessing, seed, device)
-    # Outside the limit: a search for neighbors gives the same on any number of threads.
+    # Not limited to one thread: the neighbor search gives the same result for any number of threads.
     adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
     if not asked or adjacency is None or directions is None:
         return adjacency, None, facts
@@ -92,10 +90,7 @@ def _adjacency(
     seed: int,
     device: torch.device,
 ) -> tuple[Adjacency | None, dict[str, object]]:
-    """Return the adjacency of the edges given, or of a kNN graph where a method needs one and none was given.
-
-    And facts of the search for neighbors.
-    """
+    """Return the adjacency of the given edges, or of a kNN graph if a method needs one, and facts about its search."""
     edges, weight = graph.edges, graph.edge_weight
     facts: dict[str, object] = {}
     if not method.uses_graph:
@@ -109,15 +104,15 @@ def _adjacency(
         edges = neighbors.edges
         if directions is not None:
             facts = {"neighbors_by": neighbors.method, "neighbors_recall": neighbors.recall}
-    own_list = graph.edges is None or graph.edges_are_neighbors
-    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
+    are_neighbors = graph.edges is None or graph.edges_are_neighbors
+    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=are_neighbors)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
         raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
     return adjacency, facts
 
 
 def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: str) -> NDArray[np.int64]:
-    """Return (2, N·k) directed edges of the kNN graph that a fit with these settings builds."""
+    """Return the directed edges (2, N·k) of the kNN graph that a fit with these settings builds."""
     directions = None
     if config.metric == "auto":
         with one_thread():
@@ -128,15 +123,15 @@ def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing:
 def _neighbors(
     features: Features, directions: Floats | None, config: Any, seed: int, device: torch.device
 ) -> Neighbors:
-    """Return neighbors by the angle between directions, or, without these, by the metric that the settings name."""
+    """Return neighbors by the angle between `directions`, or by the metric of the settings if they are None."""
     if directions is None:
         return nearest(features, config.n_neighbors, metric=config.metric)
     return nearest(directions, config.n_neighbors, metric=ANGLE, device=device, seed=seed)
 
 
 def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
-    """Return (N, r) the leading directions of prepared features: their coordinates in few dimensions."""
-    # Rows with few values are taken for words however they were prepared: centering would fill them up.
+    """Return the coordinates (N, r) of preprocessed features in their leading directions."""
+    # Mostly zero features are treated as text whatever their preprocessing: centering would make them dense.
     thin = (features != 0).sum() <= THIN_SHARE * np.prod(features.shape)
     centered = preprocessing != "tfidf" and not thin
     seed = seed_for(seed, "directions")
@@ -148,7 +143,7 @@ def directions_of(features: Features, preprocessing: str, seed: int, device: tor
 def positives(
     adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
 ) -> tuple[PositivePairs | None, float]:
-    """Return the positive pairs γ and the share of the influence they hold, for settings that have `n_hops`."""
+    """Return the positive pairs γ and the share of the total influence that they keep, for settings with `n_hops`."""
     if adjacency is None or "n_hops" not in config.names():
         return None, 1.0
     pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
@@ -156,7 +151,7 @@ def positives(
 
 
 def kind_of_graph(method: Method, graph: AttributedGraph) -> str:
-    """Return "given", "knn" or "not used"."""
+    """Return the origin of the graph: "given", "knn" or "not used"."""
     if not method.uses_graph:
         return "not used"
     return "given" if graph.edges is not None else "knn"

@@ -1,4 +1,4 @@
-"""Clusterings of small groups of rows: groups that the graph joins most densely become one."""
+"""Agglomerative clustering of small groups of rows: the most densely connected groups are merged."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats
 from pamc.ops.kmeans import Labels
 
-__all__ = ["EdgeList", "Labels", "edge_list", "merge_groups", "merged_labels"]
-
-# A cluster holds at least this share of N / C rows. Without it, merging by density leaves a few outliers as a cluster.
+# Smallest cluster as a share of N / C rows. Without it, merging by density leaves a few outliers as a cluster.
 _MIN_SHARE = 0.3
 
 
 class EdgeList(NamedTuple):
-    """Each edge of a graph once.
+    """The edges of a graph, each listed once.
 
     Parameters
     ----------
     rows, columns
-        (E,) its ends.
+        (E,) end points of each edge.
     weight
-        (E,).
+        (E,) weight of each edge.
     """
 
     rows: NDArray[np.integer]
@@ -34,17 +32,17 @@ class EdgeList(NamedTuple):
 
 
 def edge_list(adjacency: Adjacency) -> EdgeList:
-    """Return the edges of (N, N) symmetric weights without diagonal."""
+    """Return the edges of an adjacency matrix (N, N), without self-loops."""
     ends: Any = adjacency.tocoo()
     once = ends.row < ends.col
     return EdgeList(ends.row[once], ends.col[once], ends.data[once])
 
 
 def merged_labels(groups: Labels, edges: EdgeList, n_clusters: int) -> Labels:
-    """Return (N,) clusters of rows in many small groups (N,): the graph says which of them belong together.
+    """Merge the small groups (N,) of rows along the graph, and return the clusters (N,).
 
-    K-means alone cuts a long cluster in two and joins two small ones; groups that many edges join are one cluster
-    whatever its shape. O(E + M³) time for M groups.
+    K-means alone cuts a long cluster in two and joins two small ones; groups with many edges between them are one
+    cluster whatever its shape. O(E + M³) time for M groups.
     """
     n_groups = max(n_clusters, int(groups.max()) + 1)
     pairs = groups[edges.rows] * n_groups + groups[edges.columns]
@@ -56,20 +54,20 @@ def merged_labels(groups: Labels, edges: EdgeList, n_clusters: int) -> Labels:
 
 
 def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> Labels:
-    """Return (M,) the cluster of each group after joining, again and again, the two that are joined most densely.
+    """Repeatedly merge the two most densely connected groups, and return the cluster (M,) of each group.
 
-    Density is the weight between two groups over the product of their volumes. Clusters of enough rows are not joined
-    any more once only `n_clusters` of them are left, so that small groups are taken up by large ones and not the other
-    way round. Each round looks for the largest of all densities and renews those of the two it joins: O(M²) time.
+    Density is the weight between two groups divided by the product of their volumes. Once only `n_clusters` large
+    clusters are left, they are no longer merged with each other, so that the remaining small groups join large ones.
+    Each step finds the largest density and updates those of the merged pair in O(M²) time.
 
     Parameters
     ----------
     weight
-        (M, M) symmetric, the sum of the edge weights between any two groups.
+        (M, M) symmetric sums of the edge weights between any two groups.
     size
-        (M,) rows of each group.
+        (M,) number of rows of each group.
     n_clusters
-        C ≤ M.
+        Number C ≤ M of clusters to form.
 
     Examples
     --------
@@ -81,7 +79,7 @@ def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> 
     volume = weight.sum(axis=1)
     enough = _MIN_SHARE * rows.sum() / n_clusters
     cluster, alive, large = np.arange(len(rows)), rows >= 0, rows >= enough
-    # Of any two groups; and the same without pairs of large ones. −1 is never chosen.
+    # Densities of all pairs of groups, and the same without pairs of large groups. −1 is never chosen.
     density = np.stack([_densities(weight, np.outer(volume, volume))] * 2)
     density[:, cluster, cluster] = -1.0
     density[1, np.outer(large, large)] = -1.0
@@ -105,12 +103,12 @@ def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> 
 
 
 def _densities(weight: Floats, products: Floats) -> Floats:
-    """Return the weights over the products of volumes, 0 where a volume is."""
+    """Return the weights divided by the products of volumes, 0 where a volume is 0."""
     return np.divide(weight, products, out=np.zeros_like(products), where=products > 0)
 
 
 def _largest_and_smallest(rows: Floats, alive: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return two groups to join where no edge joins any: the last of the largest and the first of the smallest."""
+    """Return the pair to merge if no edges are left between groups: the last largest and the first smallest."""
     (index,) = np.nonzero(alive)
     by_size = index[np.argsort(rows[index], kind="stable")]
     return int(by_size[-1]), int(by_size[0])

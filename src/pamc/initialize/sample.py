@@ -1,9 +1,9 @@
-"""The start of a sample, for data too large for the start of all rows.
+"""Initialization from a sample, for data too large to initialize from all rows.
 
-The encoder takes each row alone, so what it learns from some rows holds for all of them. A sample of rows is drawn,
-each seen beside the mean of its neighborhood. Some of them, the core, get a kNN graph of their own and the clusters
-that all rows would get by the default start; each row of the sample is told to go where the core's rows like it went,
-and the encoder is fitted to that. Nothing here grows with N.
+The encoder is row-wise, so it generalizes from a sample to all rows. A random sample is drawn, together with the mean
+of each row's neighborhood. A subset of it, the core, gets its own kNN graph and is clustered as the default initializer
+clusters all rows; the target of every other row of the sample is the mean target of the most similar core rows, and the
+encoder is fitted to these targets. Time and memory do not depend on N.
 """
 
 from __future__ import annotations
@@ -32,27 +32,17 @@ from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
 
-__all__ = [
-    "CORE_ROWS",
-    "SAMPLE_ROWS",
-    "Sample",
-    "WithNeighbors",
-    "initialize_from_sample",
-    "sampled_rows",
-    "with_neighbors",
-]
-
-# Rows whose clusters are sought: enough for clusters of a thousandth of all rows, and some minutes of a CPU.
+# Rows that are clustered: enough for clusters of a thousandth of all rows, and a few minutes on a CPU.
 CORE_ROWS = 10_000
 
-# Rows that the encoder learns from: more of them, or it learns their noise by heart; and the bytes they may take.
+# Rows that the encoder is fitted to, more than the core to avoid overfitting, and the bytes they may take.
 SAMPLE_ROWS = 100_000
 _SAMPLE_BYTES = 1 << 27
 
-# A larger sample is passed over fewer times: an encoder sees so many times as many rows as of the core alone.
+# A larger sample gets fewer epochs: the encoder sees this many times as many rows as with the core alone.
 _TIMES_LONGER = 2
 
-# Rows of the core that a row is told to go to, and rows that are told so at a time.
+# Core rows whose mean is the target of a row, and rows whose targets are computed at a time.
 _GUIDES = 5
 _TOLD_AT_A_TIME = 2048
 
@@ -61,16 +51,16 @@ _GRAPH_START = "consensus"
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows, drawn at random.
+    """A random sample of the rows.
 
     Parameters
     ----------
     features
-        (n, d) prepared features.
+        (n, d) preprocessed features.
     around
-        Returns (n, d) the mean of each row and its neighbors, prepared alike: it is asked for once, and not kept.
+        Function that returns (n, d) the mean of each preprocessed row and its neighbors; it is called once.
     preprocessing
-        How they were prepared.
+        Kind of preprocessing.
     """
 
     features: Features
@@ -79,7 +69,7 @@ class Sample:
 
 
 def sampled_rows(n_nodes: int, n_features: int, *, seed: int) -> NDArray[np.int64]:
-    """Return the numbers of rows of a sample, ascending; all, where there are no more.
+    """Return the ascending indices of the rows of a sample, or of all rows if they are few enough.
 
     Examples
     --------
@@ -103,16 +93,18 @@ def initialize_from_sample(
     progress: Progress,
     numbers: NDArray[np.int64] | None = None,
 ) -> tuple[InitResult, Tensor]:
-    """Return what the start of the settings makes of a sample, and centers (C, n_dims). O(n) time and memory.
+    """Run the initializer of the settings on a sample; return its result and centers (C, n_dims).
+
+    O(n) time and memory.
 
     Parameters
     ----------
     config
-        Settings whose `n_dims` is known. Starts but the default one see the core alone, and its kNN graph.
+        Settings, with `n_dims` resolved. Initializers other than the default see only the core and its kNN graph.
     dtype
-        Of the rows that the encoder takes.
+        Data type of the rows passed to the encoder.
     numbers
-        (n,) of the rows of the sample in the table; 0 … n−1 without.
+        (n,) indices of the sampled rows in the table; by default 0 … n−1.
     """
     rows = FeatureLoader(sample.features, device=device, dtype=dtype)
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
@@ -121,34 +113,35 @@ def initialize_from_sample(
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
     inputs = InputSource("features and graph", directions[core], adjacency)
     core_rows = FeatureLoader(sample.features[core], device=device, dtype=dtype)
-    given = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
+    context = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
     if config.init == _GRAPH_START:
-        started = _consensus_start(given, rows, sample, directions, core)
+        result = _consensus_init(context, rows, sample, directions, core)
         with progress.phase("confidence"):
-            own = core if numbers is None else numbers[core]
-            started = started._replace(halves=fit_split_halves(inputs, config, seed=seed, device=device, rows=own))
+            core_index = core if numbers is None else numbers[core]
+            halves = fit_split_halves(inputs, config, seed=seed, device=device, rows=core_index)
+        result = result._replace(halves=halves)
     else:
-        started = INITIALIZERS[config.init](given)
-    z = encode_rows(started.encoder, core_rows, chunk_size=config.chunk_size)
-    if started.labels is None:
+        result = INITIALIZERS[config.init](context)
+    z = encode_rows(result.encoder, core_rows, chunk_size=config.chunk_size)
+    if result.labels is None:
         centers, _ = initial_centers(z, config, seed=seed)
     else:
-        centers = mean_centers(z, started.labels, config.n_clusters)
-    return started, centers.to(resolve_dtype(config.precision))
+        centers = mean_centers(z, result.labels, config.n_clusters)
+    return result, centers.to(resolve_dtype(config.precision))
 
 
-def _consensus_start(
-    given: InitContext, rows: FeatureLoader, sample: Sample, directions: Floats, core: NDArray[np.int64]
+def _consensus_init(
+    core_context: InitContext, rows: FeatureLoader, sample: Sample, directions: Floats, core: NDArray[np.int64]
 ) -> InitResult:
-    """Return the default start of the core, with its labels, and an encoder that has learnt from the whole sample."""
-    config, device, inputs = given.config, rows.device, given.inputs
-    sizes: dict[str, Any] = {"n_dims": config.n_dims, "seed": given.seed, "device": device}
-    with given.progress.phase("consensus"), one_thread():
-        agreed: Agreed = agreed_clusters(inputs.rows, inputs.adjacency, config.n_clusters, **sizes)  # type: ignore[union-attr]
-        targets = _guided(directions, core, agreed.points, device)
+    """Return the consensus clusters of the core, and an encoder fitted to the whole sample."""
+    config, device, inputs, seed = core_context.config, rows.device, core_context.inputs, core_context.seed
+    options: dict[str, Any] = {"n_dims": config.n_dims, "seed": seed, "device": device}
+    with core_context.progress.phase("consensus"), one_thread():
+        agreed: Agreed = agreed_clusters(inputs.rows, inputs.adjacency, config.n_clusters, **options)  # type: ignore[union-attr]
+        targets = _sample_targets(directions, core, agreed.points, device)
     share = _TIMES_LONGER * len(core) / len(rows)
-    longer = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
-    learning = InitContext(rows, sample.features, None, None, longer, given.seed, given.progress)
+    shorter = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
+    context = InitContext(rows, sample.features, None, None, shorter, seed, core_context.progress)
     facts = {
         "inputs": "features and graph",
         "clusters_by": agreed.how,
@@ -156,28 +149,28 @@ def _consensus_start(
         "sampled_rows": len(rows),
         "clustered_rows": len(core),
     }
-    return InitResult(fitted_to(targets, learning), labels=agreed.labels, facts=facts)
+    return InitResult(fitted_to(targets, context), labels=agreed.labels, facts=facts)
 
 
-def _guided(directions: Floats, core: NDArray[np.int64], points: Floats, device: torch.device) -> Floats:
-    """Return (n, n_dims) unit rows: the points of the core, and for other rows the mean of those nearest by angle."""
-    placed = torch.from_numpy(on_sphere(directions)).to(device=device, dtype=torch.float32)
-    there, guides = placed[core], torch.from_numpy(points).to(device)
-    told = [
-        guides[(block @ there.T).topk(min(_GUIDES, len(core)), dim=1).indices].mean(dim=1)
-        for block in torch.split(placed, _TOLD_AT_A_TIME)
+def _sample_targets(directions: Floats, core: NDArray[np.int64], points: Floats, device: torch.device) -> Floats:
+    """Return unit targets (n, n_dims): the points of core rows, and for others the mean of those nearest by angle."""
+    unit = torch.from_numpy(on_sphere(directions)).to(device=device, dtype=torch.float32)
+    core_unit, core_points = unit[core], torch.from_numpy(points).to(device)
+    means = [
+        core_points[(block @ core_unit.T).topk(min(_GUIDES, len(core)), dim=1).indices].mean(dim=1)
+        for block in torch.split(unit, _TOLD_AT_A_TIME)
     ]
-    targets = unit_rows(torch.cat(told).cpu().numpy())
+    targets = unit_rows(torch.cat(means).cpu().numpy())
     targets[core] = points
     return targets
 
 
-# Rows that are turned into the directions in which they are compared, at a time.
+# Rows projected to the leading directions at a time.
 _TURNED_AT_A_TIME = 1 << 14
 
 
 class WithNeighbors:
-    """A store, and neighbors of its rows that were found instead of given. In all else it is that store."""
+    """A store with computed neighbors; all other attributes are those of the store."""
 
     has_edges = True
     weight = None
@@ -188,7 +181,7 @@ class WithNeighbors:
 
     @property
     def n_stored(self) -> int:
-        """The number of stored neighbors."""
+        """Number of stored neighbors."""
         return len(self.indices)
 
     def __getattr__(self, name: str) -> Any:
@@ -204,28 +197,27 @@ def with_neighbors(
     seed: int,
     device: torch.device,
 ) -> WithNeighbors:
-    """Return the store with the nearest rows of each, and the recall that was measured.
+    """Return the store with approximate nearest neighbors, and their measured recall.
 
     O(N·√N) time, O(N·(50 + k)) memory.
 
     Parameters
     ----------
     rows
-        All rows, prepared.
+        All rows, preprocessed.
     numbers
-        Rows of a sample: the directions are theirs.
+        Indices of the sampled rows, from which the leading directions are computed.
     """
     sample = np.asarray(rows[numbers], dtype=np.float64)
     mean = sample.mean(axis=0)
     centered = sample - mean
     _, vectors = np.linalg.eigh(centered.T @ centered)
     leading = vectors[:, ::-1][:, :DIRECTIONS]
-    turned = np.empty((len(rows), leading.shape[1]), dtype=np.float32)
+    # float32 takes half the memory of float64, which is used for such coordinates elsewhere.
+    projected: Any = np.empty((len(rows), leading.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), _TURNED_AT_A_TIME):
-        own = slice(start, start + _TURNED_AT_A_TIME)
-        turned[own] = (rows[own] - mean) @ leading
-    # Half the memory of float64, in which such rows are kept otherwise.
-    placed: Any = turned
-    found = nearest(placed, n_neighbors, metric=ANGLE, device=device, seed=seed)
-    adjacency = build_adjacency(found.edges, None, n_nodes=len(rows), expect_directed=True)
-    return WithNeighbors(store, adjacency.indptr.astype(np.int64), adjacency.indices, found.recall)
+        block = slice(start, start + _TURNED_AT_A_TIME)
+        projected[block] = (rows[block] - mean) @ leading
+    neighbors = nearest(projected, n_neighbors, metric=ANGLE, device=device, seed=seed)
+    adjacency = build_adjacency(neighbors.edges, None, n_nodes=len(rows), expect_directed=True)
+    return WithNeighbors(store, adjacency.indptr.astype(np.int64), adjacency.indices, neighbors.recall)

@@ -1,1 +1,1 @@
-"""The lab: everything that measures pamc, compares methods and uses labels to do so, and the pages made of its rows."""
+"""Benchmarks and experiments: measure pamc, compare methods with true labels, and render pages from the rows."""

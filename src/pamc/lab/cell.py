@@ -1,4 +1,4 @@
-"""What is measured: cases, the cells that they consist of, and the tasks that turn a cell into values."""
+"""Cases, the cells they consist of, and the tasks that measure a cell."""
 
 from __future__ import annotations
 
@@ -11,21 +11,6 @@ from typing import Any, TypeAlias
 from pamc.errors import ConfigError, UnknownNameError
 from pamc.registry import Registry
 
-__all__ = [
-    "CASES",
-    "TASKS",
-    "Case",
-    "Cell",
-    "Row",
-    "Scope",
-    "Task",
-    "bench_cells",
-    "cases_of",
-    "register_case",
-    "register_experiment",
-    "select_cases",
-]
-
 Row: TypeAlias = dict[str, Any]
 
 _PACKAGE = "pamc.lab.cases"
@@ -35,9 +20,9 @@ _PACKAGE = "pamc.lab.cases"
 class Scope:
     """How much of a case to run, and where.
 
-    Number of seeds and names of data sets and methods to keep are the case's own where they are None. A quick run has
-    small sizes, and digits and a block model as data: it shows that everything runs, and is never published. The
-    precision, "float32" or "tf32", is that of the matrix products in the cases of `pamc bench`.
+    None for seeds, data sets or methods means those of the case. A quick run uses small sizes, the digits and a block
+    model: it checks that everything runs and is never published. `precision`, "float32" or "tf32", is that of the
+    matrix products in the cases of `pamc bench`.
     """
 
     seeds: int | None = None
@@ -50,20 +35,20 @@ class Scope:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a case: it becomes one row.
+    """One run of a case, which becomes one row.
 
     Parameters
     ----------
     case, task
-        Name of the case, and of the function that is called, one of :data:`TASKS`.
+        Name of the case, and of the task that runs it, one of :data:`TASKS`.
     provider
-        Method that is fitted, or whoever is measured.
+        Method to fit, or implementation to measure.
     data_set
-        Empty where no data set of the catalog is read.
+        Name of a data set of the catalog; empty if none is used.
     settings
         Settings of the method that differ from its defaults.
     parameters
-        What else the task takes: share of edges dropped, sizes, precision.
+        Further arguments of the task: share of dropped edges, sizes, precision.
     """
 
     case: str
@@ -77,7 +62,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The cell as one line of text: equal cells have equal keys, in any process and on any machine."""
+        """The cell as one line of JSON: equal cells have equal keys, in any process and on any machine."""
         parts = (self.case, self.task, self.provider, self.data_set, self.seed, self.settings, self.parameters)
         return json.dumps([*parts, self.quick], sort_keys=True)
 
@@ -90,23 +75,23 @@ SumUp: TypeAlias = Callable[[Sequence[Row]], list[Row]]
 
 @dataclass(frozen=True)
 class Case:
-    """A question that rows answer: an experiment of `pamc reproduce`, or a case of `pamc bench`.
+    """A set of measurements: an experiment of `pamc reproduce`, or a case of `pamc bench`.
 
     Parameters
     ----------
     name, summary
-        Its name on the command line, and one sentence.
+        Name on the command line, and a one-sentence description.
     cells
-        Returns the cells of a scope, the cheap way: data are made when a cell is measured.
+        Returns the cells of a scope; must be cheap, so data are created only when a cell is measured.
     render
-        Writes artefacts (tables, figures) made of rows alone into a folder and returns their paths. An experiment has
-        one, a case of `pamc bench` has none.
+        Renders tables and figures from the rows into a folder and returns their paths. Experiments define it, cases of
+        `pamc bench` do not.
     sum_up
-        Returns further rows made of the measured ones, such as fitted exponents.
+        Returns rows derived from the measured ones, such as fitted exponents.
     n_rounds
-        How often all cells are measured in turn on a CPU, which others may be using; the fastest time of each counts.
+        Number of rounds over all cells on a CPU, which may be shared; the fastest round of each cell counts.
     in_all
-        Whether "all" includes it: cases that take long or need other programs are run by name.
+        Whether "all" includes the case; slow cases and those that need other programs must be named.
     """
 
     name: str
@@ -123,7 +108,7 @@ TASKS: Registry[Task] = Registry("task", package=_PACKAGE)
 
 
 def register_experiment(name: str, *, summary: str, cells: Cells) -> Callable[[Render], Render]:
-    """Return a decorator that files an experiment under a name; what it decorates renders the rows."""
+    """Return a decorator that registers an experiment; the decorated function renders the rows."""
 
     def add(render: Render) -> Render:
         CASES.register(name)(Case(name, summary, cells, render))
@@ -142,7 +127,7 @@ def register_case(
     n_rounds: int = 1,
     in_all: bool = True,
 ) -> Callable[[Task], Task]:
-    """Return a decorator that files a case under a name; what it decorates is its task, of the same name or another."""
+    """Return a decorator that registers a case; the decorated function is its task, named like the case or `task`."""
 
     def add(measure: Task) -> Task:
         CASES.register(name)(Case(name, summary, cells, None, sum_up, n_rounds, in_all))
@@ -152,17 +137,17 @@ def register_case(
 
 
 def bench_cells(scope: Scope, case: str, measured: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Cell]:
-    """Return a cell of a case, whose task has its name, for each provider and its parameters."""
-    return [Cell(case, case, provider, parameters=own, quick=scope.quick) for provider, own in measured]
+    """Return one cell per provider and parameters, of a case whose task has the same name."""
+    return [Cell(case, case, provider, parameters=each, quick=scope.quick) for provider, each in measured]
 
 
 def cases_of(kind: str) -> dict[str, Case]:
-    """Return all cases of a kind by name: each "experiment", which has artefacts, or each "case", which has none."""
+    """Return all cases of a kind by name: "experiment" (with tables and figures) or "case" (rows only)."""
     return {name: CASES[name] for name in CASES if (CASES[name].render is not None) == (kind == "experiment")}
 
 
 def select_cases(kind: str, names: Sequence[str] | None) -> list[Case]:
-    """Return the cases of a kind with these names, each once; "all" stands for all that `in_all` has."""
+    """Return the cases of a kind with these names, without duplicates; "all" selects every case with `in_all`."""
     known = cases_of(kind)
     if not names:
         raise ConfigError(f"name one or more {kind}s, or all: {', '.join(known)}")

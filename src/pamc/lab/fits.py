@@ -1,4 +1,4 @@
-"""Fits that are compared or measured: the task "fit", time without a warm-up's share, memory, inference, the demo."""
+"""Fits for experiments: the task "fit", training time after a warm-up, memory, inference time, and the demo."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from pamc.models.method import METHODS
 from pamc.progress import Progress
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, resolve_dtype
-from pamc.training.pipeline import Fit, OnEpoch, assign_rows, fit_method
+from pamc.training.fallback import OnEpoch
+from pamc.training.phases import Fit
+from pamc.training.pipeline import assign_rows, fit_method
 
-__all__ = ["RARELY", "DemoRun", "EpochWatch", "TrainingProbe", "fit_cell", "inference_s", "run_demo", "warm_up"]
-
-# Methods that assign once, by K-means at the end, are evaluated this often: each time is a K-means of its own.
+# Epochs between evaluations of methods that assign by K-means at the end; each evaluation runs K-means.
 RARELY = 20
 
 
 class EpochWatch:
-    """Evaluates labels against the true classes every so many epochs of training, which cannot see it."""
+    """Callback that evaluates labels against the true classes every `every` epochs, hidden from training."""
 
     def __init__(self, truth: NDArray[np.int64], *, every: int) -> None:
         self.truth = truth
@@ -47,12 +47,12 @@ class EpochWatch:
         self.seconds = 0.0
 
     def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
-        """Evaluate the labels of an epoch, where it is one of those to look at."""
+        """Evaluate the labels of an epoch if it is a multiple of `every`."""
         if epoch % self.every == 0:
             self.add(epoch, labels())
 
     def add(self, epoch: int, labels: NDArray[np.int64]) -> dict[str, float]:
-        """Evaluate labels, keep the metrics and return them."""
+        """Evaluate labels, store the metrics and return them."""
         started = time.perf_counter()
         metrics = evaluate(self.truth, labels)
         self.epochs.append(epoch)
@@ -61,7 +61,7 @@ class EpochWatch:
         return metrics
 
     def oracle(self) -> tuple[dict[str, float], dict[str, int]]:
-        """Return the best value of each metric on its own, and the first epoch that has it."""
+        """Return the best value of each metric separately, and the first epoch that reaches it."""
         best = {name: int(np.argmax([m[name] for m in self.metrics])) for name in self.metrics[0]}
         values = {name: self.metrics[position][name] for name, position in best.items()}
         return values, {name: self.epochs[position] for name, position in best.items()}
@@ -69,12 +69,12 @@ class EpochWatch:
 
 @TASKS.register("fit")
 def fit(cell: Cell, device: str) -> dict[str, Any]:
-    """Fit a method and compare its labels with the true classes at the last epoch and at the best ones.
+    """Fit a method and compare its labels with the true classes at the last epoch and at the best epochs.
 
-    The best epoch of each metric (`oracle`) is chosen with the true labels, as the released program does; they never
-    reach the fit. `seconds["evaluation"]` is part of `seconds["training"]`. `peak_bytes` is the most that this process
-    had allocated on the GPU during the fit; None on the CPU. With the parameter `own_graph` a list of nearest neighbors
-    that comes with the data is left out, so that the method builds its own graph.
+    The best epoch of each metric (`oracle`) is chosen with the true labels, as in the released program; the fit never
+    sees them. `seconds["training"]` includes `seconds["evaluation"]`. `peak_bytes` is the peak GPU memory that this
+    process allocated during the fit, or None on the CPU. The parameter `own_graph` discards a list of nearest neighbors
+    that comes with the data, so that the method builds its own graph.
     """
     read = load_unlinked if cell.parameters.get("own_graph") else load
     graph, resolved = read(cell.data_set, cell.quick), resolve_device(device)
@@ -108,7 +108,7 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
 
 @cache
 def assigns_every_epoch(method: str) -> bool:
-    """Return whether a method assigns rows in every epoch, as one epoch on a small graph shows."""
+    """Return whether a method assigns rows in every epoch, determined by one epoch on a small graph."""
     settings = {name: 1 if name.endswith("epochs") else value for name, value in quick_settings(method).items()}
     model = clusterer(method, n_clusters=4, random_state=0, device="cpu", **settings)
     with warnings.catch_warnings():
@@ -117,15 +117,15 @@ def assigns_every_epoch(method: str) -> bool:
     return bool(model.assigns_every_epoch_)
 
 
-# What a fit before the measured one is cut down to: it loads kernels and fills caches.
+# Settings of a warm-up fit, which loads kernels and fills caches.
 _WARM_UP = {"n_epochs": 2, "pretrain_epochs": 1, "n_init": 1}
 
 
 class TrainingProbe:
-    """Reads the peak memory of training, its first epoch apart, in which the optimizer makes its buffers.
+    """Measures the peak memory of training without the first epoch, in which the optimizer allocates its buffers.
 
-    To be handed to a fit as `on_epoch`. After the last epoch it waits for the device, so that the time of training
-    holds all of its work.
+    Pass it to a fit as `on_epoch`. It synchronizes the device after the last epoch, so that the training time includes
+    all work.
     """
 
     def __init__(self, device: torch.device, n_epochs: int) -> None:
@@ -134,7 +134,7 @@ class TrainingProbe:
         self.peak: int | None = None
 
     def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
-        """Start to measure after the first epoch, and read after the last."""
+        """Start measuring after the first epoch and read the peak after the last."""
         if epoch == self.n_epochs:
             wait(self.device)
             self.peak = peak_bytes(self.device) if epoch > 1 else None
@@ -151,9 +151,9 @@ def fit_cell(
     known_labels: NDArray[np.int64] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Fit:
-    """Return a cell's method fitted to a graph, whose labels it does not see; warnings are in the fit.
+    """Fit a cell's method to a graph without its labels and return the fit, which includes the warnings.
 
-    `changes` are settings in the place of the cell's; those that the method has not are left out.
+    `changes` override the settings of the cell; settings that the method does not have are ignored.
     """
     entry = METHODS[cell.provider]
     changed = {name: value for name, value in (changes or {}).items() if name in entry.config.names()}
@@ -173,14 +173,14 @@ def fit_cell(
 
 
 def warm_up(cell: Cell, graph: AttributedGraph, device: torch.device) -> None:
-    """Fit a cell for two epochs and forget the fit: what only the first fit of a process does is done then."""
+    """Fit a cell for two epochs and discard the fit, to pay the one-time costs of the first fit in a process."""
     fit_cell(cell, graph, device, changes=_WARM_UP)
     release(device)
 
 
 @torch.no_grad()
 def inference_s(fit: Fit, graph: AttributedGraph, device: torch.device, n_runs: int) -> float:
-    """Return the seconds that `n_runs` assignments of all rows take, the rows being on the device."""
+    """Return the seconds that `n_runs` assignments of all rows take, with the rows on the device."""
     eta = getattr(fit.config, "eta", 1.0)
     rows = FeatureLoader(
         fit.preprocessing.apply(graph.features),

@@ -1,4 +1,4 @@
-"""Time and memory of a function, on a CPU and on a GPU, measured the same way for all who are compared."""
+"""Time and memory of a function on CPU and GPU, measured in the same way for all implementations."""
 
 from __future__ import annotations
 
@@ -17,22 +17,13 @@ from torch import Tensor
 
 from pamc.ops.cuda_graph import Captured, capturing
 
-__all__ = [
-    "Peak",
-    "call_values",
-    "interleaved_seconds",
-    "is_out_of_memory",
-    "peak_memory",
-    "release",
-]
-
-# Blocks of at least so many bytes go back to the system when they are freed: while a CPU is measured, and as glibc sets
-# it by itself in a process that has freed large blocks.
+# Freed blocks of at least this many bytes are returned to the system: during CPU measurements, and by default in a
+# process that has freed large blocks before (glibc).
 _RETURNED_BYTES = {"measured": 1 << 16, "usual": 1 << 25}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-# Calls of which the time is taken: at least and at most so many, and no new one after so many seconds. One is enough of
-# a call that takes longer than these seconds.
+# Minimum and maximum number of timed calls within the time budget. A call that takes longer than the budget is timed
+# once.
 _LEAST_CALLS, _MOST_CALLS = 3, 30
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -40,14 +31,14 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @dataclass
 class Peak:
-    """The most memory that was in use inside a block beyond what was in use before it; None where it is not known."""
+    """Peak memory of a block beyond the memory in use before it; None if unknown."""
 
     n_bytes: int | None = None
 
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[Peak]:
-    """Measure the peak memory of a block: what torch allocates on a GPU, what the process holds on Linux."""
+    """Measure the peak memory of a block: torch allocations on a GPU, resident memory on a CPU (Linux only)."""
     peak = Peak()
     if device.type == "cuda":
         wait(device)
@@ -67,11 +58,11 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
 def call_values(
     step: Callable[[], object], device: torch.device, *, budget_s: float = 1.0, captured: bool = False
 ) -> dict[str, Any]:
-    """Return median and fastest time of a call and the peak memory of one, after one call that is not measured.
+    """Return median and fastest time of a call and its peak memory, after one warm-up call.
 
-    On a GPU a call is timed by the events around it. With `captured` it is captured first, where it can be, and
-    replayed: launching its kernels one by one is then not in the time, as it is not in training; the values say whether
-    it was. On a CPU all large blocks are fresh memory, so that no figure depends on what earlier calls left behind.
+    On a GPU, CUDA events time the call. With `captured`, it is captured and replayed as a CUDA graph if possible, which
+    excludes the time to launch kernels one by one, as in training; the values record whether it was captured. On a CPU,
+    all large blocks are freshly allocated, so that results do not depend on earlier calls.
     """
     started = time.perf_counter()
     step()
@@ -92,7 +83,7 @@ def call_values(
 
 
 def _replayed(step: Callable[[], object], device: torch.device) -> Captured | None:
-    """Return a call that is captured already; None for what cannot be captured."""
+    """Return the captured call, or None if it cannot be captured."""
     nothing = torch.zeros(1, device=device)
 
     def call() -> Tensor:
@@ -112,7 +103,7 @@ def _replayed(step: Callable[[], object], device: torch.device) -> Captured | No
 
 
 def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, list[float]]:
-    """Return the times of each function, called in turn, so that what slows the machine slows all of them."""
+    """Return the times of each function, called in alternation, so that other load affects all of them equally."""
     for function in functions.values():
         function()
     seconds: dict[str, list[float]] = {name: [] for name in functions}
@@ -125,20 +116,20 @@ def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, on any device."""
+    """Return whether an error means out of memory, on any device."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _NO_MEMORY)
     )
 
 
 def wait(device: torch.device) -> None:
-    """Return once the device has done all it was given."""
+    """Synchronize the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def release(device: torch.device) -> None:
-    """Give back the memory of what is no longer used, the work space of matrix products on a GPU included."""
+    """Free unused memory, including the cuBLAS workspaces on a GPU."""
     gc.collect()
     if device.type == "cuda":
         wait(device)
@@ -148,18 +139,18 @@ def release(device: torch.device) -> None:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Start to measure this process's peak memory on a GPU; nothing on the CPU."""
+    """Reset the peak memory statistics of a GPU; no-op on the CPU."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """Return the peak since :func:`reset_peak`, None on the CPU."""
+    """Return the peak memory since :func:`reset_peak`, or None on the CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
 
 
 def timed_s(function: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of one call, until the device has done all of it."""
+    """Return the seconds of one call, including all work on the device."""
     wait(device)
     started = time.perf_counter()
     function()
@@ -182,7 +173,7 @@ def _seconds_of(step: Callable[[], object], device: torch.device) -> float:
 
 @contextmanager
 def _returning_memory() -> Iterator[None]:
-    """Let the C library give freed blocks back at once, where it is glibc: the resident memory is then what is used."""
+    """Make glibc return freed blocks at once, so that the resident memory equals the memory in use."""
     _return_blocks(_RETURNED_BYTES["measured"])
     try:
         yield
@@ -199,7 +190,7 @@ def _return_blocks(n_bytes: int) -> None:
 
 
 def _reset_resident() -> int | None:
-    """Return the resident memory and start to measure its peak; None where the system cannot do that."""
+    """Return the resident memory and reset its peak; None if the system does not support this."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         return _status("VmRSS")

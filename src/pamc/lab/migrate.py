@@ -1,8 +1,8 @@
-"""Rows of the schemas before this one, rewritten to it: `python -m pamc.lab.migrate [FOLDER …]`.
+"""Convert rows of earlier schemas to the current one: `python -m pamc.lab.migrate [FOLDER …]`.
 
-Two schemas came before. Rows of experiments had `key`, `experiment`, `method` and `options`; those of `pamc bench` had
-the data set and the seed among their parameters, and no `error` where none occurred. Both knew some settings by other
-names. Every row stays, in its place and with its values.
+There were two earlier schemas. Rows of experiments had `key`, `experiment`, `method` and `options`. Rows of `pamc
+bench` had the data set and the seed among their parameters, and no `error` unless one occurred. Both used other names
+for some settings. Migration keeps every row, its position and its values.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Any
 from pamc.lab.cell import Row
 from pamc.lab.rows import FIELDS, RESULTS
 
-__all__ = ["migrate_file", "migrated"]
-
-# Names of settings, phases and facts, wherever they are keys inside these fields of a row.
+# Renamed settings, phases and facts, by the field of a row in which they are keys.
 _SETTINGS = {"preparation": "preprocessing", "start": "init"}
 _PHASES = {"preparation": "preprocessing"}
 _FACTS = {"preparation": "preprocessing", "evidence": "inputs", "remedy": "fallback", "start_kept": "init_kept"}
 _RENAMED = {"settings": _SETTINGS, "config": _SETTINGS, "seconds": _PHASES, "phases": _PHASES, "facts": _FACTS}
 
-# What some cases had among their parameters though it was measured: equal cells now have equal parameters.
+# Measured values that some cases stored as parameters; now equal cells have equal parameters.
 _MEASURED = {"choose_k": ("n_nodes", "n_candidates"), "confidence": ("n_nodes",), "ingest": ("edge_file_bytes",)}
 
 
 def migrated(old: Row) -> Row:
-    """Return a row of any earlier schema in the present one; one that is in it already as it is."""
+    """Convert a row of any earlier schema to the current one; a current row is returned unchanged."""
     if old.keys() >= set(FIELDS):
         return old
     row = _of_experiment(old) if "experiment" in old else _of_bench(old)
@@ -46,7 +44,7 @@ def _of_experiment(old: Row) -> Row:
 def _of_bench(old: Row) -> Row:
     parameters = dict(old["parameters"])
     data_set, seed = parameters.pop("data_set", parameters.pop("data", "")), parameters.pop("seed", 0)
-    # Cases that were not told a device ran on the CPU, or named it among their parameters.
+    # Cases without a device ran on the CPU, or had the device among their parameters.
     device = parameters.pop("device", "cpu")
     moved = {name: parameters.pop(name) for name in _MEASURED.get(old["case"], ()) if name in parameters}
     more = {"data_set": data_set, "seed": seed, "settings": {}, "parameters": parameters, "error": old.get("error")}
@@ -61,7 +59,7 @@ def _renamed(field: str, value: Any) -> Any:
 
 
 def migrate_file(path: Path) -> tuple[int, int]:
-    """Rewrite a file of rows in place; return how many rows it has, and how many of them were of an earlier schema."""
+    """Rewrite a file of rows in place; return the number of rows and the number of converted rows."""
     old = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     new = [migrated(row) for row in old]
     n_changed = sum(a is not b for a, b in zip(old, new, strict=True))

@@ -20,25 +20,6 @@ from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch.rows import unit_rows
 
-__all__ = [
-    "PROVIDERS",
-    "EdgeList",
-    "Prepared",
-    "Problem",
-    "Provider",
-    "available",
-    "broadcast_assignment",
-    "dense_contrast",
-    "dense_weights",
-    "normal",
-    "plain_objective",
-    "random_pairs",
-    "random_problem",
-    "released_contrast",
-    "target",
-    "why_refused",
-]
-
 # Degrees of a power law fall off as rank^-0.75, which is a tail of exponent 2.3, as of many graphs of people and pages.
 _RANK_EXPONENT = 0.75
 

@@ -1,4 +1,4 @@
-"""Rows of results: one JSON object per measured cell, appended the moment it is known and never edited."""
+"""Rows of results: one JSON object per measured cell, appended as soon as it is measured and never edited."""
 
 from __future__ import annotations
 
@@ -17,47 +17,23 @@ from pamc.errors import DataError
 from pamc.lab.cell import CASES, Cell, Row, Scope
 from pamc.runtime import environment
 
-__all__ = [
-    "CHECKOUT",
-    "FIELDS",
-    "QUICK_NOTE",
-    "RESULTS",
-    "RowFile",
-    "current",
-    "fitted_exponent",
-    "fitted_row",
-    "is_quick",
-    "key_of",
-    "kind_of",
-    "latest",
-    "machine_of",
-    "machines_of",
-    "make_row",
-    "provenance",
-    "read_rows",
-    "rows_of",
-    "stamp",
-    "stored",
-    "usable",
-]
-
 QUICK_NOTE = "quick settings: not a result"
 
-# The rows that are published, in a checkout of the repository: those of experiments lie in the folder "reproduce".
+# Folder of the published rows in a checkout of the repository; experiments use its subfolder "reproduce".
 CHECKOUT = Path(__file__).parents[3]
 RESULTS = CHECKOUT / "benchmarks" / "results"
 
-# What a row says, in this order: what was run, when and where, and what came of it.
+# Fields of a row, in order: what was run, when and where, and the result.
 _CELL = ("case", "task", "provider", "data_set", "seed", "settings", "parameters", "quick")
 FIELDS = (*_CELL, "date", "device", "values", "error", "environment")
 
 
-# Read once: the code of a process does not change while it runs.
+# Cached, because the code of a running process does not change.
 _environment = lru_cache(maxsize=1)(environment)
 
 
 def stamp(device: str) -> dict[str, Any]:
-    """Return what a row says of its origin: date, device, versions, commit. Take it before measuring."""
+    """Return the origin of a row: date, device, versions, commit. Call it before measuring."""
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"date": date, "device": device, "environment": _environment()}
 
@@ -65,7 +41,7 @@ def stamp(device: str) -> dict[str, Any]:
 def make_row(
     cell: Cell, origin: dict[str, Any], *, values: dict[str, Any] | None = None, error: str | None = None
 ) -> Row:
-    """Return the row of a cell: what was run, its origin (:func:`stamp`), and what came of it."""
+    """Return the row of a cell: what was run, its origin (:func:`stamp`), and the result."""
     ran = {name: getattr(cell, name) for name in _CELL}
     ran |= {"settings": dict(cell.settings), "parameters": dict(cell.parameters)}
     row = {**ran, **origin, "values": values or {}, "error": error}
@@ -73,9 +49,9 @@ def make_row(
 
 
 def fitted_row(rows: Sequence[Row], sweep: str, seconds: str, **more: float) -> Row:
-    """Return a row with the exponents of time and peak memory over a parameter, fitted to rows in ascending order.
+    """Return a row with the exponents of time and peak memory as a function of a parameter, fitted to ascending rows.
 
-    `sweep` is the name of the parameter, `seconds` that of the value which is the time.
+    `sweep` names the parameter, and `seconds` the value that holds the time.
     """
     sizes = [row["parameters"][sweep] for row in rows]
     values = {"time_exponent": fitted_exponent(sizes, [row["values"][seconds] for row in rows])}
@@ -98,7 +74,7 @@ def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def key_of(row: Row) -> str:
-    """Return the key of the cell that a row was measured for."""
+    """Return the key of the cell that a row belongs to."""
     return Cell(**{name: row[name] for name in _CELL}).key
 
 
@@ -108,7 +84,7 @@ def kind_of(row: Row) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return all rows of a file, oldest first; none where there is no file. A last line that was cut is left out."""
+    """Return all rows of a file, oldest first; empty if there is no file. A truncated last line is ignored."""
     if not path.is_file():
         return []
     *lines, last = path.read_bytes().split(b"\n")
@@ -131,9 +107,9 @@ def _is_row(line: bytes) -> bool:
 
 
 class RowFile:
-    """A file of rows that is open for appending: each row is on the disk when :meth:`append` returns.
+    """A file of rows, open for appending: each row is on disk when :meth:`append` returns.
 
-    A last line that a kill cut short is removed when the file is opened.
+    Opening the file removes a last line that was truncated by a kill.
     """
 
     def __init__(self, path: Path) -> None:
@@ -158,7 +134,7 @@ class RowFile:
 
 
 def _mend(path: Path) -> None:
-    """Make a file end with a line's end: what stands after the last one is a whole row, or is cut off."""
+    """Make a file end with a newline: complete the last row if it is valid, else remove it."""
     content = path.read_bytes()
     last = content[content.rfind(b"\n") + 1 :]
     if _is_row(last):
@@ -169,18 +145,18 @@ def _mend(path: Path) -> None:
 
 
 def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
-    """Return the newest row of each cell, of one kind: no errors, and either quick rows alone or none of them."""
+    """Return the newest row of each cell without errors, either only quick rows or none."""
     newest = {key_of(row): row for row in rows if row["error"] is None and row["quick"] is quick}
     return list(newest.values())
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:
-    """Return the newest row of each cell and kind of device, errors included, in the order they were first measured."""
+    """Return the newest row of each cell and kind of device, including errors, in order of first measurement."""
     return list({(key_of(row), kind_of(row)): row for row in rows}.values())
 
 
 def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[Row]:
-    """Return those rows of an experiment, all quick or none, whose cells it still has, in its order."""
+    """Return the rows of an experiment's current cells, in their order; either all rows are quick or none."""
     if not rows:
         return []
     n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
@@ -196,21 +172,21 @@ def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[R
 
 
 def stored(case: str, *, device: str | None = None, every: bool = False) -> list[Row]:
-    """Return the published rows of a case of `pamc bench`, on one kind of device or on all.
+    """Return the published rows of a case of `pamc bench`, for one kind of device or all.
 
-    The newest of each cell, or, with `every`, all that were ever measured, oldest first.
+    By default, return the newest row of each cell; with `every`, all rows ever measured, oldest first.
     """
     rows = [row for row in read_rows(RESULTS / f"{case}.jsonl") if not row["quick"]]
     return [row for row in (rows if every else latest(rows)) if device is None or kind_of(row) == device]
 
 
 def rows_of(name: str) -> list[Row]:
-    """Return the published rows of an experiment: no quick ones, no errors, none with settings that it has left."""
+    """Return the published rows of an experiment, without quick rows, errors and outdated settings."""
     return current(usable(read_rows(RESULTS / "reproduce" / f"{name}.jsonl"), quick=False), CASES[name].cells)
 
 
 def is_quick(rows: Sequence[Row]) -> bool:
-    """Return whether rows were made with quick settings; a mixture of both kinds is refused."""
+    """Return whether rows come from quick runs; raise an error if both kinds are mixed."""
     kinds = {bool(row["quick"]) for row in rows}
     if len(kinds) > 1:
         raise DataError("quick rows and full rows are mixed: an artefact is made of rows of one kind")
@@ -218,17 +194,17 @@ def is_quick(rows: Sequence[Row]) -> bool:
 
 
 def machine_of(row: Row) -> str:
-    """Return the name of the device that a row was measured on."""
+    """Return the device name of a row."""
     return str(row["environment"]["gpu" if kind_of(row) == "cuda" else "cpu"])
 
 
 def machines_of(rows: Sequence[Row]) -> str:
-    """Return the names of the devices that rows were measured on."""
+    """Return the distinct device names of rows."""
     return _listed(map(machine_of, rows))
 
 
 def provenance(rows: Sequence[Row]) -> str:
-    """Return one line that says where figures come from: number of runs, devices, dates, commits, versions."""
+    """Return one line on the origin of figures: number of runs, devices, dates, commits, versions."""
     if not rows:
         return "no runs"
     dates = sorted(row["date"][:10] for row in rows)

@@ -20,36 +20,6 @@ from pamc.lab.cell import Cell, Scope
 from pamc.models.method import METHODS
 from pamc.runtime import resolve_device
 
-__all__ = [
-    "ALL_SETS",
-    "BLOCKS",
-    "METRICS",
-    "PAPER_SETS",
-    "QUICK_SETS",
-    "PaperFigure",
-    "Variant",
-    "check_name",
-    "data_sets_of",
-    "fit_cells",
-    "kind_of_device",
-    "load",
-    "load_unlinked",
-    "methods_of",
-    "n_classes",
-    "paper_decimals",
-    "paper_figure",
-    "paper_methods",
-    "paper_sets",
-    "paper_title",
-    "quick_settings",
-    "rival_figure",
-    "run_settings",
-    "seeds_of",
-    "settings_of",
-    "table_1_row",
-    "why_missing",
-]
-
 BLOCKS = "blocks"
 _QUICK_DIGITS = 450
 

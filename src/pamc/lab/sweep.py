@@ -1,4 +1,4 @@
-"""Runs cells, here or in worker processes, and keeps each row the moment it is known: a sweep can stop at any time."""
+"""Run cells, in this process or in workers, and store each row at once, so that a sweep can be resumed."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ from pamc.models.products import products_in_tf32
 from pamc.progress import Progress, SilentProgress
 from pamc.runtime import resolve_device
 
-__all__ = ["OUT_OF_MEMORY", "finished_keys", "run_case", "run_cells"]
-
 OUT_OF_MEMORY = "out of memory"
 
 _DIED = "the worker process died (killed by the system for want of memory, perhaps), twice"
 
 
 class _Work(NamedTuple):
-    """How cells run: on which device, with which folder of kept starts.
+    """How to run cells: the device, and the folder of cached initializations.
 
-    With `measured`, a cell that runs out of memory is a measurement, which is not repeated, and else an error.
+    With `measured`, running out of memory is a result, which is not repeated; otherwise it is an error.
     """
 
     device: str
@@ -58,20 +56,20 @@ def run_cells(
     progress: Progress | None = None,
     starts: Path | None = None,
 ) -> list[Row]:
-    """Return one row per cell, in the order of the cells: those in the file as they are, the others once they ran.
+    """Run the cells that are not yet in the file and return one row per cell, in the order of the cells.
 
-    Each new row is appended to the file as soon as its cell is done. A cell that fails becomes a row with its error and
-    runs again the next time. Cells with the parameter `alone`, whose times count, come last and one at a time. A worker
-    that dies takes the cells that were running with it; each of them runs once more, alone.
+    Each new row is appended to the file when its cell finishes. A cell that fails becomes a row with its error and
+    runs again the next time. Cells with the parameter `alone`, which are timed, run last and one at a time. If a worker
+    dies, each of the cells that were running is repeated once, alone.
 
     Parameters
     ----------
     jobs
-        Worker processes; 1 runs the cells in this process.
+        Number of worker processes; 1 runs the cells in this process.
     progress
-        Shows one phase over all cells, with the numbers `reused` and `failed`.
+        Shows one phase over all cells, with the counts `reused` and `failed`.
     starts
-        Folder in which pre-trained autoencoders are kept for the cells that begin alike; None pre-trains in each.
+        Folder that caches pre-trained autoencoders for cells with the same initialization; None disables the cache.
     """
     if jobs < 1:
         raise ConfigError(f"jobs must be at least 1, got {jobs}")
@@ -97,10 +95,10 @@ def run_case(
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> list[Row]:
-    """Return the rows of a case, all measured anew; each is appended to its file in `folder` as soon as it is known.
+    """Measure all cells of a case and return the rows; each is appended to its file in `folder` as soon as it is known.
 
-    A provider that cannot work on the device is left out, and one that does not compute what the reference does is
-    refused: both are said by `note`. A cell that runs out of memory, or fails, is a row with an `error`.
+    Providers that do not support the device or disagree with the reference are skipped and reported through `note`. A
+    cell that fails or runs out of memory becomes a row with an `error`.
     """
     device = resolve_device(scope.device)
     said = note or (lambda text: None)
@@ -124,14 +122,14 @@ def run_case(
 
 
 def finished_keys(rows_file: Path) -> set[str]:
-    """Return the keys of the cells that need not run again."""
+    """Return the keys of the finished cells."""
     return {key_of(row) for row in read_rows(rows_file) if row["error"] is None}
 
 
 def _kept(
     running: Generator[Row | None, None, None], rows_file: Path, shown: Any, *, n_reused: int | None = None
 ) -> Iterator[Row]:
-    """Append rows to a file as they come, count them in a phase of progress, and yield them."""
+    """Append rows to a file as they arrive, advance the progress, and yield them."""
     reused = {} if n_reused is None else {"reused": n_reused}
     failed = 0
     with RowFile(rows_file) as file, shown as phase, closing(running) as new_rows:
@@ -147,7 +145,7 @@ def _kept(
 
 
 def _measurable(cells: Sequence[Cell], device: torch.device, said: Callable[[str], None]) -> list[Cell]:
-    """Return the cells whose provider computes the right thing on the device and whose data are here."""
+    """Return the cells whose provider is correct on the device and whose data are available."""
     usable = {name: _usable(name, device, said) for name in dict.fromkeys(cell.provider for cell in cells)}
     cells = [cell for cell in cells if usable[cell.provider]]
     names = dict.fromkeys(cell.data_set for cell in cells)
@@ -178,7 +176,7 @@ def _here(cells: Sequence[Cell], work: _Work) -> Generator[Row, None, None]:
 
 
 def _in_rounds(cells: Sequence[Cell], work: _Work, n_rounds: int) -> Generator[Row | None, None, None]:
-    """Yield the row of each cell's fastest round, in the last round; None for each cell of the rounds before."""
+    """Yield the fastest row of each cell in the last round, and None for each cell of earlier rounds."""
     rounds: list[list[Row]] = [[] for _ in cells]
     for number in range(1, n_rounds + 1):
         for cell, own in zip(cells, rounds, strict=True):
@@ -187,25 +185,25 @@ def _in_rounds(cells: Sequence[Cell], work: _Work, n_rounds: int) -> Generator[R
 
 
 def _fastest(rounds: list[Row]) -> Row:
-    """Return the row of the fastest round; that of the last one where all failed."""
+    """Return the row of the fastest round, or of the last one if all failed."""
     return min(rounds[::-1], key=lambda row: row["values"].get("seconds", math.inf))
 
 
 def _run(task: Task, cell: Cell, work: _Work) -> Row:
-    """Return the row of a cell; whatever goes wrong is in it."""
+    """Run a cell and return its row; an exception becomes its `error`."""
     origin = stamp(work.device)
     try:
-        # What a method warns of is in its record.
+        # Warnings of a method are stored in its record.
         with warnings.catch_warnings(), kept_starts(work.starts), products_in_tf32(False):
             warnings.simplefilter("ignore")
-            # Through JSON and back: the row is now what the file will hold, and a value that JSON lacks is an error.
+            # Convert to JSON and back, so that the row equals its stored form and invalid values raise an error.
             values = json.loads(json.dumps(task(cell, work.device), allow_nan=False))
         return make_row(cell, origin, values=values)
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:1000]
         return make_row(cell, origin, error=OUT_OF_MEMORY if work.measured and is_out_of_memory(error) else text)
     finally:
-        # Other workers may share the card: what this cell no longer needs goes back to it.
+        # Other workers may share the GPU, so free the memory of this cell.
         release(torch.device(work.device))
 
 
@@ -218,9 +216,9 @@ def _in_workers(cells: Sequence[Cell], alone: Sequence[Cell], work: _Work, jobs:
 
 
 def _until_broken(waiting: deque[Cell], work: _Work, jobs: int) -> Generator[Row, None, list[Cell]]:
-    """Yield rows of cells taken from `waiting` until none is left, or a worker dies: return what was running then.
+    """Yield rows of cells taken from `waiting` until none is left or a worker dies; return the cells running then.
 
-    No more cells are handed out than there are workers, so that a death loses no cell that had not begun.
+    At most one cell per worker is submitted, so that a crash loses no cell that had not started.
     """
     running: dict[Future[Row], Cell] = {}
     with _pool(jobs) as pool:
@@ -245,7 +243,7 @@ def _until_broken(waiting: deque[Cell], work: _Work, jobs: int) -> Generator[Row
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of spawned workers; when its block is left early, they are ended and not waited for."""
+    """Yield a pool of spawned workers, which are terminated without waiting if the block is left early."""
     others = set(multiprocessing.active_children())
     threads = max(1, _n_cores() // jobs)
     context = multiprocessing.get_context("spawn")
@@ -262,12 +260,12 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _n_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start_worker(threads: int) -> None:
-    """Make this process a worker: its share of the cores, deaf to Ctrl-C (the parent ends it), gone with the parent."""
+    """Initialize a worker: limit its threads, ignore Ctrl-C (the parent terminates it), and exit with the parent."""
     import sklearn.cluster  # noqa: F401
     from threadpoolctl import threadpool_limits
 

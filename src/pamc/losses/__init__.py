@@ -1,1 +1,1 @@
-"""Losses as functions and thin modules; no loss knows a model."""
+"""Losses as functions and thin modules, independent of any model."""

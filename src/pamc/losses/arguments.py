@@ -1,4 +1,4 @@
-"""Arguments of the losses, checked once at the door."""
+"""Validation of the losses' arguments."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from pamc.config import CHOICES
 from pamc.errors import ConfigError, DataError, UnknownNameError
 from pamc.graph.positives import PositivePairs
 
-__all__ = ["check_assignment", "check_choice", "check_embedding", "check_pairs", "check_tau"]
-
 
 def check_choice(option: str, value: str) -> None:
-    """Raise unless the value is one that the option allows."""
+    """Raise UnknownNameError unless the option allows the value."""
     if value not in CHOICES[option]:
         raise UnknownNameError(option, value, CHOICES[option])
 
 
 def check_tau(tau: float) -> None:
-    """Raise unless tau is a finite number above 0."""
+    """Raise ConfigError unless tau is finite and positive."""
     if not (math.isfinite(tau) and tau > 0):
         raise ConfigError(f"tau multiplies the cosine and must be a finite number above 0, got {tau!r}")
 
 
 def check_embedding(z: Tensor, *, name: str = "z") -> Tensor:
-    """Return rows (N, d) in the type that is computed with: half precision becomes float32."""
+    """Return rows (N, d) in the dtype of the computation: half precision is converted to float32."""
     if z.ndim != 2 or not z.is_floating_point():
         raise DataError(f"{name} must be a 2-D floating-point tensor, got {_describe(z)}")
     if 0 in z.shape:
@@ -36,7 +34,7 @@ def check_embedding(z: Tensor, *, name: str = "z") -> Tensor:
 
 
 def check_pairs(z: Tensor, edges: Tensor | PositivePairs, edge_weight: Tensor | None) -> PositivePairs:
-    """Return the positive pairs over the rows of z, from (2, E) edges i → j with weights γ_ij or as given."""
+    """Return the positive pairs of the rows of z, from (2, E) edges i → j with weights γ_ij or from prepared pairs."""
     if isinstance(edges, PositivePairs):
         pairs = edges
         if edge_weight is not None:
@@ -54,7 +52,7 @@ def check_pairs(z: Tensor, edges: Tensor | PositivePairs, edge_weight: Tensor | 
 
 
 def check_assignment(z: Tensor, assignment: Tensor, n_clusters: int | None) -> tuple[Tensor, int]:
-    """Return the assignment, (N,) int64 labels or (N, C) in the type of z, and C."""
+    """Return the assignment, (N,) int64 labels or (N, C) in the dtype of z, and C."""
     if n_clusters is not None and n_clusters < 1:
         raise ConfigError(f"n_clusters must be at least 1, got {n_clusters}")
     if assignment.device != z.device:

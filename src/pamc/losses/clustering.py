@@ -1,4 +1,4 @@
-"""Soft assignment, target distribution and their divergence: Eqs 9 to 11."""
+"""Soft assignment, target distribution and their KL divergence: Eqs 9 to 11."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from pamc.losses.arguments import check_choice
 from pamc.ops.torch.clustering import squared_distances
 from pamc.ops.torch.rows import column_sums, ordered_sum
 
-__all__ = ["kl_loss", "log_soft_assignment", "log_target_distribution", "soft_assignment", "target_distribution"]
-
 
 def log_soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
     r"""Return (N, C) log q, the Student-t assignment of Eq 9. As in the paper.
 
     .. math:: q_{iu} \propto (1 + \|z_i - \mu_u\|^2/\eta)^{-(\eta + 1)/2}
 
-    z is (N, d), centers (C, d) are μ, and eta > 0 the degrees of freedom of the kernel. Logarithms, because q of a far
-    center underflows long before its logarithm does. O(N·C·d) time, O(N·(C + d)) memory.
+    z is (N, d), centers (C, d) are μ, and eta > 0 is the degrees of freedom of the kernel. The result is a logarithm,
+    because q of a distant center underflows long before its logarithm does. O(N·C·d) time, O(N·(C + d)) memory.
 
     Examples
     --------
@@ -43,11 +41,11 @@ def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
 
 
 def log_target_distribution(log_q: Tensor) -> Tensor:
-    r"""Return (N, C) log p, the sharpened assignment of Eq 10, a constant: no gradient flows through it.
+    r"""Return (N, C) log p, the sharpened assignment of Eq 10, which is constant: no gradient flows through it.
 
     .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
 
-    As in the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) is that of all rows: f is a sum over them.
+    As in the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, over which f sums.
     O(N·C) time and memory.
 
     Examples
@@ -60,7 +58,7 @@ def log_target_distribution(log_q: Tensor) -> Tensor:
     top = log_q.amax(dim=0)
     top = torch.where(top == -math.inf, 0.0, top)
     log_frequency = top + column_sums((log_q - top).exp()).log()
-    # Where f_u = 0 every log q_iu is −∞, and stays so.
+    # If f_u = 0, every log q_iu is −∞ and stays −∞.
     log_frequency = torch.where(log_frequency == -math.inf, 0.0, log_frequency)
     return torch.log_softmax(2 * log_q - log_frequency, dim=1)
 
@@ -78,12 +76,12 @@ def target_distribution(q: Tensor) -> Tensor:
 
 
 def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
-    r"""Return the divergence of the assignment from its target, Eq 11.
+    r"""Return the KL divergence of the target from the assignment, Eq 11.
 
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
 
-    Departure from the paper: "mean" divides by N, as the released program does, and the paper's β belongs to that form;
-    "sum" is Eq 11 to the letter. A target of p_iu = 0 adds 0. Both logarithms are (N, C). O(N·C) time and memory.
+    Departure from the paper: "mean" divides by N, as the released program does, and the paper's β refers to that form;
+    "sum" is Eq 11 verbatim. Terms with p_iu = 0 are 0. Both logarithms are (N, C). O(N·C) time and memory.
 
     Examples
     --------
@@ -92,7 +90,7 @@ def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
     tensor(2.)
     """
     check_choice("kl_reduction", reduction)
-    left_out = log_p == -math.inf
-    ratio = torch.where(left_out, 0.0, log_p) - torch.where(left_out, 0.0, log_q)
+    is_zero = log_p == -math.inf
+    ratio = torch.where(is_zero, 0.0, log_p) - torch.where(is_zero, 0.0, log_q)
     total = ordered_sum(log_p.exp() * ratio)
     return total / len(log_p) if reduction == "mean" else total

@@ -1,7 +1,7 @@
-"""The contrastive losses of other methods: that over all N × N pairs (Eq 1), which PamC replaces, and those of CGC.
+"""Contrastive losses of other methods: the loss over all N × N pairs (Eq 1), which PamC replaces, and those of CGC.
 
-CGC (Park et al. 2022) contrasts at three levels of a graph: a node and its features, its neighbors, its clusters. Every
-level is a mean of −log(e^s⁺ / (e^s⁺ + Σ e^s⁻)) over positives, where s = τ·cos between rows of z (N, d). With
+CGC (Park et al. 2022) contrasts at three levels of a graph: a node with its features, its neighbors, and its clusters.
+Every level is a mean of −log(e^s⁺ / (e^s⁺ + Σ e^s⁻)) over positives, where s = τ·cos between rows of z (N, d). With
 L_i = log Σ_k e^{s_ik} over the negatives of a node this is −log σ(s⁺ − L_i), which never overflows, and is 0 for a node
 without negatives.
 """
@@ -19,14 +19,6 @@ from pamc.losses.arguments import check_choice, check_embedding, check_pairs, ch
 from pamc.ops.torch.positives import positive_log_mass
 from pamc.ops.torch.rows import ordered_sum, row_product, unit_rows
 
-__all__ = [
-    "ContrastiveLoss",
-    "contrastive_loss",
-    "feature_contrast_loss",
-    "neighbor_contrast_loss",
-    "prototype_contrast_loss",
-]
-
 
 def contrastive_loss(
     z: Tensor,
@@ -41,16 +33,16 @@ def contrastive_loss(
     .. math:: \ell_i = -\log\frac{\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j))}
                                  {\sum_{k \ne i}\exp(\tau\,sim(z_i, z_k))}
 
-    As in the paper; a node without positives is left out of the sum while the divisor stays N. O(N²·d) time, O(N²)
+    As in the paper; a node without positives is omitted from the sum while the divisor stays N. O(N²·d) time, O(N²)
     memory: 40 GB at N = 100 000 in float32. :func:`pamc.losses.pamc.pamc_loss` is linear in both.
 
     Parameters
     ----------
     z, edges, edge_weight, tau
-        As of :func:`pamc.losses.pamc.pamc_loss`.
+        As in :func:`pamc.losses.pamc.pamc_loss`.
     self_edges
-        "drop" (j ≠ i and k ≠ i), or "keep": i itself counts in both sums, with similarity 0 and weight γ_ii, as in the
-        released program.
+        "drop" (j ≠ i and k ≠ i), or "keep": i itself is included in both sums, with similarity 0 and weight γ_ii, as in
+        the released program.
 
     Examples
     --------
@@ -64,7 +56,7 @@ def contrastive_loss(
     pairs = check_pairs(z, edges, edge_weight)
     unit = unit_rows(z)
     log_positive, _ = positive_log_mass(unit, pairs, tau=tau, self_edges=self_edges)
-    # A row that is left out has no gradient either: it may have no negatives (N = 1).
+    # An omitted row has no gradient either: it may have no negatives (N = 1).
     rows = (log_positive != -math.inf).nonzero()
     scores = tau * (unit[rows[:, 0]] @ unit.T)
     scores = scores.scatter(1, rows, 0.0 if self_edges == "keep" else -math.inf)
@@ -72,7 +64,7 @@ def contrastive_loss(
 
 
 class ContrastiveLoss(nn.Module):
-    """The classic contrastive loss as a module: the options of :func:`contrastive_loss`, kept.
+    """The classic contrastive loss as a module, which stores the options of :func:`contrastive_loss`.
 
     Examples
     --------
@@ -89,7 +81,7 @@ class ContrastiveLoss(nn.Module):
         self.self_edges = self_edges
 
     def forward(self, z: Tensor, edges: Tensor | PositivePairs, *, edge_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, a scalar."""
+        """Compute the loss, a scalar."""
         return contrastive_loss(z, edges, edge_weight=edge_weight, tau=self.tau, self_edges=self.self_edges)
 
     def extra_repr(self) -> str:
@@ -98,20 +90,20 @@ class ContrastiveLoss(nn.Module):
 
 
 def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau: float = 1.0) -> Tensor:
-    r"""Return the contrast of each node with its own features, against the features of sampled nodes.
+    r"""Return the contrast of each node with its own features against the features of sampled nodes.
 
     .. math:: \ell_F = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, f_i)}}
                        {e^{\tau\cos(z_i, f_i)} + \sum_{k \in S_i,\, k \ne i}e^{\tau\cos(z_i, f_k)}}
 
-    Departure from the paper: the cosine of z and a linear map of the features in place of their bilinear form.
+    Departure from the paper: the cosine of z and a linear map of the features replaces their bilinear form.
     O(N·K·d) time and memory.
 
     Parameters
     ----------
     features
-        (N, d) embedding f of the features alone.
+        (N, d) embedding f of the features only.
     negatives
-        (N, K) nodes S_i that are sampled for each node; a node among its own negatives is left out.
+        (N, K) sampled nodes S_i of each node; a node among its own negatives is ignored.
 
     Examples
     --------
@@ -121,30 +113,30 @@ def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau
     """
     check_tau(tau)
     unit, other = unit_rows(z), unit_rows(features)
-    own = torch.arange(len(z), device=z.device)
+    node = torch.arange(len(z), device=z.device)
     positive = tau * (unit * other).sum(dim=1)
-    negative = _log_negative_mass(unit, other, negatives, negatives != own[:, None], tau)
+    negative = _log_negative_mass(unit, other, negatives, negatives != node[:, None], tau)
     return -ordered_sum(logsigmoid(positive - negative)) / len(z)
 
 
 def neighbor_contrast_loss(
     z: Tensor, edges: Tensor, edge_weight: Tensor, negatives: Tensor, *, is_negative: Tensor, tau: float = 1.0
 ) -> Tensor:
-    r"""Return the contrast of each node with its neighbors, against sampled nodes that are none.
+    r"""Return the contrast of each node with its neighbors against sampled nodes that are not neighbors.
 
     .. math:: \ell_H = -\frac{1}{N}\sum_i\sum_j w_{ij}\log\frac{e^{\tau\cos(z_i, z_j)}}
                        {e^{\tau\cos(z_i, z_j)} + \sum_{k \in S_i}e^{\tau\cos(z_i, z_k)}}
 
-    With Σ_j w_ij = 1 this is the expectation over one positive per node, drawn with the probabilities w. Departure from
-    the paper, which draws it. A node without neighbors adds nothing while the divisor stays N. O((E + N·K)·d) time and
+    With Σ_j w_ij = 1 this is the expectation over one positive per node, drawn with probabilities w. Departure from the
+    paper, which draws it. A node without neighbors contributes 0 while the divisor stays N. O((E + N·K)·d) time and
     memory.
 
     Parameters
     ----------
     edges, edge_weight
-        (2, E) directed edges i → j, and their (E,) weights w_ij, constants.
+        (2, E) directed edges i → j, and their (E,) constant weights w_ij.
     negatives, is_negative
-        (N, K) nodes that are sampled for each node, and whether each is in S_i; False leaves it out.
+        (N, K) sampled nodes of each node, and whether each belongs to S_i; False excludes it.
 
     Examples
     --------
@@ -164,7 +156,7 @@ def neighbor_contrast_loss(
 
 
 def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, tau: float = 1.0) -> Tensor:
-    r"""Return the contrast of each node with its own prototype, against the other prototypes of one level.
+    r"""Return the contrast of each node with its own prototype against the other prototypes of one level.
 
     .. math:: \ell_C = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, c_{y_i})}}{\sum_u e^{\tau\cos(z_i, c_u)}}
 
@@ -173,7 +165,7 @@ def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, ta
     Parameters
     ----------
     prototypes, labels
-        (C, d) prototypes c of the level, and (N,) the prototype y_i of each node.
+        (C, d) prototypes c of the level, and (N,) prototype index y_i of each node.
 
     Examples
     --------
@@ -187,10 +179,10 @@ def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, ta
 
 
 def _log_negative_mass(unit: Tensor, other: Tensor, negatives: Tensor, is_negative: Tensor, tau: float) -> Tensor:
-    """Return (N,) L_i, the logarithm of Σ_k exp(τ·unit_i·other_k) over the negatives that count; −∞ without any.
+    """Return (N,) L_i, the log of Σ_k exp(τ·unit_i·other_k) over the negatives; −∞ for a node without negatives.
 
-    `embedding` gathers: its gradient is summed in a fixed order, on a CPU and on a GPU.
+    `embedding` is used as a gather whose gradient is summed in a fixed order on both CPU and GPU.
     """
     scores = tau * torch.einsum("nd,nkd->nk", unit, embedding(negatives, other))
-    # What is left out has no gradient: `where` stops it, even −∞ − (−∞) in a row without negatives.
+    # Excluded entries have no gradient: `where` blocks it, even −∞ − (−∞) in a row without negatives.
     return torch.logsumexp(torch.where(is_negative, scores, -math.inf), dim=1)

@@ -1,4 +1,4 @@
-"""The PamC loss (Eqs 2, 3 and 8): every negative, in time linear in nodes and edges; and the condition of Eq 7."""
+"""The PamC loss (Eqs 2, 3 and 8), with all negatives in time linear in nodes and edges; and the condition of Eq 7."""
 
 from __future__ import annotations
 
@@ -17,36 +17,24 @@ from pamc.ops.torch.clustering import cluster_sums
 from pamc.ops.torch.proxy import proxy as ops_proxy
 from pamc.ops.torch.rows import ordered_sum
 
-__all__ = [
-    "PamCLoss",
-    "PamCTerms",
-    "bound_holds",
-    "bound_ratio",
-    "meta_nodes",
-    "pamc_loss",
-    "pamc_terms",
-    "proxy_loss",
-    "warn_of_empty_clusters",
-]
-
-# What :class:`PamCLoss` keeps.
+# Options that :class:`PamCLoss` stores.
 _OPTIONS = ("tau", "n_clusters", "proxy", "self_edges", "backend")
 
 
 @dataclass(frozen=True, eq=False)
 class PamCTerms:
-    """The parts of the PamC loss.
+    """The terms of the PamC loss.
 
     Parameters
     ----------
     positive, proxy
         () The two terms of Eq 3, with gradients.
     alignment
-        () γ-weighted mean of ‖u_i − u_j‖² over the positives, u the rows of z scaled to length 1. No gradient.
+        () γ-weighted mean of ‖u_i − u_j‖² over the positives, where u are the unit rows of z. Without gradient.
     meta_nodes
-        (C, d) the meta-nodes that were contrasted, Eq 8. No gradient.
+        (C, d) meta-nodes of the proxy, Eq 8. Without gradient.
     mass
-        (C,) number of rows, or sum of the soft assignment, in each cluster. No gradient.
+        (C,) number of rows, or sum of the soft assignment, in each cluster. Without gradient.
     """
 
     positive: Tensor
@@ -57,7 +45,7 @@ class PamCTerms:
 
     @property
     def total(self) -> Tensor:
-        """() Eq 3."""
+        """Sum of both terms, Eq 3, a scalar."""
         return self.positive + self.proxy
 
 
@@ -74,43 +62,43 @@ def pamc_loss(
     self_edges: str = "drop",
     backend: str = "auto",
 ) -> Tensor:
-    r"""Return the PamC loss, Eq 3: positives from edges, all negatives by meta-nodes.
+    r"""Return the PamC loss, Eq 3, with positives from edges and all negatives represented by meta-nodes.
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    As in the paper. What it leaves open: a zero row has similarity 0 to every row; a node without a positive of weight
-    above 0 is left out of the sum while the divisor stays N; empty clusters are left out, with a warning; with fewer
-    than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for labels, O(N·C·d) time and
-    O(N·C) memory more for a soft assignment.
+    As in the paper. In cases it leaves open, a zero row has similarity 0 to every row; a node without positives of
+    nonzero weight is omitted from the sum while the divisor stays N; empty clusters are omitted, with a warning; and
+    with fewer than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for labels; a soft
+    assignment takes additional O(N·C·d) time and O(N·C) memory.
 
     Parameters
     ----------
     z
-        (N, d) embedding, any floating-point type; half precision is computed in float32.
+        (N, d) embedding of any floating-point dtype; half precision is computed in float32.
     edges
-        (2, E) integer edges i → j, the positives of i; repeated edges add up their weights. Or
-        :class:`~pamc.graph.positives.PositivePairs`, which should be prepared once where the loss is called often.
+        (2, E) integer edges i → j, the positives of i; weights of repeated edges are added. Or
+        :class:`~pamc.graph.positives.PositivePairs`, which should be built once if the loss is called repeatedly.
     assignment
         (N,) integer labels, predicted or given; or (N, C) soft assignment, through which the gradient flows unless it
         is detached.
     edge_weight
-        (E,) weights γ_ij ≥ 0, constants of the loss; None for all ones.
+        (E,) constant weights γ_ij ≥ 0; None for all ones.
     tau
-        Multiplies the cosine (other libraries divide by a temperature).
+        Inverse temperature, a factor of the cosine (other libraries divide by a temperature).
     n_clusters
-        C; None for the largest label plus one, the columns of a soft assignment or the rows of `meta_nodes`.
+        Number of clusters, C; None for the largest label plus one, the number of columns of a soft assignment or of
+        rows of `meta_nodes`.
     meta_nodes
-        (C, d) meta-nodes of all rows (:func:`meta_nodes`) where z is a mini-batch. The proxy's value is theirs; its
-        gradient reaches the batch's rows as if the batch were everything, so that over equal batches of one epoch the
-        mean of the gradients is the full-batch gradient of the proxy. The positive term misses the pairs that leave the
-        batch.
+        (C, d) meta-nodes of all rows (:func:`meta_nodes`) if z is a mini-batch. They determine the value of the proxy;
+        its gradient reaches the rows of the batch as if they were all rows, so that over equal batches of one epoch the
+        mean gradient is the full-batch gradient of the proxy. The positive term lacks pairs that leave the batch.
     proxy
-        "eq2", or "eq6" as in the released program.
+        Equation of the proxy, "eq2", or "eq6" as in the released program.
     self_edges
-        "drop" (j ≠ i), or "keep": γ_ii counts with similarity 0, as in the released program.
+        "drop" (j ≠ i), or "keep": γ_ii is included with similarity 0, as in the released program.
     backend
         "torch"; "triton" (fused kernels, on a CUDA GPU); "reference" (dense, float64, O(N²) memory); or "auto":
-        "triton" where z is on a CUDA GPU that it can work on, else "torch".
+        "triton" if z is on a CUDA GPU that supports it, else "torch".
 
     Examples
     --------
@@ -148,11 +136,11 @@ def pamc_terms(
     backend: str | Backend = "auto",
     trusted: bool = False,
 ) -> PamCTerms:
-    """Return the parts of the PamC loss; parameters as in :func:`pamc_loss`.
+    """Return the terms of the PamC loss; parameters as in :func:`pamc_loss`.
 
-    With `trusted`, the assignment is (N,) int64 labels below `n_clusters` or a soft one of their number of columns: it
-    is not looked at, nothing is warned of, and on a GPU no value travels to the host. A :class:`PairShard` of some rows
-    comes with the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and z has these rows.
+    With `trusted`, the assignment must be (N,) int64 labels below `n_clusters` or a soft one with that many columns: it
+    is not validated, no warnings are issued, and a GPU is not synchronized with the host. A :class:`PairShard` requires
+    the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and the z of its rows.
 
     Examples
     --------
@@ -171,10 +159,10 @@ def pamc_terms(
         assignment, n_clusters = check_assignment(z, assignment, n_clusters)
     pairs: Any = edges if isinstance(edges, PairShard) else check_pairs(z, edges, edge_weight)
     n_nodes = pairs.n_nodes
-    chosen = resolve_backend(backend, z.device)
+    ops = resolve_backend(backend, z.device)
 
-    log_mass, alignment = chosen.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
-    sums, mass = chosen.cluster_sums(z, assignment, n_clusters)
+    log_mass, alignment = ops.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
+    sums, mass = ops.cluster_sums(z, assignment, n_clusters)
     nodes, counted = sums / n_nodes, mass
     if meta_nodes is not None:
         nodes, counted = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
@@ -182,7 +170,7 @@ def pamc_terms(
         warn_of_empty_clusters(int((counted > 0).sum()), n_clusters)
     return PamCTerms(
         positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes,
-        proxy=chosen.proxy(nodes, counted, tau=tau, kind=proxy),
+        proxy=ops.proxy(nodes, counted, tau=tau, kind=proxy),
         alignment=alignment,
         meta_nodes=nodes.detach(),
         mass=mass,
@@ -190,11 +178,11 @@ def pamc_terms(
 
 
 def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) -> Tensor:
-    r"""Return (C, d) meta-nodes, Eq 8, differentiable; a row of zeros for an empty cluster.
+    r"""Return the (C, d) meta-nodes, Eq 8, differentiable; the meta-node of an empty cluster is zero.
 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
-    As in the paper; a soft assignment takes the place of the indicator. O(N·d) time for labels, O(N·C·d) for soft.
+    As in the paper; a soft assignment replaces the indicator. O(N·d) time for labels, O(N·C·d) for a soft assignment.
     Parameters as in :func:`pamc_loss`.
 
     Examples
@@ -214,14 +202,14 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
     .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
     As in the paper; ``proxy="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released program.
-    Empty clusters are left out; with fewer than two others it is 0, with gradient 0. O(C²·d).
+    Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d) time.
 
     Parameters
     ----------
     meta_nodes
-        (C, d) meta-nodes in any scale: sums, means and Eq 8's 1/N give one value.
+        (C, d) meta-nodes at any scale: sums, means and Eq 8's 1/N give the same value.
     mass
-        (C,) how much is assigned to each cluster, 0 for an empty one; None: those whose meta-node is zero are empty.
+        (C,) mass assigned to each cluster, 0 for an empty one. If None, clusters with a zero meta-node are empty.
 
     Examples
     --------
@@ -237,10 +225,10 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
 
 
 class PamCLoss(nn.Module):
-    """The PamC loss as a module: the options of :func:`pamc_loss`, kept.
+    """The PamC loss as a module, which stores the options of :func:`pamc_loss`.
 
-    The loss is defined for all N, C and τ; :func:`pamc.losses.pamc.bound_holds` says for which of them the negatives
-    over all nodes are certain to bound the proxy.
+    The loss is defined for all N, C and τ; :func:`pamc.losses.pamc.bound_holds` returns for which of them the negatives
+    over all nodes are guaranteed to bound the proxy.
 
     Examples
     --------
@@ -278,7 +266,7 @@ class PamCLoss(nn.Module):
         edge_weight: Tensor | None = None,
         meta_nodes: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss, a scalar."""
+        """Compute the loss, a scalar."""
         options: Any = {name: getattr(self, name) for name in _OPTIONS}
         return pamc_loss(z, edges, assignment, edge_weight=edge_weight, meta_nodes=meta_nodes, **options)
 
@@ -299,7 +287,7 @@ def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> 
 
 
 def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
-    """Warn where some clusters have no members, or too few to contrast."""
+    """Warn if some clusters have no members, or if there are too few clusters to contrast."""
     if n_present < 2:
         warn(
             CollapseWarning(
@@ -317,12 +305,12 @@ def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
 
 
 def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
-    r"""Return the paper's lower bound of loss_NN / loss_CC, Eq 7; ∞ for one cluster.
+    r"""Return the paper's lower bound on loss_NN / loss_CC, Eq 7; ∞ for one cluster.
 
     .. math:: \frac{loss_{NN}}{loss_{CC}} > \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper, which assumes that no cosine is negative. Cosines of embeddings are: :func:`bound_holds` is the
-    condition that is certain.
+    As in the paper, which assumes nonnegative cosines. Those of embeddings may be negative: :func:`bound_holds` checks
+    a condition that is always sufficient.
 
     Examples
     --------
@@ -341,14 +329,14 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
 
     .. math:: loss_{NN} \ge \log[1 + (N - 1)e^{-\tau/(N - 1)}],
 
-    because the cosines of N unit vectors add up to at least −N. Eq 6 is at most log[1 + (C − 1)e^τ] and Eq 2 at most
-    log[C(C − 1)e^τ]; the bound holds where the first exceeds the second. Departure from the paper: Eq 7 takes log N for
-    the first, which needs cosines of at least 0. Computed in logarithms, for any tau.
+    because the cosines of N unit vectors sum to at least −N. Eq 6 is at most log[1 + (C − 1)e^τ] and Eq 2 at most
+    log[C(C − 1)e^τ]; the bound holds if the first exceeds the second. Departure from the paper: Eq 7 uses log N for the
+    first, which requires nonnegative cosines. Computed in logarithms, for any tau.
 
     Parameters
     ----------
     proxy
-        "eq2" or "eq6".
+        Equation of the proxy, "eq2" or "eq6".
 
     Examples
     --------
@@ -360,7 +348,7 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
 
 
 def _log_sides(n_nodes: int, n_clusters: int, tau: float, proxy: str) -> tuple[float, float]:
-    """Return the logarithms of the two sides of the corrected bound."""
+    """Return the two sides of the corrected bound, up to a common increasing transform."""
     check_choice("proxy", proxy)
     others = n_nodes - 1
     nodes = _log(others) - tau / others if others else -math.inf

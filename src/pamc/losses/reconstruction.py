@@ -11,13 +11,11 @@ from torch.nn.functional import softplus
 
 from pamc.ops.torch.rows import ordered_sum, row_product
 
-__all__ = ["edge_reconstruction_loss", "feature_reconstruction", "sampled_edge_loss"]
-
-# On a CPU the temporaries of a block of pairs stay in the cache; a GPU wants many pairs at once.
+# Pairs per block: on a CPU the temporaries of a block fit in the cache; a GPU processes many pairs at once.
 _PAIRS_PER_BLOCK = {"cpu": 1 << 20}
 _PAIRS_PER_BLOCK_ELSEWHERE = 1 << 24
 
-# From here on log(1 + e^s) is s in float64 too, and e^s is still finite in float32.
+# From this value on, log(1 + e^s) equals s even in float64, and e^s is still finite in float32.
 _LINEAR_FROM = 40.0
 
 
@@ -27,17 +25,17 @@ class _HasMatrix(Protocol):
 
 
 def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None = None) -> Tensor:
-    r"""Return the weighted cross entropy between σ(zzᵀ) and the graph over all N² pairs, exact.
+    r"""Return the exact weighted cross entropy between σ(zzᵀ) and the graph over all N² pairs.
 
     .. math:: \frac{1}{2E}\sum_{(i,j) \in A+I} \log(1 + e^{-z_i \cdot z_j})
               + \frac{1}{2(N^2 - E)}\sum_{(i,j) \notin A+I} \log(1 + e^{z_i \cdot z_j})
 
-    That is ``norm * mean(weighted_cross_entropy_with_logits(...))`` of the program of Kipf and Welling (2016), whose
-    targets are A + I, whose positive weight is (N² − E)/E and whose norm is N²/(2(N² − E)). As there, E counts the
-    entries of A without the diagonal; a graph without edges takes E = N, the number of its self-loops. One node has
-    no negatives: their term is 0.
+    This equals ``norm * mean(weighted_cross_entropy_with_logits(...))`` in the program of Kipf and Welling (2016), with
+    targets A + I, positive weight (N² − E)/E and norm N²/(2(N² − E)). As there, E counts the entries of A without the
+    diagonal; a graph without edges uses E = N, the number of its self-loops. For a single node, which has no negatives,
+    their term is 0.
 
-    Value and gradient are summed block by block in the forward pass, and no N × N tensor is ever held. O(N²·d) time,
+    Value and gradient are accumulated in blocks in the forward pass, without an N × N tensor. O(N²·d) time,
     O(N·d + nnz) memory and one block.
 
     Parameters
@@ -45,9 +43,9 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
     z
         (N, d) embedding.
     pattern
-        (N, N) CSR tensor whose entries are those of A + I, symmetric, each once. Their values are not read.
+        (N, N) symmetric CSR tensor whose entries are those of A + I, without duplicates. Their values are ignored.
     n_rows
-        Rows of a block; None for blocks of about 2^20 pairs on a CPU and 2^24 elsewhere, and of at least 64 rows.
+        Rows per block; None for blocks of about 2^20 pairs on a CPU and 2^24 elsewhere, with at least 64 rows.
 
     Examples
     --------
@@ -59,7 +57,7 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
     """
     if n_rows is None:
         n_pairs = _PAIRS_PER_BLOCK.get(z.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
-        # A multiple of 64: narrower products are rounded by the number of threads.
+        # A multiple of 64, because the rounding of narrower products depends on the number of threads.
         n_rows = max(64, n_pairs // max(1, len(z)) // 64 * 64)
     result: Tensor = _AllPairs.apply(z, pattern.crow_indices(), pattern.col_indices(), n_rows)  # type: ignore[no-untyped-call]
     return result
@@ -68,9 +66,8 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
 def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
     """Return :func:`edge_reconstruction_loss` with its sum over non-edges estimated from as many random pairs as edges.
 
-    The positive term is exact. Negatives are drawn uniformly from all pairs by torch's global generator of the device,
-    anew in each call, as in torch_geometric's `GAE.recon_loss`; the few that hit an edge are kept. O(nnz·d) time and
-    memory.
+    The positive term is exact. Negatives are drawn in each call, uniformly from all pairs, by torch's global generator
+    of the device, as in torch_geometric's `GAE.recon_loss`; the few that are edges are kept. O(nnz·d) time and memory.
 
     Examples
     --------
@@ -89,20 +86,20 @@ def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
 
 
 def feature_reconstruction(decoded: Tensor, x: Tensor | _HasMatrix) -> Tensor:
-    r"""Return the squared error of decoded rows: the mean over features, summed over rows.
+    r"""Return the squared reconstruction error, averaged over features and summed over rows.
 
     .. math:: \sum_{i=1}^{n} \frac{1}{d}\|\hat{x}_i - x_i\|^2
 
-    A sum over rows, because the engine adds chunks up before it divides by N. O(n·d) time and memory, for sparse rows
-    too: what is decoded is dense.
+    It is a sum over rows because the engine adds chunks before it divides by N. O(n·d) time and memory, also for sparse
+    rows, because the reconstruction is dense.
 
     Parameters
     ----------
     decoded
         (n, d) reconstruction.
     x
-        Dense (m, d) rows, or sparse ones with their (m, d) CSR tensor as `matrix`, m ≥ n: rows beyond the first n are
-        left out.
+        Dense (m, d) rows, or sparse ones with their (m, d) CSR tensor as `matrix`, m ≥ n; rows beyond the first n are
+        ignored.
 
     Examples
     --------
@@ -114,7 +111,7 @@ def feature_reconstruction(decoded: Tensor, x: Tensor | _HasMatrix) -> Tensor:
 
 
 class _AllPairs(torch.autograd.Function):
-    """The loss is one number, so its gradient can be had with it: the backward pass only scales it."""
+    """Computes value and gradient in the forward pass, because the loss is a scalar; the backward pass only scales."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, indptr: Tensor, indices: Tensor, n_rows: int) -> Tensor:
@@ -127,19 +124,19 @@ class _AllPairs(torch.autograd.Function):
         cuts = [*range(0, n_nodes, n_rows), n_nodes]
         entries = indptr[cuts].tolist()
         for start, stop, first, last in zip(cuts, cuts[1:], entries, entries[1:], strict=False):
-            own = z[start:stop]
+            block = z[start:stop]
             # (N, rows of the block): all pairs (j, i) with i in the block, which are the pairs (i, j).
-            score = row_product(z, own.T)
+            score = row_product(z, block.T)
             row = torch.repeat_interleave(indptr[start : stop + 1].diff(), output_size=last - first)
-            at = indices[first:last] * len(own) + row
+            at = indices[first:last] * len(block) + row
             positive = score.view(-1)[at]
-            slope = score.sigmoid().mul_(other_weight)
-            slope.view(-1)[at] = torch.sigmoid(-positive).mul_(-weight)
+            score_grad = score.sigmoid().mul_(other_weight)
+            score_grad.view(-1)[at] = torch.sigmoid(-positive).mul_(-weight)
             value = _softplus(score).mul_(other_weight)
             value.view(-1)[at] = _softplus(-positive).mul_(weight)
             parts.append(ordered_sum(value))
-            gradient += row_product(slope, own)
-        # zzᵀ holds z twice, and both slopes and pattern are symmetric.
+            gradient += row_product(score_grad, block)
+        # zzᵀ contains z twice, and both the score gradients and the pattern are symmetric.
         ctx.save_for_backward(gradient.mul_(2))
         return ordered_sum(torch.stack(parts)) if parts else z.new_zeros(())
 
@@ -159,5 +156,5 @@ def _pair_products(z: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _count_edges(n_entries: int, n_nodes: int) -> int:
-    """Return the entries of A, given those of A + I; the self-loops where there are no others."""
+    """Return the number of entries of A, given that of A + I; the number of self-loops if there are no others."""
     return n_entries - n_nodes or n_nodes

@@ -1,1 +1,1 @@
-"""Methods: an encoder and an objective each."""
+"""Clustering methods, each with an encoder and an objective."""

@@ -1,4 +1,4 @@
-"""The contract between a method and the engine that trains it."""
+"""The interface between a method and the engine that trains it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from pamc.losses.reconstruction import feature_reconstruction
 from pamc.models.loader import SparseBlock
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 
-__all__ = ["GraphModel", "LossTerms", "Model", "Reading"]
-
 
 @dataclass(frozen=True)
 class LossTerms:
-    """A loss: its total, its parts before weighting, and what is only watched.
+    """The value of a loss: its total, its unweighted parts, and monitored quantities.
 
     Parameters
     ----------
     total
         Scalar with a gradient.
     parts
-        Scalars by name, as the equations define them.
+        Scalars by name, as defined in the equations.
     labels
         (N,) hard assignment of this epoch; None for methods that assign once, at the end.
     monitors
-        Scalars by name that no gradient uses: alignment, uniformity, distances.
+        Scalars by name that are not differentiated: alignment, uniformity, distances.
     numbers
-        (k,) total, parts and monitors, in this order, where they were made together.
+        (k,) total, parts and monitors, in this order, if they were computed together.
     """
 
     total: Tensor
@@ -43,14 +41,14 @@ class LossTerms:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a network of the whole graph says of its rows.
+    """The output of a network of the whole graph.
 
     Parameters
     ----------
     z
         (N, n_dims) embedding.
     q
-        (N, C) probability of each cluster, where the network has an output for it; None leaves it to the centers.
+        (N, C) cluster probabilities, if the network outputs them; if None, rows are assigned by the centers.
     """
 
     z: Tensor
@@ -60,11 +58,11 @@ class Reading:
 class Model(nn.Module, ABC):
     """An encoder of rows and an objective of their embedding.
 
-    The engine relies on three promises: `encoder` treats each row alone (no layer mixes rows, none draws random
-    numbers), `objective` reads nothing of the rows but z, and neither has side effects. Under them the gradient of any
-    chunking is the full-batch gradient. `centers` (C, n_dims) assigns rows; None asks for K-means of z at the end.
-    `capturable` promises that neither encoder nor objective waits for the device, so that a GPU can replay an epoch.
-    Where several processes form the `group`, each has the rows of its own and the loss is that of all rows.
+    The engine relies on three guarantees: `encoder` processes each row independently (no layer mixes rows or draws
+    random numbers), `objective` depends on the rows only through z, and neither has side effects. Then the gradient of
+    any chunking is the full-batch gradient. `centers` (C, n_dims) assigns rows; None requests K-means of z at the end.
+    `capturable` guarantees that neither encoder nor objective synchronizes with the device, so that a GPU can replay an
+    epoch. If several processes form the `group`, each has its own rows and the loss is that of all rows.
     """
 
     draws: ClassVar[bool] = False
@@ -85,19 +83,19 @@ class Model(nn.Module, ABC):
         """Return the loss of the embedding z (N, n_dims) of all rows."""
 
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
-        """Return the sum over some rows of a term that needs their features too, such as reconstruction, or None.
+        """Return the sum over some rows of a term that also needs their features, such as reconstruction, or None.
 
-        Here it is the squared error of a decoder's reconstruction, where there is a decoder. The engine divides it by N
-        and multiplies it by `row_weight`. z is (n, n_dims); the block may have further zero rows at its end.
+        The default is the squared error of the decoder's reconstruction, if there is a decoder. The engine divides it
+        by N and multiplies it by `row_weight`. z is (n, n_dims); the block may have additional zero rows at its end.
         """
         return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
 
 
 class GraphModel(nn.Module, ABC):
-    """A network that mixes rows along the graph: all rows are one chunk.
+    """A network that mixes rows along the graph, so that all rows form one chunk.
 
-    `draws` says that the loss draws random numbers: it is then computed under a seed of its own in each epoch, from
-    torch's global generators, whose state is put back.
+    `draws` says that the loss draws random numbers: in each epoch it is computed under its own seed with torch's global
+    generators, whose state is restored.
     """
 
     draws: ClassVar[bool] = False
@@ -114,4 +112,4 @@ class GraphModel(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor | SparseBlock) -> Reading:
-        """Return embedding and, where the network has an output for it, assignment of all rows x (N, d)."""
+        """Return the embedding and, if the network outputs it, the assignment of all rows x (N, d)."""

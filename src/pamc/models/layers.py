@@ -1,4 +1,4 @@
-"""Layers: linear maps with gradients summed in a fixed order, the MLP, the autoencoder, graph convolutions."""
+"""Layers: linear maps with gradients summed in a fixed order, MLP, autoencoder, graph convolutions."""
 
 from __future__ import annotations
 
@@ -19,46 +19,35 @@ from pamc.models.products import aligned, column_product, row_product
 from pamc.ops.dispatch import is_narrow, narrow_product, relu_backward, relu_linear_backward
 from pamc.ops.torch.rows import column_sums, csr_tensor
 
-__all__ = [
-    "MLP",
-    "Autoencoder",
-    "GraphConvolution",
-    "GraphEncoder",
-    "Linear",
-    "half_chain",
-    "normalized_adjacency",
-    "propagate",
-]
-
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 
-# Rows that were filled up, by the rows they were made of.
+# Padded copies of rows, by the original rows.
 _ALIGNED: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
 class _Chain(torch.autograd.Function):
-    """Linear maps x Wᵀ + b with a ReLU between them; the same bits on a CPU for any number of threads.
+    """Linear maps x Wᵀ + b with a ReLU between them; bitwise equal on a CPU for any number of threads.
 
-    The backward pass makes, layer by layer, the gradient of the weights, and then, in one step, that of the output
-    below: what its ReLU lets through, and the sums of its columns, which are the gradient of the bias there. So no
-    gradient is held beside its rectified copy. A narrow layer on a GPU does all of it in one pass. The first layer may
-    take sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
+    For each layer, the backward pass computes the gradient of the weights and then, in one step, that of the output
+    below, masked by its ReLU, and its column sums, which are the gradient of the bias there. No gradient is therefore
+    held together with its masked copy. A narrow layer on a GPU does all of this in one pass. The first layer may take
+    sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
 
-    `layers` holds W (n_out, n_in) and b (n_out,) of each layer in turn.
+    `layers` contains W (n_out, n_in) and b (n_out,) of each layer in turn.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor | SparseBlock, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
-        # What a layer takes and gives stays filled up with zero columns, where a GPU asks for them, until the end.
+        # Inputs and outputs of layers stay padded with zero columns, if a GPU needs them, until the end.
         inputs: list[Any] = [x if isinstance(x, SparseBlock) else _aligned_once(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
-            cut = rectified or number < len(weights)
-            inputs.append(_mapped(inputs[-1], weight, bias, rectified=cut, tensor_cores=tensor_cores))
+            has_relu = rectified or number < len(weights)
+            inputs.append(_mapped(inputs[-1], weight, bias, rectified=has_relu, tensor_cores=tensor_cores))
         ctx.rectified, ctx.tensor_cores = rectified, tensor_cores
         ctx.rows = x if isinstance(x, SparseBlock) else None
-        kept = inputs[1:] if rectified else inputs[1:-1]
-        ctx.save_for_backward(*([] if isinstance(x, SparseBlock) else inputs[:1]), *kept, *weights)
+        activations = inputs[1:] if rectified else inputs[1:-1]
+        ctx.save_for_backward(*([] if isinstance(x, SparseBlock) else inputs[:1]), *activations, *weights)
         ctx.n_layers = len(weights)
         y: Tensor = inputs[-1]
         return y[:, : len(weights[-1])]
@@ -78,8 +67,8 @@ class _Chain(torch.autograd.Function):
             below, weight = inputs.pop(), weights[number]
             n_out, n_in = weight.shape
             if number > 0 and cores and is_narrow(grad):
-                grad, below_bias, *own = relu_linear_backward(grad, weight, below)
-                grads, grad_bias = [*own, *grads], below_bias
+                grad, below_bias, *layer_grads = relu_linear_backward(grad, weight, below)
+                grads, grad_bias = [*layer_grads, *grads], below_bias
                 continue
             grad = aligned(grad)
             grad_bias = column_sums(grad) if grad_bias is None else grad_bias
@@ -93,31 +82,31 @@ class _Chain(torch.autograd.Function):
 
 
 def _aligned_once(x: Tensor) -> Tensor:
-    """Return x filled up, for features once and not in every epoch: the copy lives as long as x, unless x changes."""
+    """Return x padded; for features the copy is cached as long as x lives unchanged, not made in every epoch."""
     if x.requires_grad or x.is_inference():
         return aligned(x)
-    version, filled = _ALIGNED.get(x, (-1, x))
+    version, padded = _ALIGNED.get(x, (-1, x))
     if version != x._version:
-        filled = aligned(x)
-        # What needs no filling is not kept: it would keep itself. Nor is what a graph of kernels fills when it is run.
-        if filled is not x and not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
-            _ALIGNED[x] = (x._version, filled)
-    return filled
+        padded = aligned(x)
+        # Do not cache x itself, which would keep itself alive, nor a tensor that is filled by replaying a CUDA graph.
+        if padded is not x and not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+            _ALIGNED[x] = (x._version, padded)
+    return padded
 
 
 def _mapped(x: Tensor | SparseBlock, weight: Tensor, bias: Tensor, *, rectified: bool, tensor_cores: bool) -> Tensor:
-    """Return x Wᵀ + b, cut at 0 where asked for."""
+    """Return x Wᵀ + b, followed by a ReLU if `rectified`."""
     if isinstance(x, SparseBlock):
         y = torch.addmm(bias, x.matrix, weight.T.contiguous())
         return aligned(y.relu_() if rectified else y)
     if tensor_cores and not rectified and is_narrow(weight.T):
         return narrow_product(x, weight, bias)
-    filled = aligned(weight, rows=True).T
-    return row_product(x, filled, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
+    padded = aligned(weight, rows=True).T
+    return row_product(x, padded, aligned(bias), rectified=rectified, tensor_cores=tensor_cores)
 
 
 def _weight_gradient(grad: Tensor, below: Tensor | SparseBlock, weight: Tensor, *, tensor_cores: bool) -> Tensor:
-    """Return gradᵀ x, (n_out, n_in), for what a layer took."""
+    """Return gradᵀ x, (n_out, n_in), where x is the input of the layer."""
     n_out, n_in = weight.shape
     if isinstance(below, SparseBlock):
         return (below.transposed @ grad[:, :n_out].contiguous()).T.contiguous()
@@ -133,10 +122,10 @@ def _chain(x: Tensor | SparseBlock, layers: Sequence[Linear], *, rectified: bool
 
 
 def half_chain(x: Tensor, layers: Sequence[Tensor]) -> Tensor:
-    """Return what the layers, W (n_out, n_in) and b (n_out,) in turn with a ReLU between them, make of x (n, n_in).
+    """Return the output of layers, W (n_out, n_in) and b (n_out,) in turn with a ReLU between them, for x (n, n_in).
 
-    Weights and biases stay in float32 and are rounded to the type of x for its products. What stands between layers is
-    stored in that type; sums, the result and the gradients of weights and biases are float32. Rows get no gradient.
+    Weights and biases stay in float32 and are rounded to the dtype of x for its products. Hidden activations are stored
+    in that dtype; sums, the result and the gradients of weights and biases are float32. Rows receive no gradient.
     """
     result: Tensor = _HalfChain.apply(x, *layers)  # type: ignore[no-untyped-call]
     return result
@@ -160,50 +149,50 @@ class _HalfChain(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         n_layers = len(ctx.sizes)
         inputs, weights = list(ctx.saved_tensors[:n_layers]), ctx.saved_tensors[n_layers:]
-        slope, grad_bias = grad.to(weights[0].dtype), column_sums(grad)
+        half_grad, grad_bias = grad.to(weights[0].dtype), column_sums(grad)
         grads: list[Tensor] = []
         for number in range(n_layers - 1, -1, -1):
             below, weight, (n_out, n_in) = inputs.pop(), weights[number], ctx.sizes[number]
-            if number > 0 and is_narrow(slope):
-                slope, below_bias, grad_weight, _ = relu_linear_backward(slope, weight[:n_out], below)
+            if number > 0 and is_narrow(half_grad):
+                half_grad, below_bias, grad_weight, _ = relu_linear_backward(half_grad, weight[:n_out], below)
                 grads = [grad_weight[:, :n_in].contiguous(), grad_bias[:n_out], *grads]
                 grad_bias = below_bias
                 continue
-            slope = aligned(slope)
-            grad_weight = _summed_in_float32(slope.T, below)[:n_out, :n_in].contiguous()
+            half_grad = aligned(half_grad)
+            grad_weight = _summed_in_float32(half_grad.T, below)[:n_out, :n_in].contiguous()
             grads = [grad_weight, grad_bias[:n_out].float(), *grads]
             if number > 0:
-                slope, grad_bias = relu_backward(slope @ weight, below)
+                half_grad, grad_bias = relu_backward(half_grad @ weight, below)
         return None, *grads
 
 
 def _rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the ReLU of x @ weight + bias, on a GPU in the last step of the product itself."""
+    """Return the ReLU of x @ weight + bias, fused into the product on a GPU."""
     if x.device.type == "cuda":
         return torch._addmm_activation(bias, x, weight)
     return torch.addmm(bias, x, weight).relu_()
 
 
 def _summed_in_float32(x: Tensor, y: Tensor) -> Tensor:
-    """Return x @ y in float32, of factors in half precision."""
+    """Return x @ y in float32, for factors in half precision."""
     if x.device.type == "cuda":
         return torch.mm(x, y, out_dtype=torch.float32)
     return x.float() @ y.float()
 
 
 class Linear(nn.Module):
-    """x Wᵀ + b with weights drawn from a generator of its own.
+    """The linear map x Wᵀ + b, initialized by a given generator.
 
     Parameters
     ----------
     n_in, n_out
-        Sizes.
+        Input and output sizes.
     generator
-        Source of the starting weights, uniform on ±1/√n_in, which is torch's own rule for `nn.Linear`.
+        Random generator of the initial weights, which are uniform on ±1/√n_in, as in `nn.Linear`.
     rectified
-        Whether a ReLU follows: it is part of the map, and costs neither a pass of its own nor a copy.
+        Whether a ReLU follows, which is fused into the map without a separate pass or copy.
     tensor_cores
-        Let a GPU take dense products in TF32.
+        Whether a GPU may compute dense products in TF32.
     """
 
     def __init__(
@@ -236,11 +225,11 @@ class MLP(nn.Module):
     Parameters
     ----------
     sizes
-        Input size, hidden sizes, output size. With the input size alone the rows are returned as they are, dense.
+        Input size, hidden sizes, output size. With the input size only, the rows are returned unchanged, as dense.
     generator
-        Source of the starting weights.
+        Random generator of the initial weights.
     tensor_cores
-        Let a GPU take dense products in TF32.
+        Whether a GPU may compute dense products in TF32.
     """
 
     def __init__(
@@ -271,7 +260,7 @@ def _dense(x: Tensor | SparseBlock) -> Tensor:
 
 
 class Autoencoder(nn.Module):
-    """An encoder d → hidden → n_dims and its mirror image; the paper has 500-500-2000-10. Parameters as of MLP."""
+    """An encoder d → hidden → n_dims and its mirrored decoder; the paper uses 500-500-2000-10. Parameters as in MLP."""
 
     def __init__(
         self,
@@ -289,7 +278,7 @@ class Autoencoder(nn.Module):
         self.decoder = MLP(sizes[::-1], generator=generator, dtype=dtype, tensor_cores=tensor_cores)
 
     def forward(self, x: Tensor | SparseBlock) -> tuple[Tensor, Tensor]:
-        """Return (reconstruction (n, d), embedding (n, n_dims))."""
+        """Return the reconstruction (n, d) and the embedding (n, n_dims)."""
         z = self.encoder(x)
         return self.decoder(z), z
 
@@ -300,7 +289,7 @@ def normalized_adjacency(adjacency: Adjacency, *, device: torch.device, dtype: t
 
 
 class _Propagation(torch.autograd.Function):
-    """S h for a constant symmetric S: the gradient is S g. O(E·d) time, nothing of size N × N."""
+    """S h for a constant symmetric S, whose gradient is S g. O(E·d) time, without an N × N tensor."""
 
     @staticmethod
     def forward(ctx: Any, symmetric: Tensor, h: Tensor) -> Tensor:
@@ -322,7 +311,7 @@ def propagate(symmetric: Tensor, h: Tensor) -> Tensor:
 class GraphConvolution(nn.Module):
     """One layer ÃXWᵀ of a graph convolutional network, without bias; sparse X stays sparse.
 
-    The generator draws the starting weights, uniform on ±√(6/(n_in + n_out)) (Glorot and Bengio 2010).
+    The generator draws the initial weights, uniform on ±√(6/(n_in + n_out)) (Glorot and Bengio 2010).
     """
 
     def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -340,9 +329,9 @@ class GraphConvolution(nn.Module):
 
 
 class GraphEncoder(nn.Module):
-    """Two graph convolutions with ReLU between them, z = Ã relu(Ã X W₀ᵀ) W₁ᵀ, with one output or several.
+    """Two graph convolutions with ReLU between them, z = Ã relu(Ã X W₀ᵀ) W₁ᵀ, with one or several outputs.
 
-    `outputs` names the second convolutions, which all take the hidden layer, as saved weights do.
+    `outputs` names the second convolutions, which share the hidden layer; saved weights use these names.
     """
 
     def __init__(
@@ -362,6 +351,6 @@ class GraphEncoder(nn.Module):
             self.add_module(name, GraphConvolution(n_hidden, n_dims, generator=generator, dtype=dtype))
 
     def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs, (N, n_dims) each, for x (N, d) and Ã (N, N). O(E·n_hidden + N·d·n_hidden) time."""
+        """Return the outputs, each (N, n_dims), for x (N, d) and Ã (N, N). O(E·n_hidden + N·d·n_hidden) time."""
         h = relu(self.first(x, normalized))
         return tuple(getattr(self, name)(h, normalized) for name in self.outputs)

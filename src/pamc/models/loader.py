@@ -1,4 +1,4 @@
-"""Feature rows as an encoder takes them: dense, or sparse with the transposed copy that its gradient needs."""
+"""Feature rows in the encoder's format: dense, or sparse with the transposed copy that the gradient needs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ from pamc.data.attributed_graph import Features
 from pamc.models.products import MIN_ROWS
 from pamc.ops.torch.rows import csr_tensor
 
-__all__ = ["FeatureLoader", "SparseBlock", "encode_chunk", "encode_rows", "made_ahead", "on_device", "sent_to"]
-
 Key = TypeVar("Key")
 Block = TypeVar("Block")
 
-# Above this share of nonzeros a dense product is the faster one.
+# Fraction of nonzeros above which a dense product is faster.
 _SPARSE_BELOW = 0.1
 
-# Up to this size all rows are held dense on the device while batches of them are drawn.
+# Maximum size up to which all rows are held dense on the device while batches are drawn.
 _HELD_DENSE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class SparseBlock:
-    """n rows of sparse features.
+    """A block of n rows of sparse features.
 
     Parameters
     ----------
     matrix
         (n, d) CSR tensor.
     transposed
-        (d, n) CSR tensor of the same entries: the gradient of the first layer's weights is a product with it.
+        (d, n) CSR tensor of the same entries, which is multiplied to get the gradient of the first layer's weights.
     """
 
     matrix: Tensor
@@ -46,7 +44,7 @@ class SparseBlock:
 
     @classmethod
     def from_scipy(cls, block: sp.csr_matrix, *, device: torch.device, dtype: torch.dtype) -> SparseBlock:
-        """Return rows of a scipy matrix on a device."""
+        """Copy rows of a scipy matrix to a device."""
         return cls(*(csr_tensor(m, device=device, dtype=dtype) for m in (block, block.T.tocsr())))
 
     def __len__(self) -> int:
@@ -54,20 +52,20 @@ class SparseBlock:
 
 
 class FeatureLoader:
-    """The features of all rows, handed out in blocks on the device.
+    """The features of all rows, loaded in blocks to the device.
 
-    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor of the device); a block
-    travels when it is asked for. Of several chunks the next one is read while one is worked on. All rows in one chunk
-    are kept, so that they travel once.
+    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor on the device); a block is
+    copied on request. With several chunks, the next one is read while one is processed. A single chunk of all rows is
+    cached, so that it is copied once.
 
     Parameters
     ----------
     features
-        (N, d) array, CSR matrix or tensor; or anything of that shape whose slices of rows are arrays.
+        (N, d) array, CSR matrix or tensor; or any object of that shape whose slices of rows are arrays.
     device, dtype
-        Of the blocks.
+        Device and dtype of the blocks.
     sparse
-        Hand out sparse blocks; None decides by the share of nonzeros.
+        Whether to load sparse blocks; None decides by the fraction of nonzeros.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class FeatureLoader:
         self.device = device
         self._dtype = dtype
         self.sparse = bool(sp.issparse(features) and (_is_thin(features) if sparse is None else sparse))
-        self._kept: tuple[tuple[int, int], Tensor | SparseBlock] | None = None
+        self._cached: tuple[tuple[int, int], Tensor | SparseBlock] | None = None
         self._all_dense: Tensor | None = None
 
     def __len__(self) -> int:
@@ -85,11 +83,11 @@ class FeatureLoader:
 
     @property
     def n_features(self) -> int:
-        """The number of columns, d."""
+        """Number of columns, d."""
         return int(self._features.shape[1])
 
     def chunks(self, chunk_size: int | None) -> Iterator[tuple[slice, Tensor | SparseBlock]]:
-        """Yield (rows, block) over all rows in order; one block when `chunk_size` is None."""
+        """Yield (rows, block) over all rows in order; a single block if `chunk_size` is None."""
         size = chunk_size or max(1, len(self))
         if size >= len(self):
             yield slice(0, len(self)), self.block(0, len(self))
@@ -101,14 +99,14 @@ class FeatureLoader:
             yield from made_ahead(chunks, lambda chunk: self._block(chunk.start, chunk.stop))
 
     def block(self, start: int, stop: int) -> Tensor | SparseBlock:
-        """Return rows start … stop−1, filled up with zero rows where they are few.
+        """Return rows start … stop−1, padded with zero rows if they are few.
 
-        So a row's embedding is the same bits whatever rows stand beside it.
+        The embedding of a row is therefore bitwise independent of the other rows in its block.
         """
-        if self._kept is not None and self._kept[0] == (start, stop):
-            return self._kept[1]
+        if self._cached is not None and self._cached[0] == (start, stop):
+            return self._cached[1]
         block = self._block(start, stop)
-        self._kept = ((start, stop), block)
+        self._cached = ((start, stop), block)
         return block
 
     def _block(self, start: int, stop: int) -> Tensor | SparseBlock:
@@ -116,7 +114,7 @@ class FeatureLoader:
         return self._sparse_block(rows) if self.sparse else self._dense(rows, at_least=MIN_ROWS)
 
     def whole(self) -> Tensor | SparseBlock:
-        """Return all rows, none filled up: what a network that mixes rows takes."""
+        """Return all rows without padding, as a network that mixes rows needs them."""
         if len(self) >= MIN_ROWS:
             return self.block(0, len(self))
         dense = self._dense(self._features)
@@ -124,13 +122,13 @@ class FeatureLoader:
 
     @property
     def holds_batches(self) -> bool:
-        """Whether all rows fit on the device while batches of them are drawn: a gibibyte, dense."""
+        """Whether all rows, dense, fit in a gibibyte on the device while batches are drawn."""
         return len(self) * self.n_features * self._dtype.itemsize <= _HELD_DENSE_BYTES
 
     def dense_batch(self, index: Tensor) -> Tensor:
-        """Return the rows at `index` (n,), which is on the device, as a dense (n, d) tensor.
+        """Return the rows at `index` (n,), a tensor on the device, as a dense (n, d) tensor.
 
-        Rows that fit there travel once; others, batch by batch.
+        Rows that fit on the device are copied once; others batch by batch.
         """
         if isinstance(self._features, Tensor):
             return self._features[index.to(self._features.device)].to(device=self.device, dtype=self._dtype)
@@ -141,7 +139,7 @@ class FeatureLoader:
         return self._all_dense[index]
 
     def release_batches(self) -> None:
-        """Forget the dense copy that :meth:`dense_batch` holds."""
+        """Release the dense copy that :meth:`dense_batch` holds."""
         self._all_dense = None
 
     def _sparse_block(self, rows: Any) -> SparseBlock:
@@ -151,7 +149,7 @@ class FeatureLoader:
         return SparseBlock.from_scipy(rows, device=self.device, dtype=self._dtype)
 
     def _dense(self, rows: Any, at_least: int = 0) -> Tensor:
-        """Return rows on the device, filled up with zero rows; a tensor that lies there already is not copied."""
+        """Return rows on the device, padded with zero rows; a tensor that is there already is not copied."""
         if isinstance(rows, Tensor):
             block = rows.to(device=self.device, dtype=self._dtype)
         else:
@@ -173,24 +171,24 @@ def encode_rows(encoder: nn.Module, rows: FeatureLoader, *, chunk_size: int | No
 
 
 def encode_chunk(encoder: nn.Module, chunk: slice, block: Tensor | SparseBlock) -> Tensor:
-    """Return z of one chunk, without the zero rows that filled up its block."""
+    """Return z of one chunk, without the zero rows that pad its block."""
     z: Tensor = encoder(block)
     n_rows = chunk.stop - chunk.start
-    # The gradient of a part is a copy of it in zeros, which the whole does not need.
+    # The gradient of a slice is a zero-padded copy, which the full tensor does not need.
     return z if len(z) == n_rows else z[:n_rows]
 
 
 def on_device(encoder: nn.Module, device: torch.device) -> nn.Module:
-    """Return a network on a device: itself where it is there already, else a copy, so that nobody's own one moves."""
+    """Return the network itself if it is on the device, else a copy there, so that the original is not moved."""
     if all(tensor.device == device for tensor in encoder.state_dict().values()):
         return encoder
     return copy.deepcopy(encoder).to(device)
 
 
 def made_ahead(keys: Iterable[Key], make: Callable[[Key], Block]) -> Iterator[tuple[Key, Block]]:
-    """Yield each key with what is made of it, in order; a thread makes the next one meanwhile.
+    """Yield each key with the result of `make`, in order; a thread computes the next one in the meantime.
 
-    Two blocks are held at a time. What goes wrong in the thread is raised here.
+    Two blocks are held at a time. Exceptions of the thread are raised here.
 
     Examples
     --------
@@ -209,15 +207,15 @@ def made_ahead(keys: Iterable[Key], make: Callable[[Key], Block]) -> Iterator[tu
 
 
 def sent_to(block: Tensor, device: torch.device) -> Tensor:
-    """Return a block of host memory on a device.
+    """Copy a block of host memory to a device.
 
-    A GPU's copy goes from page-locked memory and on a stream of its own, beside the work on others; it has arrived when
-    this returns, so that whoever is given the block need not know.
+    For a GPU the copy uses page-locked memory and its own stream, concurrently with other work; it is complete when
+    this function returns, so that no further synchronization is needed.
     """
     if device.type != "cuda":
         return block.to(device)
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
-        there = block.pin_memory().to(device, non_blocking=True)
+        copied = block.pin_memory().to(device, non_blocking=True)
     stream.synchronize()
-    return there
+    return copied

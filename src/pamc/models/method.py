@@ -1,4 +1,4 @@
-"""What makes a method: its settings, what it needs, and how its model is built. One registry of all methods."""
+"""The definition of a method (its settings, requirements and builder) and the registry of all methods."""
 
 from __future__ import annotations
 
@@ -15,35 +15,33 @@ from pamc.models.base import GraphModel, Model
 from pamc.models.layers import MLP
 from pamc.registry import Registry
 
-__all__ = ["METHODS", "AnyModel", "BuildInput", "Method", "register_method"]
-
 AnyModel: TypeAlias = Model | GraphModel
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BuildInput:
-    """What a method may use to build its model.
+    """Inputs from which a method builds its model.
 
     Parameters
     ----------
     n_nodes, n_features
-        N and d of the prepared rows.
+        Shape (N, d) of the preprocessed rows.
     config, seed
-        Settings of the method's own class, and the source of randomness (`pamc.runtime.generator(seed, purpose)`).
+        Settings of the method's own class, and random seed (`pamc.runtime.generator(seed, purpose)`).
     device, dtype
-        Of all tensors.
+        Device and dtype of all tensors.
     adjacency
         (N, N) symmetric weights without diagonal; None for a method without a graph.
     pairs
         Positive pairs γ on the device, for methods whose settings have `n_hops`.
     encoder, decoder
-        Of the init, on the device: the decoder of an autoencoder, None after another init.
+        Initialized encoder on the device, and its decoder, which is None unless the initialization has one.
     pretrained
-        The model of the method's own pre-training, trained.
+        Trained model of the method's own pretraining.
     centers
-        (C, n_dims) K-means centers of the embedding after init and pre-training; None without either.
+        (C, n_dims) K-means centers of the embedding after initialization and pretraining; None without either.
     known_labels
-        (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
+        (N,) cluster of each row if known, else −1; None if no cluster is known.
     """
 
     n_nodes: int
@@ -52,7 +50,7 @@ class BuildInput:
     seed: int
     device: torch.device
     dtype: torch.dtype
-    # What a method has asked for is there when its model is built; Any spares each method a check for None.
+    # Requested inputs are never None when a model is built; Any spares each method a check.
     adjacency: Any = None
     pairs: Any = None
     encoder: Any = None
@@ -62,7 +60,7 @@ class BuildInput:
     known_labels: Tensor | None = None
 
     def required_decoder(self) -> MLP:
-        """Return the decoder of the init, or say that the pre-trained weights lack one."""
+        """Return the decoder of the initialization; raise ModelFileError if pretrained weights have none."""
         if self.decoder is None:
             raise ModelFileError("the pre-trained weights have no decoder (dec_1 …), which this method needs")
         decoder: MLP = self.decoder
@@ -79,23 +77,23 @@ class Method:
     Parameters
     ----------
     name, title, reference
-        Its name in the registry, in tables, and its paper.
+        Name in the registry, name in tables, and paper.
     config
         Class of its settings; the defaults are one configuration for all data.
     build
-        Returns the model to be trained.
+        Function that returns the model to be trained.
     uses_graph
-        Whether it needs a graph; without one given, a kNN graph is built.
+        Whether it needs a graph; if none is given, a kNN graph is built.
     uses_features
-        Whether it looks at the features.
+        Whether it uses the features.
     inductive
-        Whether new rows can be assigned without a graph: its model is a :class:`pamc.models.base.Model`.
+        Whether new rows can be assigned without a graph, that is, its model is a :class:`pamc.models.base.Model`.
     init
-        How its encoder gets its first weights, unless its settings have a `init`; None for no init.
+        Initializer of its encoder, unless its settings have `init`; None for no initialization.
     pretrain
-        Returns a model that is trained first, for `pretrain_epochs` epochs at `pretrain_lr`.
+        Function that returns a model that is trained first, for `pretrain_epochs` epochs at `pretrain_lr`.
     uses_known_labels
-        Whether clusters that are known of some rows have a part in its loss.
+        Whether its loss uses known clusters of some rows.
     """
 
     name: str
@@ -111,7 +109,7 @@ class Method:
     uses_known_labels: bool = False
 
     def init_of(self, config: MethodConfig) -> str | None:
-        """Return the name of the init that the settings ask for."""
+        """Return the name of the initializer that the settings select."""
         init: str | None = getattr(config, "init", self.init)
         return init
 
@@ -120,7 +118,7 @@ METHODS: Registry[Method] = Registry("method", package="pamc.models.methods")
 
 
 def register_method(name: str, **facts: Any) -> Callable[[Build], Build]:
-    """Return a decorator that files a method under a name; what it decorates builds the method's model.
+    """Return a decorator that registers a method under a name; the decorated function builds the method's model.
 
     `facts` are the other fields of :class:`Method`.
     """

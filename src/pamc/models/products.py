@@ -1,11 +1,11 @@
-"""Matrix products that are, on a CPU, the same bits for any number of threads.
+"""Matrix products that are bitwise equal on a CPU for any number of threads.
 
-A BLAS divides a product among its threads and rounds by the division. How it divides differs by processor:
+A BLAS splits a product between threads, and rounding depends on the split, which differs by processor:
 
-- Intel's MKL on an Intel processor divides rows, columns and inner sums. There a product is cut here, into blocks whose
-  size depends on nothing but the shape, and each block is left to one thread. That is slower than one whole product.
-- On other processors it divides columns, and rounds differently only where a share of them is not a whole number of
-  vectors: narrow matrices are filled up with zero columns, which costs next to nothing.
+- On an Intel processor, MKL splits rows, columns and inner sums. Here a product is therefore split into blocks whose
+  size depends only on the shape, and each block is computed by one thread. That is slower than one whole product.
+- On other processors it splits columns, and rounding differs only if a share of them is not a whole number of vectors:
+  narrow matrices are padded with zero columns, at almost no cost.
 """
 
 from __future__ import annotations
@@ -20,35 +20,33 @@ from torch.nn.functional import pad
 from pamc.ops.dispatch import transposed
 from pamc.runtime import cpu_name
 
-__all__ = ["MIN_ROWS", "aligned", "column_product", "products_in_tf32", "row_product"]
-
 _CUT_HERE = "intel" in cpu_name().lower()
 
-# Blocks of a product that is cut here: more than the threads of most machines, or a block would be divided after all.
+# Number of blocks: more than the threads of most machines, because otherwise a block would be split.
 _N_BLOCKS = 32
 
-# Blocks of fewer rows are slow.
+# Minimum number of rows per block; smaller blocks are slow.
 _ROWS_PER_BLOCK = 8
 
-# With at least this many rows, the bits of a row of a product do not depend on how many other rows there are: below 16
-# rows at a time a BLAS takes other paths.
+# With at least this many rows, a row of a product is bitwise independent of the number of other rows: below 16 rows at
+# a time a BLAS uses different code paths.
 MIN_ROWS = 16 * (_N_BLOCKS if _CUT_HERE else 1)
 
-# Below this width, and for all widths in float64, columns are filled up to a multiple of 16.
+# Below this width, and for all widths in float64, columns are padded to a multiple of 16.
 _WIDE = 320
 _VECTOR = 16
 
-# Tensor cores read matrices whose rows begin at multiples of so many bytes; others take a much slower way.
+# Tensor cores need matrices whose rows are aligned to this many bytes; other matrices are much slower.
 _ALIGNMENT_BYTES = 16
 
-# Rows over columns of a weight from which on a GPU wants it transposed in memory.
+# Ratio of rows to columns above which a weight matrix is transposed in memory for a GPU.
 _TALL = 2
 
 
 def aligned(x: Tensor, *, rows: bool = False) -> Tensor:
-    """Return x with zero columns, and rows where asked for, up to sizes that a GPU's matrix products like.
+    """Pad x with zero columns, and with zero rows if `rows`, to sizes that suit a GPU's matrix products.
 
-    Itself on a CPU.
+    On a CPU, x is returned unchanged.
     """
     if x.device.type == "cpu":
         return x
@@ -64,16 +62,16 @@ def row_product(
 ) -> Tensor:
     """Return x @ weight + bias, (n, m), for tall x (n, k), weight (k, m) and bias (m,). O(n·k·m) time.
 
-    With `rectified`, what is below 0 is 0. With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32;
-    sums are taken in float32.
+    `rectified` applies a ReLU. With `tensor_cores`, a GPU may round float32 factors to the 10 bits of TF32; sums are
+    accumulated in float32.
     """
     if x.device.type != "cpu":
         if len(weight) >= _TALL * weight.shape[1] and weight.is_contiguous():
-            # Long sums are taken faster along memory; the copy is small beside x.
+            # Long sums are faster along contiguous memory; the copy is small compared to x.
             weight = transposed(weight).T
         with products_in_tf32(tensor_cores):
             if rectified and bias is not None and x.dtype == torch.float32:
-                # One kernel: the product's own last step adds the bias and cuts at 0.
+                # A single kernel: the epilogue of the product adds the bias and applies the ReLU.
                 return torch._addmm_activation(bias, x, weight)
             product = x @ weight if bias is None else torch.addmm(bias, x, weight)
     else:
@@ -95,13 +93,13 @@ def _row_product_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tensor:
-    """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m). O(n·k·m) time. As :func:`row_product`."""
+    """Return xᵀ @ y, (k, m), for tall x (n, k) and y (n, m), as :func:`row_product`. O(n·k·m) time."""
     n_rows, n_columns = x.shape[1], y.shape[1]
     if x.device.type != "cpu":
         with products_in_tf32(tensor_cores):
             return x.T @ y
     if n_rows < n_columns:
-        # The wider matrix first: the other way round the sum over n would be divided.
+        # The wider matrix comes first: otherwise the sum over n would be split.
         return column_product(y, x).T.contiguous()
     if _CUT_HERE:
         size = -(-n_rows // _N_BLOCKS)
@@ -112,7 +110,7 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
 
 @contextmanager
 def products_in_tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 for the products inside, whatever the rest of the program has set."""
+    """Allow or forbid TF32 for the products inside the context, regardless of the global setting."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
     matmul.allow_tf32 = allowed
@@ -123,7 +121,7 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
 
 
 def _filled(x: Tensor, *, rows: bool = False, columns: bool = False) -> Tensor:
-    """Return x with zero rows and columns up to sizes that are divided evenly."""
+    """Pad x with zero rows and columns to sizes that are split evenly."""
     more_rows = _missing(x.shape[0], x.dtype) if rows else 0
     more_columns = _missing(x.shape[1], x.dtype) if columns else 0
     return pad(x, (0, more_columns, 0, more_rows)) if more_rows or more_columns else x

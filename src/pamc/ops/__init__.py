@@ -1,7 +1,7 @@
-"""The mathematics of the paper, each op under one stem: dense reference, plain torch, Triton launchers, kernels.
+"""The equations of the paper, each op under one stem: dense reference, plain torch, Triton launchers, kernels.
 
-A stem is a module of :mod:`pamc.ops.torch` (T), of :mod:`pamc.ops.triton` (L, what launches kernels), and of
-:mod:`pamc.ops.kernels` (K, device code); a dash says that there is none.
+A stem is a module of :mod:`pamc.ops.torch` (T), of :mod:`pamc.ops.triton` (L, the kernel launchers), and of
+:mod:`pamc.ops.kernels` (K, device code); a dash means that there is none.
 
 ========== ============================== ============================= ====================================== =====
 stem       equation or op                 reference                     function                               where
@@ -27,7 +27,7 @@ linear     transposed copy                —                             transp
 adam       a step of Adam                 —                             KernelAdam                             — L K
 ========== ============================== ============================= ====================================== =====
 
-Eqs 3, 5 and 7 are made of these, in :mod:`pamc.losses`. :mod:`pamc.ops.dispatch` says which backend computes an op.
-Beside the ops: K-means (:mod:`~pamc.ops.kmeans`), label-free scores (:mod:`~pamc.ops.scores`), and work that a GPU
-replays (:mod:`~pamc.ops.cuda_graph`).
+Eqs 3, 5 and 7 are composed of these in :mod:`pamc.losses`. :mod:`pamc.ops.dispatch` selects the backend of an op. The
+package also contains K-means (:mod:`~pamc.ops.kmeans`), label-free scores (:mod:`~pamc.ops.scores`), and CUDA graphs of
+repeated work (:mod:`~pamc.ops.cuda_graph`).
 """

@@ -1,4 +1,4 @@
-"""Work that is the same every time, replayed by a GPU as one graph of kernels instead of launched kernel by kernel."""
+"""Repeated work that a GPU replays as one CUDA graph instead of launching each kernel."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from threading import RLock
 import torch
 from torch import Tensor
 
-__all__ = ["ALLOWED", "Captured", "capturing"]
-
-# For tests and measurements: without it every call is a call of the function.
+# Switch for tests and measurements: if False, the function is always called directly.
 ALLOWED = True
 
-# Calls that run as they are before one is captured: they allocate and compile what capturing may not.
+# Number of ordinary calls before a capture: they allocate and compile what must not happen during a capture.
 _CALLS_BEFORE_CAPTURE = 1
 
-# One thread at a time captures, or calls what will be captured: all share one stream.
+# Only one thread at a time may capture, or call a function that will be captured: all share one stream.
 _LOCK = RLock()
 
 
 @contextmanager
 def capturing(allowed: bool) -> Iterator[None]:
-    """Set :data:`ALLOWED` for what is made inside, and put it back."""
+    """Set :data:`ALLOWED` inside the context, and restore it afterwards."""
     global ALLOWED
     before, ALLOWED = ALLOWED, allowed
     try:
@@ -35,19 +33,19 @@ def capturing(allowed: bool) -> Iterator[None]:
 
 
 class Captured:
-    """A function without arguments that works on tensors of its own, in the same shapes each time.
+    """A function without arguments that is captured and replayed; it always uses the same tensors and shapes.
 
     Parameters
     ----------
     function
-        Returns a small tensor. It must not wait for the device, nor depend on anything on the host that changes.
+        Function that returns a small tensor. It must not synchronize with the device or depend on host state.
     device
-        Where it works. On a GPU its calls are captured, where that is :data:`ALLOWED` and there is memory for it.
+        Device of the function. On a GPU its calls are captured if :data:`ALLOWED` and if there is enough memory.
     enabled
-        Whether to capture; without, each call is a call of the function.
+        Whether to capture; if False, the function is always called directly.
     """
 
-    # Graphs that can be replayed: what they read may not be given back.
+    # Number of graphs that can be replayed: the memory they read must not be released.
     _n_graphs = 0
 
     def __init__(self, function: Callable[[], Tensor], *, device: torch.device, enabled: bool = True) -> None:
@@ -59,7 +57,7 @@ class Captured:
         self._result: Tensor | None = None
 
     def __call__(self) -> Tensor:
-        """Return what the function returns, in memory that later calls leave alone."""
+        """Return the result of the function, in memory that later calls do not overwrite."""
         function: Callable[[], Tensor] = self._function  # type: ignore[assignment]
         self._n_calls += 1
         if not self._enabled:
@@ -79,13 +77,13 @@ class Captured:
             return result
 
     def release(self) -> None:
-        """Give back the memory of the graph and of all that the function holds; no call may follow."""
+        """Release the memory of the graph and of everything the function holds; it must not be called afterwards."""
         if self._graph is not None:
             Captured._n_graphs -= 1
         self._function, self._graph, self._result = None, None, None
 
     def _capture(self, function: Callable[[], Tensor]) -> None:
-        """Capture a call; where memory runs out, once more without what is cached, and then not at all."""
+        """Capture a call; if memory runs out, retry once with an empty cache, then give up."""
         for _ in range(2):
             try:
                 self._graph, self._result = _captured(function)
@@ -97,44 +95,44 @@ class Captured:
 
 
 def _captured(function: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """Return the graph of a call of the function, and what it returns.
+    """Return the CUDA graph of a call of the function, and its result.
 
-    As torch.cuda.graph does, but without collecting garbage and emptying caches first, which takes as long as many
-    epochs; garbage must not be collected in between.
+    As torch.cuda.graph does, but without garbage collection and emptying caches first, which take as long as many
+    epochs; no garbage may be collected during the capture.
     """
-    graph, current, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), _stream(torch.cuda.current_device())
-    collects = gc.isenabled()
+    graph, current, side = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+    was_collecting = gc.isenabled()
     gc.disable()
     try:
         torch.cuda.synchronize()
-        own.wait_stream(current)
-        with torch.cuda.stream(own):
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 result = function()
             finally:
                 graph.capture_end()
-        current.wait_stream(own)
+        current.wait_stream(side)
     finally:
-        if collects:
+        if was_collecting:
             gc.enable()
     return graph, result
 
 
 def _on_stream(function: Callable[[], Tensor]) -> Tensor:
-    """Call a function as capturing will call it: not on the stream that everything else waits for."""
+    """Call a function as in a capture, that is, not on the default stream."""
     if Captured._n_graphs == 0:
         _release_workspaces()
-    current, own = torch.cuda.current_stream(), _stream(torch.cuda.current_device())
-    own.wait_stream(current)
-    with torch.cuda.stream(own):
+    current, side = torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
         result = function()
-    current.wait_stream(own)
+    current.wait_stream(side)
     return result
 
 
 def _release_workspaces() -> None:
-    """Give back the memory that matrix products keep for the streams they have seen: capturing takes another one."""
+    """Release the cuBLAS workspaces of all streams used so far, because a capture uses another stream."""
     release = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if release is not None:
         release()
@@ -142,5 +140,5 @@ def _release_workspaces() -> None:
 
 @cache
 def _stream(device: int) -> torch.cuda.Stream:
-    """Return the stream of all capturing on a device: matrix products hold a workspace for every stream they see."""
+    """Return the stream for all captures on a device; cuBLAS keeps a workspace for every stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

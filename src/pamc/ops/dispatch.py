@@ -1,4 +1,4 @@
-"""Which backend computes an op: looked up by name and device once, and then remembered."""
+"""Selection of the backend of an op, resolved once per name and device and then cached."""
 
 from __future__ import annotations
 
@@ -22,48 +22,32 @@ from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, sum_over
 from pamc.ops.torch import clustering, linear, positives, proxy, rows
 from pamc.registry import Registry
 
-__all__ = [
-    "BACKENDS",
-    "NUMBERS",
-    "Backend",
-    "ObjectiveValues",
-    "is_narrow",
-    "narrow_product",
-    "over_processes",
-    "preferring",
-    "relu_backward",
-    "relu_linear_backward",
-    "resolve_backend",
-    "transposed",
-    "with_changes",
-]
-
-# What "auto" tries on a type of device, best first. The dense reference is never chosen for anyone, nor is Triton's
-# interpreter.
+# Backends that "auto" tries on a type of device, best first. The dense reference and Triton's interpreter are never
+# selected automatically.
 _PREFERRED: dict[str, tuple[str, ...]] = {"cuda": ("triton", "torch")}
 _PREFERRED_ELSEWHERE = ("torch",)
 
 _SPARSE_DEVICES = ("cpu", "cuda")
 
-# Up to this width a product with a gradient takes as long as writing it: a kernel does all in one pass.
+# Maximum width at which a product with a gradient is limited by memory writes: one kernel does all in one pass.
 _NARROW = 64
 
 
-# What :attr:`ObjectiveValues.numbers` holds, in its order.
+# Names of the values in :attr:`ObjectiveValues.numbers`, in order.
 NUMBERS = ("loss", "positive", "proxy", "kl", "alignment", "uniformity", "center_distance", "n_nonempty")
 
 
 class ObjectiveValues(NamedTuple):
-    """Eq 12 and what is watched of it.
+    """The value of Eq 12 and the quantities monitored with it.
 
     Parameters
     ----------
     total
-        () α·contrast + β·KL, with a gradient.
+        () α·contrast + β·KL, with gradient.
     numbers
-        (8,) what :data:`NUMBERS` names, without a gradient.
+        (8,) values named by :data:`NUMBERS`, without gradient.
     labels
-        (N,) int64, the argmax of q.
+        (N,) int64 labels, the argmax of q.
     """
 
     total: Tensor
@@ -73,22 +57,22 @@ class ObjectiveValues(NamedTuple):
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to compute the parts of the PamC loss, self-training, and what is watched of both.
+    """An implementation of the parts of the PamC loss, of self-training, and of the monitored quantities.
 
     Parameters
     ----------
     name
-        What it is called, for records.
+        Name of the backend, for records.
     positive_log_mass
-        As :func:`pamc.ops.torch.positives.positive_log_mass`, but of rows of any length: it scales them itself.
+        As :func:`pamc.ops.torch.positives.positive_log_mass`, but accepts rows of any length and normalizes them.
     cluster_sums, self_training
         As in :mod:`pamc.ops.torch.clustering`.
     proxy, uniformity
         As in :mod:`pamc.ops.torch.proxy`.
     why_unavailable
-        Says why it cannot work on a device, None where it can.
+        Function that returns why the backend cannot be used on a device, or None if it can.
     objective
-        As :func:`pamc.ops.triton.objective.objective`, where it has a faster way than the parts, one by one.
+        As :func:`pamc.ops.triton.objective.objective`, if the backend has a faster way than combining the parts.
     """
 
     name: str
@@ -105,9 +89,9 @@ BACKENDS: Registry[Backend] = Registry("backend")
 
 
 def resolve_backend(name: str | Backend, device: torch.device) -> Backend:
-    """Return the backend of a name, or the best one for the device when the name is "auto"; a backend as it is.
+    """Return the backend of a name, or the best one for the device if the name is "auto"; a Backend is returned as is.
 
-    Each name and device is looked up once: what is installed does not change while a program runs.
+    Each name and device is resolved once, because installed packages do not change while a program runs.
 
     Examples
     --------
@@ -133,7 +117,7 @@ def _resolved(name: str, device: torch.device) -> Backend:
 
 @contextmanager
 def preferring(name: str) -> Iterator[None]:
-    """Let "auto" be one backend inside, wherever it is asked for: for comparisons."""
+    """Make "auto" resolve to the given backend inside the context, for comparisons."""
     before = dict(_PREFERRED)
     _PREFERRED.update(dict.fromkeys(("cpu", "cuda"), (name,)))
     _resolved.cache_clear()
@@ -146,7 +130,7 @@ def preferring(name: str) -> Iterator[None]:
 
 
 def _automatic_op(stem: str, name: str) -> Any:
-    """Return a function that is the one of this name that "auto" takes on the device of its first argument."""
+    """Return a function that dispatches to the op of this name for the device of its first argument."""
 
     def op(first: Tensor, *others: Tensor) -> Any:
         package = "triton" if resolve_backend("auto", first.device).name == "triton" else "torch"
@@ -155,25 +139,25 @@ def _automatic_op(stem: str, name: str) -> Any:
     return op
 
 
-# What the functions of these names in :mod:`pamc.ops.torch` do, on a GPU in one pass, or in two small kernels.
+# The functions of these names in :mod:`pamc.ops.torch`; on a GPU computed in one pass, or in two small kernels.
 with_changes: Callable[[Tensor, Tensor, Tensor], Tensor] = _automatic_op("clustering", "with_changes")
 relu_backward: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _automatic_op("linear", "relu_backward")
 _transposed: Callable[[Tensor], Tensor] = _automatic_op("linear", "transposed")
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.torch.linear.transposed` does, on a GPU tile by tile."""
+    """Return :func:`pamc.ops.torch.linear.transposed`, computed tile by tile on a GPU."""
     return _transposed(x) if x.is_floating_point() else linear.transposed(x)
 
 
 def is_narrow(x: Tensor) -> bool:
-    """Return whether :func:`narrow_product` and :func:`relu_linear_backward` are faster for x (N, k), or a gradient."""
+    """Return whether :func:`narrow_product` and :func:`relu_linear_backward` are faster for x (N, k) or a gradient."""
     narrow = x.shape[1] <= _NARROW and x.dtype in (torch.float32, torch.bfloat16)
     return narrow and resolve_backend("auto", x.device).name == "triton"
 
 
 def _kernel_op(stem: str, name: str) -> Any:
-    """Return a function of :mod:`pamc.ops.triton`, imported when it is called: triton need not be installed."""
+    """Return a function of :mod:`pamc.ops.triton` that is imported when called, because triton is optional."""
 
     def op(*arguments: Any, **options: Any) -> Any:
         return getattr(import_module(f"pamc.ops.triton.{stem}"), name)(*arguments, **options)
@@ -181,7 +165,7 @@ def _kernel_op(stem: str, name: str) -> Any:
     return op
 
 
-# What the functions of these names in :mod:`pamc.ops.triton.linear` do, where :func:`is_narrow` holds.
+# The functions of these names in :mod:`pamc.ops.triton.linear`; only to be called if :func:`is_narrow`.
 narrow_product: Callable[[Tensor, Tensor, Tensor], Tensor] = _kernel_op("linear", "narrow_product")
 relu_linear_backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]] = _kernel_op(
     "linear", "relu_linear_backward"
@@ -199,13 +183,13 @@ def _why_no_kernels(device: torch.device) -> str | None:
         return "the package triton is not installed"
     if device.type == "cuda":
         return None if _has_compiler() else "triton needs a C compiler; install gcc or clang, or name one in CC"
-    # Triton reads this when kernels are defined, and runs them on the CPU, row by row, for tests.
+    # Triton reads this variable when kernels are defined, and interprets them on the CPU, for tests.
     return None if os.environ.get("TRITON_INTERPRET") == "1" else "its kernels need a CUDA GPU"
 
 
 @cache
 def _has_compiler() -> bool:
-    """Return whether there is what triton compiles the launchers of its kernels with."""
+    """Return whether there is a C compiler, with which triton compiles the launchers of its kernels."""
     return bool(os.environ.get("CC") or which("gcc") or which("clang"))
 
 
@@ -221,22 +205,22 @@ def _positive_log_mass(
 
 
 def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
-    """Return the backend "torch" for the rows of one of several processes; its values are those of all rows.
+    """Return the "torch" backend for the rows of one of several processes; its values are those of all rows.
 
-    Only gradients in z and assignments are of this process's rows alone, and gradients in centers are its share.
+    Gradients in z and assignments are those of this process's rows, and gradients in centers are its contribution.
     """
 
     def shared_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
         sums, mass = clustering.cluster_sums(z, assignment, n_clusters)
-        together = sum_over(torch.cat([sums, mass[:, None]], dim=1), group)
-        return together[:, :-1], together[:, -1].detach()
+        total = sum_over(torch.cat([sums, mass[:, None]], dim=1), group)
+        return total[:, :-1], total[:, -1].detach()
 
     def shared_uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
         first, stop = pairs.first_row, pairs.first_row + len(z)
         begin, end = (min(n_rows, -(-row // step)) for row in (first, stop))
-        watched = z.new_zeros(n_rows, z.shape[1])
-        watched[begin:end] = z[begin * step - first :: step][: end - begin]
-        return proxy.uniformity(group.sum(watched), step=1, n_rows=n_rows)
+        sample = z.new_zeros(n_rows, z.shape[1])
+        sample[begin:end] = z[begin * step - first :: step][: end - begin]
+        return proxy.uniformity(group.sum(sample), step=1, n_rows=n_rows)
 
     return replace(
         BACKENDS["torch"],
@@ -248,7 +232,7 @@ def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
 
 
 def _dense_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return the positives by the reference. O(N²) memory."""
+    """Return the log masses computed by the dense reference. O(N²) memory."""
     off_diagonal = z.new_zeros(pairs.n_nodes, pairs.n_nodes, dtype=torch.float64)
     off_diagonal[pairs.rows, pairs.indices] = pairs.log_weight.double().exp()
     gamma = off_diagonal + torch.diag(pairs.log_self_weight.double().exp())
@@ -259,7 +243,7 @@ def _dense_positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, sel
 
 
 def _dense_cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return the sums by the reference. O(N·(C + d)) memory."""
+    """Return the sums computed by the dense reference. O(N·(C + d)) memory."""
     sums = len(z) * reference.meta_nodes(z, assignment, n_clusters=n_clusters)
     ones = z.new_ones(len(z), 1)
     mass = len(z) * reference.meta_nodes(ones, assignment.detach(), n_clusters=n_clusters)[:, 0]
@@ -267,14 +251,14 @@ def _dense_cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple
 
 
 def _dense_self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
-    """Return divergence and labels by the reference. O(N·C·d) memory."""
+    """Return the divergence and the labels computed by the dense reference. O(N·C·d) memory."""
     q = reference.soft_assignment(z, centers, eta=eta)
     kl = reference.kl_divergence(reference.target_distribution(q.detach()), q)
     return kl.to(z.dtype), q.argmax(dim=1)
 
 
 def _dense_proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    """Return the proxy by the reference."""
+    """Return the proxy computed by the dense reference."""
     return reference.proxy(meta_nodes, tau=tau, proxy=kind, mass=mass).to(meta_nodes.dtype)
 
 

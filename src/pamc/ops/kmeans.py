@@ -1,4 +1,4 @@
-"""K-means: scikit-learn's on the CPU, many runs at a time on a GPU."""
+"""K-means: scikit-learn's on the CPU, batched runs on a GPU."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from torch import Tensor
 
 from pamc.runtime import seed_for, side_by_side
 
-__all__ = ["KMeansFit", "Labels", "batched_kmeans", "kmeans"]
-
 Labels: TypeAlias = "NDArray[np.int64]"
 
 _CPU = torch.device("cpu")
 
 _MOST_ITERATIONS = 300
 
-# Of the mean variance of the columns: a run is done when its centers together moved no farther, squared.
+# Fraction of the mean variance of the columns: a run has converged when the squared shift of its centers is below it.
 _TOLERANCE = 1e-4
 
-# Iterations between two looks at whether all runs are done: each look waits for the device.
+# Number of iterations between convergence checks, each of which synchronizes with the device.
 _LOOK_EVERY = 5
 
-# Numbers of one (runs, N, C) temporary; more runs take turns.
+# Maximum number of entries of a (runs, N, C) temporary; further runs are computed in later batches.
 _NUMBERS_AT_A_TIME = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
 class KMeansFit:
-    """The clusters that K-means found.
+    """The result of K-means.
 
     Parameters
     ----------
@@ -45,9 +43,9 @@ class KMeansFit:
     centers
         (C, d) mean of each cluster.
     inertia
-        Sum of the squared distances of rows to the center of their cluster.
+        Sum of the squared distances of rows to their cluster center.
     predict
-        Function from rows (M, d) to the cluster (M,) of the nearest center of each.
+        Function that maps rows (M, d) to the index (M,) of the nearest center.
     """
 
     labels: Labels
@@ -64,22 +62,22 @@ def kmeans(
     n_init: int = 1,
     device: torch.device = _CPU,
 ) -> list[KMeansFit]:
-    """Return for each seed the best of `n_init` runs of K-means, from k-means++ with local trials.
+    """Return for each seed the best of `n_init` runs of K-means, initialized by k-means++ with local trials.
 
-    The CPU runs scikit-learn's in the type of the points: one seed in the calling thread, several side by side. A GPU
-    runs :func:`batched_kmeans` in float32, all at once. Fewer distinct points than clusters leave clusters empty;
-    :data:`~pamc.runtime.quiet_libraries` silences scikit-learn's warning of it.
+    The CPU runs scikit-learn's K-means in the dtype of the points: one seed in the calling thread, several in parallel.
+    A GPU runs :func:`batched_kmeans` in float32, all at once. With fewer distinct points than clusters, clusters stay
+    empty; :data:`~pamc.runtime.quiet_libraries` silences scikit-learn's warning about it.
 
     Parameters
     ----------
     points
         (N, d) rows.
     n_clusters
-        C, at most N.
+        Number of clusters, C, at most N.
     seeds
-        One random seed for each fit, which does not depend on the others.
+        One random seed per fit; fits are independent of each other.
     device
-        The device that computes.
+        Device of the computation.
 
     Examples
     --------
@@ -98,10 +96,10 @@ def _fit_by_scikit_learn(points: NDArray[Any], n_clusters: int, n_init: int, see
 
 
 def _fits_in_batches(points: Tensor, n_clusters: int, n_init: int, seeds: Sequence[int]) -> list[KMeansFit]:
-    starts = seeds if n_init == 1 else [seed_for(seed, f"start {run}") for seed in seeds for run in range(n_init)]
-    runs = batched_kmeans(points, n_clusters, seeds=starts)
-    labels, centers, inertia = (each.cpu().numpy() for each in runs)
-    best = [first + int(inertia[first : first + n_init].argmin()) for first in range(0, len(starts), n_init)]
+    run_seeds = seeds if n_init == 1 else [seed_for(seed, f"start {run}") for seed in seeds for run in range(n_init)]
+    runs = batched_kmeans(points, n_clusters, seeds=run_seeds)
+    labels, centers, inertia = (result.cpu().numpy() for result in runs)
+    best = [first + int(inertia[first : first + n_init].argmin()) for first in range(0, len(run_seeds), n_init)]
     return [KMeansFit(labels[i], centers[i], float(inertia[i]), partial(_nearest_center, centers[i])) for i in best]
 
 
@@ -113,8 +111,8 @@ def _nearest_center(centers: NDArray[Any], points: NDArray[Any]) -> NDArray[np.i
 def batched_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Return labels (R, N), centers (R, C, d) and inertia (R,) of one run of K-means for each seed.
 
-    Repeats bit by bit on one device: sums over clusters are matrix products. The center of a cluster without rows is
-    the mean of all. O(R·N·C·d) time per iteration, and memory for as many runs at a time as fit into a gibibyte.
+    Bitwise reproducible on one device: sums over clusters are matrix products. The center of an empty cluster is the
+    mean of all rows. O(R·N·C·d) time per iteration; as many runs at a time as fit into a gibibyte of memory.
 
     Examples
     --------
@@ -131,24 +129,24 @@ def batched_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> 
             for first in range(0, len(seeds), at_a_time)
         ]
     )
-    means, inertia = zip(*(_means_and_inertia(centered, each, n_clusters) for each in labels), strict=True)
+    means, inertia = zip(*(_means_and_inertia(centered, run, n_clusters) for run in labels), strict=True)
     return labels, torch.stack(means) + mean, torch.stack(inertia)
 
 
 def _means_and_inertia(points: Tensor, labels: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return the means (C, d) of clusters, and the sum of squared distances of rows to them in float64."""
+    """Return the means (C, d) of clusters, and the sum of squared distances of rows to them, in float64."""
     members = _members(labels, n_clusters, points.dtype)
     means = (members.T @ points) / members.sum(dim=0).clamp(min=1)[:, None]
     return means, (points - means[labels]).square().sum(dtype=torch.float64)
 
 
 def _members(labels: Tensor, n_clusters: int, dtype: torch.dtype) -> Tensor:
-    """Return (…, C) with a 1 for the cluster of each of the labels (…)."""
+    """Return the (…, C) one-hot encoding of the labels (…)."""
     return (labels[..., None] == torch.arange(n_clusters, device=labels.device)).to(dtype)
 
 
 def _plus_plus(points: Tensor, n_clusters: int, seeds: Sequence[int]) -> Tensor:
-    """Return (R, C, d) starting centers: each the best of a few rows drawn by their distance to those before it."""
+    """Return (R, C, d) initial centers: each is the best of a few rows drawn by distance from the previous centers."""
     n_rows, n_trials = len(points), 2 + int(math.log(n_clusters))
     draws = torch.stack(
         [torch.rand(n_clusters, n_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds], dim=1
@@ -160,8 +158,8 @@ def _plus_plus(points: Tensor, n_clusters: int, seeds: Sequence[int]) -> Tensor:
     nearest = _distances(points, lengths, centers[0][:, None]).squeeze(1)
     for number in range(1, n_clusters):
         total = nearest.cumsum(dim=1)
-        wanted = draws[number] * total[:, -1:]
-        candidates = torch.searchsorted(total, wanted).clamp(max=n_rows - 1)
+        thresholds = draws[number] * total[:, -1:]
+        candidates = torch.searchsorted(total, thresholds).clamp(max=n_rows - 1)
         closer = torch.minimum(_distances(points, lengths, points[candidates]), nearest[:, None])
         best = closer.sum(dim=2).argmin(dim=1)
         nearest = closer[run, best]
@@ -176,7 +174,7 @@ def _distances(points: Tensor, lengths: Tensor, centers: Tensor) -> Tensor:
 
 
 def _lloyd(points: Tensor, centers: Tensor) -> Tensor:
-    """Return (R, N) labels after alternating means and nearest centers; a center without rows stays."""
+    """Return (R, N) labels after Lloyd's iterations; an empty cluster keeps its center."""
     n_clusters = centers.shape[1]
     limit = _TOLERANCE * float(points.var(dim=0, correction=0).mean())
     for iteration in range(1, _MOST_ITERATIONS + 1):
@@ -192,6 +190,6 @@ def _lloyd(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def _nearest(points: Tensor, centers: Tensor) -> Tensor:
-    """Return (R, N) the nearest of the centers (R, C, d) of each row (N, d)."""
+    """Return the (R, N) nearest of the centers (R, C, d) of each row (N, d)."""
     scores = (points @ centers.transpose(1, 2)).mul_(-2).add_(centers.square().sum(dim=2)[:, None])
     return scores.argmin(dim=2)

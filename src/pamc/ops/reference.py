@@ -1,9 +1,9 @@
 """Eqs 1 to 12 of the paper, dense and in float64, one function per equation: the ground truth of pamc.
 
-Everything here is written to be compared with the paper, not to be fast: O(N²) memory, float64 whatever comes in,
-gradients by autograd. What the paper leaves open is settled as everywhere in pamc: a zero row has similarity 0 to every
-row, a node without a positive is left out of the sum while the divisor stays N, an empty cluster is left out, and with
-fewer than two non-empty clusters the proxy is 0. Names: z (N, d) the embedding, gamma (N, N) the weights γ_ij ≥ 0.
+This module is written to be compared with the paper, not to be fast: O(N²) memory, float64 for any input, gradients by
+autograd. What the paper leaves open is resolved as everywhere in pamc: a zero row has similarity 0 to every row, a node
+without positives is omitted from the sum while the divisor stays N, an empty cluster is omitted, and with fewer than
+two non-empty clusters the proxy is 0. Notation: z (N, d) is the embedding, gamma (N, N) the weights γ_ij ≥ 0.
 """
 
 from __future__ import annotations
@@ -14,22 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-__all__ = [
-    "bound_ratio",
-    "contrastive_loss",
-    "kl_divergence",
-    "log_positive_mass",
-    "loss_cc",
-    "loss_nn",
-    "meta_nodes",
-    "objective",
-    "pamc_loss",
-    "proxy",
-    "similarity",
-    "soft_assignment",
-    "target_distribution",
-]
-
 
 def contrastive_loss(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = "drop") -> Tensor:
     r"""Return the classic contrastive loss, the mean of Eq 1 over the nodes.
@@ -37,7 +21,7 @@ def contrastive_loss(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = 
     .. math:: \ell_i = -\log\frac{\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j))}
                                  {\sum_{k \ne i}\exp(\tau\,sim(z_i, z_k))}
 
-    As in the paper; ``self_edges="keep"`` counts j = i in both sums, with similarity 0, as the released program does.
+    As in the paper; ``self_edges="keep"`` includes j = i in both sums, with similarity 0, as the released program does.
 
     Examples
     --------
@@ -45,8 +29,8 @@ def contrastive_loss(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = 
     tensor(0., dtype=torch.float64)
     """
     positive = log_positive_mass(z, gamma, tau=tau, self_edges=self_edges)
-    everything = log_positive_mass(z, torch.ones_like(gamma), tau=tau, self_edges=self_edges)
-    return torch.where(positive == -math.inf, 0.0, everything - positive).sum() / len(z)
+    all_pairs = log_positive_mass(z, torch.ones_like(gamma), tau=tau, self_edges=self_edges)
+    return torch.where(positive == -math.inf, 0.0, all_pairs - positive).sum() / len(z)
 
 
 def proxy(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tensor | None = None) -> Tensor:
@@ -59,9 +43,9 @@ def proxy(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tensor | 
     Parameters
     ----------
     meta_nodes
-        (C, d) meta-nodes, in any scale.
+        (C, d) meta-nodes, at any scale.
     mass
-        (C,) how much is assigned to each cluster; those with 0 are left out. None: those whose meta-node is zero.
+        (C,) mass assigned to each cluster; clusters with 0 are omitted. If None, those with a zero meta-node are.
 
     Examples
     --------
@@ -90,7 +74,7 @@ def pamc_loss(
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    As in the paper; `proxy` and `self_edges` choose what the released program does instead.
+    As in the paper; `proxy` and `self_edges` select the variants of the released program.
 
     Parameters
     ----------
@@ -108,12 +92,12 @@ def pamc_loss(
     return positive + _proxy(meta_nodes(z, assignment, n_clusters=n_clusters), tau=tau, proxy=proxy, mass=mass)
 
 
-# `proxy` is also the name of an option, which hides the function inside the functions that take it.
+# `proxy` is also the name of a parameter, which shadows the function in functions that have it.
 _proxy = proxy
 
 
 def similarity(z: Tensor) -> Tensor:
-    r"""Return (N, N) cosines with a diagonal of 0, Eq 4. As in the paper; a zero row has cosine 0 to every row.
+    r"""Return the (N, N) cosines with a zero diagonal, Eq 4. As in the paper; a zero row has cosine 0 to every row.
 
     .. math:: sim(z_i, z_j) = \frac{z_i \cdot z_j}{\|z_i\|\,\|z_j\|}\ (i \ne j), \quad sim(z_i, z_i) = 0
 
@@ -126,13 +110,13 @@ def similarity(z: Tensor) -> Tensor:
     """
     z = z.double()
     squared = z.square().sum(dim=1, keepdim=True)
-    # The inner `where` keeps the infinite derivative of √0 out of the gradient.
+    # The inner `where` excludes the infinite derivative of √0 from the gradient.
     unit = torch.where(squared == 0, 0.0, z / torch.where(squared == 0, 1.0, squared).sqrt())
     return (unit @ unit.T).masked_fill(_diagonal(len(z), z.device), 0.0)
 
 
 def loss_nn(z: Tensor, *, tau: float) -> Tensor:
-    r"""Return the negatives over all pairs of nodes, Eq 5. As in the paper.
+    r"""Return the contribution of the negatives over all pairs of nodes, Eq 5. As in the paper.
 
     .. math:: loss_{NN} = \frac1N\sum_i\log\sum_j\exp(\tau\,sim(z_i, z_j))
 
@@ -145,11 +129,11 @@ def loss_nn(z: Tensor, *, tau: float) -> Tensor:
 
 
 def loss_cc(meta_nodes: Tensor, *, tau: float, mass: Tensor | None = None) -> Tensor:
-    r"""Return the negatives over all pairs of clusters, Eq 6.
+    r"""Return the contribution of the negatives over all pairs of clusters, Eq 6.
 
     .. math:: loss_{CC} = \frac1C\sum_a\log\sum_b\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
-    As in the paper (its sum over b ends at M, which means C); C counts the non-empty clusters. Parameters as in
+    As in the paper (whose sum over b ends at M, meaning C); C counts the non-empty clusters. Parameters as in
     :func:`proxy`.
 
     Examples
@@ -163,11 +147,11 @@ def loss_cc(meta_nodes: Tensor, *, tau: float, mass: Tensor | None = None) -> Te
 
 
 def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
-    r"""Return the paper's lower bound of loss_NN / loss_CC, Eq 7.
+    r"""Return the paper's lower bound on loss_NN / loss_CC, Eq 7.
 
     .. math:: \frac{loss_{NN}}{loss_{CC}} > \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper, which assumes cosines of at least 0; see :func:`pamc.losses.pamc.bound_holds`.
+    As in the paper, which assumes nonnegative cosines; see :func:`pamc.losses.pamc.bound_holds`.
 
     Examples
     --------
@@ -182,14 +166,14 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
-    As in the paper; a soft assignment takes the place of the indicator.
+    As in the paper; a soft assignment replaces the indicator.
 
     Parameters
     ----------
     assignment
-        (N,) labels 0 … C−1, or (N, C) soft assignment through which the gradient flows.
+        (N,) labels 0 … C−1, or (N, C) soft assignment, which is differentiable.
     n_clusters
-        C, or None for the largest label plus one.
+        Number of clusters, C, or None for the largest label plus one.
 
     Examples
     --------
@@ -234,7 +218,7 @@ def target_distribution(q: Tensor) -> Tensor:
 
 
 def kl_divergence(p: Tensor, q: Tensor, *, reduction: str = "sum") -> Tensor:
-    r"""Return the divergence of the assignment from its target, Eq 11. As in the paper; "mean" divides by N.
+    r"""Return the KL divergence of the target from the assignment, Eq 11. As in the paper; "mean" divides by N.
 
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
 
@@ -267,14 +251,14 @@ def objective(
 
     .. math:: L_{final} = \alpha\,\ell_{Pcontrast}(\tau) + \beta\,KL(P\|Q)
 
-    P is a constant. As in the paper for the defaults; the text leaves open what the meta-nodes are made of.
+    P is constant. As in the paper for the defaults; the text does not specify the assignment of the meta-nodes.
 
     Parameters
     ----------
     centers
-        (C, d) learnt centers μ.
+        (C, d) learned centers μ.
     meta_assignment
-        "hard": the largest q_iu; "soft": q, with its gradient; "soft_detached": q, without.
+        "hard": argmax of q; "soft": q, with gradient; "soft_detached": q, without gradient.
     kl_reduction
         "sum", or "mean" to divide by N.
 
@@ -306,24 +290,24 @@ def log_positive_mass(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str =
 
 
 def _log_sum(values: Tensor, counted: Tensor) -> Tensor:
-    """Return the log of Σ exp over the counted entries of each row; −∞ with gradient 0 where there are none."""
-    some = counted.any(dim=1)
-    safe = torch.where(some[:, None], values.masked_fill(~counted, -math.inf), 0.0)
-    return torch.where(some, torch.logsumexp(safe, dim=1), -math.inf)
+    """Return the logsumexp over the counted entries of each row; −∞ with gradient 0 if there are none."""
+    is_nonempty = counted.any(dim=1)
+    safe = torch.where(is_nonempty[:, None], values.masked_fill(~counted, -math.inf), 0.0)
+    return torch.where(is_nonempty, torch.logsumexp(safe, dim=1), -math.inf)
 
 
 def _as_soft(assignment: Tensor, n_clusters: int | None) -> Tensor:
-    """Return (N, C) float64: the soft assignment itself, or labels as ones and zeros."""
+    """Return (N, C) float64: the soft assignment itself, or one-hot labels."""
     if assignment.ndim == 2:
         return assignment.double()
     return one_hot(assignment.long(), -1 if n_clusters is None else n_clusters).double()
 
 
 def _present(meta_nodes: Tensor, mass: Tensor | None) -> Tensor:
-    """Return (C,) which clusters are not empty."""
+    """Return a (C,) mask of the non-empty clusters."""
     return (meta_nodes != 0).any(dim=1) if mass is None else mass > 0
 
 
 def _diagonal(size: int, device: torch.device) -> Tensor:
-    """Return (size, size) True on the diagonal."""
+    """Return a (size, size) mask of the diagonal."""
     return torch.eye(size, dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""Label-free scores: what can be said of a clustering without knowing the classes."""
+"""Label-free scores, which evaluate a clustering without the true classes."""
 
 from __future__ import annotations
 
@@ -12,30 +12,22 @@ from sklearn.metrics import silhouette_score
 
 from pamc.graph.adjacency import Adjacency
 
-__all__ = [
-    "comparable_proxy",
-    "edge_information",
-    "modularity",
-    "silhouette",
-    "stored_modularity",
-]
-
-# Rows whose neighbors in files are looked at together.
+# Number of rows whose neighbors are read from files at a time.
 _ROWS_PER_BLOCK = 1 << 16
 
 
 def modularity(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
-    """Return the modularity Σ_c [w_c / w − (v_c / w)²] of a clustering, −½ to 1, high when edges stay inside clusters.
+    """Return the modularity Σ_c [w_c / w − (v_c / w)²] of a clustering, −½ to 1, high if edges stay inside clusters.
 
     w is the sum of all weights (every edge counted in both directions), w_c that of the edges inside cluster c, and v_c
-    the sum of the degrees of its nodes. A graph without edges has modularity 0. O(E) time and memory.
+    the sum of the degrees of its nodes. The modularity of a graph without edges is 0. O(E) time and memory.
 
     Parameters
     ----------
     adjacency
         (N, N) symmetric weights without diagonal.
     labels
-        (N,) clusters 0, 1, …
+        (N,) cluster labels 0, 1, …
 
     Examples
     --------
@@ -53,7 +45,7 @@ def stored_modularity(
     weight: NDArray[np.floating[Any]] | None,
     labels: NDArray[np.int64],
 ) -> float:
-    """Return :func:`modularity` of neighbors in the arrays of a CSR, such as those of files, block by block.
+    """Return the :func:`modularity` of a graph in CSR arrays, such as memory-mapped files, block by block.
 
     O(E) time, O(N) memory.
 
@@ -77,11 +69,11 @@ def stored_modularity(
 
 
 def edge_information(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
-    """Return how much the cluster of one end of an edge says of the cluster of the other end, 0 to 1.
+    """Return how much the cluster of one end of an edge reveals about the cluster of the other end, 0 to 1.
 
-    The mutual information of the clusters at the two ends of an edge, over the entropy of one of them. Unlike
-    modularity it has no preference for clusters of equal size. A graph without edges, or one cluster, gives 0. O(E)
-    time, O(E + C²) memory.
+    This is the mutual information of the clusters at the two ends of an edge, divided by the entropy of one of them.
+    Unlike modularity it does not favor clusters of equal size. It is 0 for a graph without edges and for one cluster.
+    O(E) time, O(E + C²) memory.
 
     Examples
     --------
@@ -111,20 +103,20 @@ def silhouette(
     sample_size: int | None = None,
     random_state: int | None = None,
 ) -> float:
-    """Return the mean silhouette of the rows, −1 to 1, high when clusters are compact and far apart.
+    """Return the mean silhouette coefficient of the rows, −1 to 1, high for compact and well separated clusters.
 
-    With fewer than two clusters, or with every row its own cluster, it is 0. O(n²·d) time for n rows.
+    It is 0 with fewer than two clusters, or if every row is its own cluster. O(n²·d) time for n rows.
 
     Parameters
     ----------
     x
-        (N, d) rows, an embedding or features.
+        (N, d) rows of an embedding or of features.
     labels
-        (N,) clusters.
+        (N,) cluster labels.
     sample_size
-        n, how many rows to look at, or None for all N.
+        Number of sampled rows, n, or None for all N.
     random_state
-        Seed of the sample.
+        Random seed of the sample.
 
     Examples
     --------
@@ -141,10 +133,10 @@ def silhouette(
 
 
 def comparable_proxy(proxy_value: float, n_nonempty: int) -> float:
-    """Return ℓ_proxy − log(C′(C′−1)), which can be compared between runs with different numbers of clusters.
+    """Return ℓ_proxy − log(C′(C′−1)), which is comparable between runs with different numbers of clusters.
 
-    Each cluster that a run loses lowers Eq 2 by itself: with C′ non-empty clusters it lies within ±τ of log(C′(C′−1)).
-    With fewer than two there is nothing to contrast and the value is ∞: a collapsed run never wins.
+    Every lost cluster decreases Eq 2: with C′ non-empty clusters it lies within ±τ of log(C′(C′−1)). With fewer than
+    two clusters there is nothing to contrast and the value is ∞, so that a collapsed run is never selected.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What a clustering says: its clusters in facts and tables, how many there are, and the page that shows it."""
+"""Explanations of a clustering: facts about its clusters, tables, and the HTML report."""

@@ -1,4 +1,4 @@
-"""Several runs side by side: matched clusters, how far they agree, rows that changed, settings that differ."""
+"""Comparison of several runs: matched clusters, agreement, rows that changed cluster, settings that differ."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ from pamc.errors import ConfigError, DataError
 from pamc.report.page_file import pack, pack_ids, plain, smallest, unpack, unpack_ids
 from pamc.results.metrics import ari, nmi
 
-__all__ = ["COMPARISON", "comparison_data"]
-
 COMPARISON = "pamc-comparison"
 
-# Rows that changed cluster and are listed.
+# Maximum number of listed rows that changed cluster.
 _MOST_CHANGED = 500
 
 
 def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return the object of a page that compares runs, by the rows that all of them name.
+    """Return the data of a page that compares runs on their common rows.
 
-    Clusters of each run are matched with those of the first, one to one, so that the most rows stay; a row changed
-    where its cluster is not matched with the one it has in the first run. `runs` are the objects of two or more pages,
-    and `names` what to call them.
+    The clusters of each run are matched one to one with those of the first run, maximizing the overlap. A row has
+    changed if its cluster does not match its cluster in the first run. `runs` are the data of two or more pages, and
+    `names` their display names.
     """
     if len(runs) < 2:
         raise ConfigError("a comparison needs two runs or more")
@@ -63,7 +61,7 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
 
 
 def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[str], list[NDArray[np.int64]]]:
-    """Return the ids that every run names, in the order of the first, and where they are in each."""
+    """Return the ids common to all runs, in the order of the first, and their positions in each run."""
     lists = [unpack_ids(run["points"]["ids"]) for run in runs]
     where = [{name: place for place, name in enumerate(each)} for each in lists]
     common = [name for name in lists[0] if all(name in each for each in where[1:])]
@@ -78,13 +76,13 @@ def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[
 def _matched(
     first: NDArray[np.int64], other: NDArray[np.int64], n_first: int, n_other: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the cluster of the first run that each cluster is matched with, −1 for none, and how many rows overlap."""
+    """Return the matching cluster of the first run for each cluster, −1 for none, and the number of shared rows."""
     table = np.bincount(other * n_first + first, minlength=n_other * n_first).reshape(n_other, n_first)
     to_first = np.full(n_other, -1)
     own, matched = linear_sum_assignment(table, maximize=True)
     to_first[own] = matched
     overlap = np.where(to_first >= 0, table[np.arange(n_other), to_first], 0)
-    # Clusters that share no row are not a match.
+    # Clusters without a common row do not match.
     to_first[overlap == 0] = -1
     union = table.sum(axis=1) + table.sum(axis=0)[to_first] - overlap
     return {"to_first": to_first, "overlap": overlap, "union": np.where(to_first >= 0, union, 0)}
@@ -93,7 +91,7 @@ def _matched(
 def _shown(
     run: dict[str, Any], name: str, at: NDArray[np.int64], match: dict[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
-    """Return what the page needs of one run: its rows in the common order."""
+    """Return the data of one run for the page, with its rows in the common order."""
     points, record = run["points"], run["record"]
     confidence = unpack(points["confidence"]["values"])[at]
     return {
@@ -112,7 +110,7 @@ def _shown(
 
 
 def _differing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings and facts that are not the same in all runs."""
+    """Return the settings and facts that differ between runs."""
     flat = [
         {
             **{f"setting {key}": value for key, value in (record.get("config") or {}).items()},

@@ -1,4 +1,4 @@
-"""What a page holds: a fit of rows in memory or in a store, its true classes where they were given."""
+"""Data of a report page: a fit of rows in memory or in a store, with true classes if given."""
 
 from __future__ import annotations
 
@@ -32,37 +32,24 @@ from pamc.results.metrics import best_matching, contingency
 from pamc.results.record import RunRecord
 from pamc.runtime import seed_for
 
-__all__ = [
-    "FORMAT",
-    "TRUE_CLASS",
-    "VERSION",
-    "Extras",
-    "page_data",
-    "projected",
-    "put_together",
-    "store_page_data",
-    "truth_data",
-    "with_found_edges",
-]
-
 FORMAT, VERSION = "pamc-report", 1
 
-# Features that the map can be colored by: those that tell the clusters apart most, fewer where rows are many.
+# Number of features offered to color the map, the most distinctive first; fewer for many rows.
 _N_FEATURE_COLUMNS, _LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES = 12, 3, 1_200_000
 
 TRUE_CLASS = "true class"
 
-# Returns (n, len(numbers)) values of some feature columns, of the rows that a page names.
+# Returns the (n, len(numbers)) values of some feature columns for the rows listed on the page.
 ReadFeatures: TypeAlias = Callable[[list[int]], NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extras:
-    """What a caller may add to a page.
+    """Optional additions to a page.
 
-    `columns` are (N,) values by name that the map can be colored by, numbers or anything else; `class_names` those of
-    the true classes, in ascending order of their numbers; `notes` what a reader has to know; `map_by` is "auto", "pca"
-    or "umap".
+    `columns` maps names to (N,) values of any type that can color the map. `class_names` are the names of the true
+    classes, in ascending order of their numbers. `notes` are shown to the reader. `map_by` is "auto", "pca" or
+    "umap".
     """
 
     columns: Mapping[str, Any] | None = None
@@ -72,9 +59,9 @@ class Extras:
 
 
 def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Extras) -> dict[str, Any]:
-    """Return the page of a fit on a graph in memory. O(N·(d + C·n_dims) + E) time with a map by PCA.
+    """Return the page data of a fit on a graph in memory. O(N·(d + C·n_dims) + E) time with a PCA map.
 
-    Where the graph has no edges, those that the fit found are taken, if the model still has them.
+    If the graph has no edges, those that the fit built are used, if the model still has them.
     """
     began = time.perf_counter()
     joined = with_found_edges(model, graph)
@@ -116,20 +103,20 @@ def put_together(
     has_edges: bool,
     began: float,
 ) -> dict[str, Any]:
-    """Return the object of a page from its parts.
+    """Assemble the page data from its parts.
 
     Parameters
     ----------
     facts
-        Of the clusters; None where the rows are not at hand, and cards say no more than size and confidence.
+        Facts about the clusters; None if the rows are unavailable, so that cards show only size and confidence.
     ids, rows
-        Names and numbers of the rows that the page names; `rows` is None for all.
+        Ids and indices of the rows listed on the page; `rows` is None for all rows.
     classes
-        (N,) true classes, where they are known.
+        (N,) true classes, if known.
     read
-        Returns some features of the rows that the page names.
+        Function that returns some features of the listed rows.
     began
-        When this was begun, by `time.perf_counter`.
+        Start time, from `time.perf_counter`.
     """
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_nodes, n_clusters = len(labels), len(model.cluster_centers_)
@@ -180,7 +167,7 @@ def put_together(
 
 
 def with_found_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
-    """Return the graph with the edges that the fit found, where it was given none and still has them."""
+    """Return the graph with the edges that the fit built, if it was given none and still has them."""
     adjacency = getattr(getattr(model, "_fit_result", None), "adjacency", None)
     if graph.edges is not None or adjacency is None or adjacency.shape[0] != graph.n_nodes:
         return graph
@@ -205,7 +192,7 @@ def _truth_column(classes: NDArray[np.int64], rows: NDArray[np.int64] | None, na
 def _feature_columns(
     facts: ClusterFacts, n_shown: int, read: ReadFeatures, *, taken: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the features that tell clusters apart most as columns of the map, but for names that it has already."""
+    """Return the most distinctive features as columns of the map, without names that are already in use."""
     order = np.argsort(-np.abs(facts.features["difference"]), kind="stable")
     names = dict(zip(facts.features["feature"][order].tolist(), facts.features["name"][order].tolist(), strict=True))
     n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // n_shown))
@@ -213,7 +200,7 @@ def _feature_columns(
     return [number_column(names[number], values) for number, values in zip(free, read(free).T, strict=True)]
 
 
-# Groups of equally many rows whose accuracy is compared with their confidence.
+# Number of equally large groups of rows in the plot of accuracy against confidence.
 _N_GROUPS = 10
 
 
@@ -224,10 +211,10 @@ def truth_data(
     *,
     names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return the confusion of classes and clusters, and how often rows of a given confidence are right.
+    """Return the confusion matrix of classes and clusters, and accuracy as a function of confidence.
 
-    A row is right when it lies in the cluster that the best one-to-one matching gives its class. `names` are those of
-    the classes in ascending order of their numbers, which are shown without.
+    A row is correct if its cluster matches its class in the best one-to-one matching. `names` are the class names in
+    ascending order of their numbers; without names, the numbers are shown.
 
     Examples
     --------
@@ -242,7 +229,7 @@ def truth_data(
     cluster_for = np.full(len(kinds), -1)
     cluster_for[matched] = clusters_matched
     right = cluster_for[class_of] == cluster_of
-    # The cluster of each class that has one, then the others.
+    # First the matched cluster of each class, then the other clusters.
     order = [*cluster_for[cluster_for >= 0], *np.setdiff1d(np.arange(len(clusters)), clusters_matched)]
     return {
         "names": [str(name) for name in (kinds.tolist() if names is None else names)],
@@ -253,7 +240,7 @@ def truth_data(
 
 
 def _curve(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[str, list[float]]:
-    """Return mean confidence, accuracy and size of groups of rows, the least confident first."""
+    """Return mean confidence, accuracy and size of groups of rows, in order of increasing confidence."""
     order = np.argsort(confidence, kind="stable")
     groups = [group for group in np.array_split(order, _N_GROUPS) if len(group)]
     return {
@@ -263,7 +250,7 @@ def _curve(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[st
     }
 
 
-# Rows of which cards are made, and bytes of features that are held for them.
+# Maximum number of sampled rows for the cards, and maximum bytes of their features.
 _SAMPLED_ROWS, _SAMPLED_BYTES = 50_000, 1 << 27
 
 _ROWS_PER_BLOCK = 1 << 16
@@ -271,10 +258,10 @@ _IDS_PER_BLOCK = 1 << 20
 
 
 def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras) -> dict[str, Any]:
-    """Return the page of a fit of a store, which is not read into memory.
+    """Return the page data of a fit of a store, without reading it into memory.
 
-    Sizes, confidence and edges are counted over all rows; features, central, border and odd rows are those of a sample.
-    O(N·n_dims + E) time; memory grows with N·n_dims, as that of the fit.
+    Sizes, confidence and edges cover all rows; features and central, border and outlier rows come from a sample.
+    O(N·n_dims + E) time; memory grows with N·n_dims, as in the fit.
     """
     began = time.perf_counter()
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
@@ -326,20 +313,20 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
 
 
 def _sampled(store: Store) -> NDArray[np.int64]:
-    """Return rows drawn at random, in order: the same of every store of that size."""
+    """Return a sorted random sample of rows, which depends only on the size of the store."""
     most = min(_SAMPLED_ROWS, max(1, _SAMPLED_BYTES // (4 * store.n_features)), store.n_nodes)
     drawn = np.random.default_rng(store.n_nodes).choice(store.n_nodes, most, replace=False, shuffle=False)
     return np.sort(drawn)
 
 
 def _part(model: Any, rows: NDArray[np.int64]) -> SimpleNamespace:
-    """Return what is known of some rows of a fitted model."""
+    """Return the results of a fitted model for some rows."""
     of_rows = {name: np.asarray(getattr(model, name))[rows] for name in ("labels_", "confidence_", "embedding_")}
     return SimpleNamespace(**of_rows, cluster_centers_=model.cluster_centers_, meta_nodes_=model.meta_nodes_)
 
 
 def _ids_of(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the ids of rows given in order; blocks without one of them are not read."""
+    """Return the ids of sorted rows; blocks without any of them are not read."""
     if store.id_kind == "rows":
         return rows
     parts = []

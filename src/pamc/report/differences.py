@@ -1,4 +1,4 @@
-"""What makes a cluster different: columns whose values stand out, or words that are its own."""
+"""Distinctive features of a cluster: columns with unusual values, or characteristic terms."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
 
-__all__ = ["feature_columns", "feature_name"]
-
-# Share of values other than 0 up to which rows are taken for words.
+# Largest share of nonzero values at which features are treated as terms.
 _THIN = 0.1
 
-# Rows of a dense table that are held in float64 at a time.
+# Number of rows of a dense table converted to float64 at a time.
 _ROWS_PER_BLOCK = 1 << 14
 
-# The prior of a term: so many rows in which it is as frequent as in all rows.
+# Strength of the prior of a term, in rows with the overall frequency.
 _PRIOR_ROWS = 10.0
 
-# A difference of fewer standard deviations, or a term of fewer standard errors, is rounding or chance.
+# Minimum difference in standard deviations, and minimum z-score of a term; less is rounding or chance.
 _LEAST_DIFFERENCE, _LEAST_ERRORS = 1e-6, 2.0
 
 
 def _has_terms(features: Features) -> bool:
-    """Return whether rows look like words: few values other than 0, and none below."""
+    """Return whether features look like terms: few nonzero values, none negative."""
     values = features if isinstance(features, np.ndarray) else features.data
     if values.size == 0 or values.min() < 0:
         return False
@@ -41,19 +39,19 @@ def feature_columns(
     n_features: int,
     names: tuple[str, ...] | None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the `n_features` most telling features of each cluster, as columns.
+    """Return the `n_features` most distinctive features of each cluster, as columns.
 
-    O(N·d) or O(nnz + C·d) time, O(C·d) memory. An empty cluster, one that holds every row, and one that is like the
-    others have fewer or none.
+    O(N·d) or O(nnz + C·d) time, O(C·d) memory. A cluster that is empty, contains every row, or resembles the others has
+    fewer or none.
     """
     terms = _has_terms(features)
     compared = _terms(features, labels, n_clusters) if terms else _differences(features, labels, n_clusters)
     parts: list[tuple[NDArray[Any], ...]] = []
     for cluster, (difference, inside, elsewhere) in enumerate(compared):
-        # Of words, those that a cluster has; that it lacks one is said by the others.
+        # For terms, only those that a cluster has; missing ones appear at the other clusters.
         size = difference if terms else np.abs(difference)
         found = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
-        # The largest first, and the first of equal ones first.
+        # In decreasing order; ties keep the column order.
         top = found[np.argsort(-size[found], kind="stable")[:n_features]]
         parts.append((np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top]))
     clusters, feature, difference, inside, elsewhere = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -69,14 +67,14 @@ def feature_columns(
 
 
 def feature_name(number: int, names: tuple[str, ...] | None) -> str:
-    """Return what a feature column is called."""
+    """Return the name of a feature column."""
     return f"feature {number}" if names is None else names[number]
 
 
 def _differences(
     features: Features, labels: NDArray[np.int64], n_clusters: int
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield for each cluster the difference of means in standard deviations of the column, and both means."""
+    """Yield for each cluster the difference of means in standard deviations of each column, and both means."""
     n_nodes, n_columns = features.shape
     count = np.bincount(labels, minlength=n_clusters)
     if isinstance(features, np.ndarray):
@@ -86,7 +84,7 @@ def _differences(
         mean = np.bincount(features.indices, features.data, n_columns) / n_nodes
         square = np.bincount(features.indices, np.square(features.data, dtype=np.float64), n_columns) / n_nodes
         deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
-        # A column of one value has a deviation of rounding.
+        # The deviation of a constant column is only rounding error.
         deviation[deviation <= 1e-7 * np.sqrt(square)] = 0.0
         sums = np.stack(list(_sparse_sums(features, labels, n_clusters)))
     total = sums.sum(axis=0)
@@ -103,7 +101,7 @@ def _differences(
 def _dense_sums(
     features: NDArray[np.floating[Any]], labels: NDArray[np.int64], n_clusters: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the (d,) mean and standard deviation of the columns and (C, d) sums over clusters of what exceeds it."""
+    """Return the (d,) mean and standard deviation of the columns, and (C, d) cluster sums of the centered values."""
     middle = features.mean(axis=0, dtype=np.float64)
     sums, squares = np.zeros((n_clusters, features.shape[1])), np.zeros(features.shape[1])
     for start in range(0, len(features), _ROWS_PER_BLOCK):
@@ -121,7 +119,7 @@ def _dense_sums(
 def _sparse_sums(
     features: Any, labels: NDArray[np.int64], n_clusters: int, *, presence: bool = False
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield the (d,) sum over each cluster of the values, or of whether there is one."""
+    """Yield the (d,) sum over each cluster of the values, or of their nonzero indicators."""
     ordered = features[np.argsort(labels, kind="stable")]
     ends = ordered.indptr[np.append(0, np.cumsum(np.bincount(labels, minlength=n_clusters)))]
     for start, stop in pairwise(ends):
@@ -133,10 +131,10 @@ def _sparse_sums(
 def _terms(
     features: Features, labels: NDArray[np.int64], n_clusters: int
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield for each cluster the z-score of each term, and the shares of rows that have it inside and elsewhere.
+    """Yield for each cluster the z-score of each term, and the shares of rows with it inside and elsewhere.
 
-    The log-odds of a row to have the term, inside against elsewhere, in standard errors, with a prior of rows in which
-    it is as frequent as in all (Monroe, Colaresi & Quinn 2008, Fightin' words, §3.5.1).
+    The z-score is the log-odds ratio of having the term, inside against elsewhere, in standard errors, with a prior of
+    the overall frequency (Monroe, Colaresi & Quinn 2008, Fightin' words, §3.5.1).
     """
     n_nodes, n_columns = features.shape
     count = np.bincount(labels, minlength=n_clusters)

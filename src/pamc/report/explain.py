@@ -1,4 +1,4 @@
-"""Explanations in Python: the facts of a fit as tidy pandas tables."""
+"""Explanations in Python: facts about a fit as tidy pandas tables."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from pamc.errors import BackendError
 from pamc.report.content import with_found_edges
 from pamc.report.facts import check_rows_of_fit, cluster_facts
 
-__all__ = ["Explanation", "explain"]
-
 _SHOWN_ROWS = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What a fit found, as pandas data frames; a notebook shows them all.
+    """Facts about a fit as pandas data frames; a notebook displays all of them.
 
-    The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have a line for each
-    pair of clusters: `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN where edges are not
-    known), and `cluster`, `other`, `cosine`.
+    The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have one row per pair of
+    clusters, with columns `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN if edges are
+    unknown), and `cluster`, `other`, `cosine`.
     """
 
     clusters: Any
@@ -58,23 +56,23 @@ def explain(
     n_rows: int = 5,
     n_odd: int = 50,
 ) -> Explanation:
-    """Return what a fitted model found, as tidy pandas tables: clusters, features, rows, odd rows, flows, similarity.
+    """Explain a fitted model by tidy pandas tables: clusters, features, rows, outliers, flows, similarity.
 
     Parameters
     ----------
     model
         A fitted estimator of any method.
     X
-        The rows of the fit, in its order: an array, a scipy sparse matrix, a pandas DataFrame (whose columns and index
-        become names and ids), a torch tensor, an AttributedGraph, a torch_geometric Data or an AnnData. Rows that the
-        encoder of the model places elsewhere are refused.
+        The rows of the fit, in the same order: an array, a scipy sparse matrix, a pandas DataFrame (whose columns and
+        index become names and ids), a torch tensor, an AttributedGraph, a torch_geometric Data or an AnnData. Rows
+        whose embedding differs from that of the fit raise an error.
     adjacency
-        The graph of the fit, in any form that `fit` takes. Without it, the graph of X, or that which the fit was given
-        or made; where that is gone, as of a model that was loaded, all that is said of edges is NaN.
+        The graph of the fit, in any form that `fit` accepts. Defaults to the graph of X, or the one that the fit used;
+        if neither is available, as for a loaded model, all values about edges are NaN.
     ids, feature_names
-        N names of rows and d names of columns, in place of those that X has.
+        N row ids and d column names, which override those of X.
     n_features, n_rows, n_odd
-        How many features and rows of either role to name per cluster, and odd rows in all, at most.
+        Maximum number of features and of rows of each role per cluster, and of outliers in total.
 
     Examples
     --------
@@ -107,7 +105,7 @@ def explain(
 
 
 def _long(**matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return (C, C) matrices as columns with a line for each pair of clusters."""
+    """Return (C, C) matrices as columns with one row per pair of clusters."""
     n_clusters = len(next(iter(matrices.values())))
     cluster, other = np.divmod(np.arange(n_clusters**2), n_clusters)
     return {"cluster": cluster, "other": other, **{name: matrix.ravel() for name, matrix in matrices.items()}}

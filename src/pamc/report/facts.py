@@ -1,4 +1,4 @@
-"""Whether given rows are those of a fit, as far as its encoder can tell."""
+"""Facts about the clusters of a fit, and a check that given rows are those of the fit."""
 
 from __future__ import annotations
 
@@ -17,45 +17,43 @@ from pamc.graph.adjacency import build_adjacency
 from pamc.report.differences import feature_columns
 from pamc.report.outliers import outlier_columns
 
-__all__ = ["ClusterFacts", "are_rows_of_fit", "check_rows_of_fit", "cluster_columns", "cluster_facts", "edge_flows"]
-
 # A tidy table: equal-length columns by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 
-# Rows whose distances to all centers are held at a time.
+# Number of rows whose distances to all centers are computed at a time.
 _ROWS_PER_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterFacts:
-    """What is known of the clusters of a fit, in tables of columns.
+    """Facts about the clusters of a fit, as tables of columns.
 
     Parameters
     ----------
     clusters
-        One line per cluster, empty ones too: `cluster`, `n_rows`, `share` (of all rows), `confidence` (mean; NaN of an
-        empty cluster), `edges_inside` (share of its edge ends whose other end is inside; NaN without edges).
+        One row per cluster, including empty ones: `cluster`, `n_rows`, `share` (of all rows), `confidence` (mean; NaN
+        for an empty cluster), `edges_inside` (share of its edge ends whose other end is inside; NaN without edges).
     features
-        What makes a cluster different, the most telling first: `cluster`, `feature` (its column), `name`, `difference`,
-        `inside`, `elsewhere`, `kind`. Of kind "difference", `inside` and `elsewhere` are the means in the cluster and
-        in the other rows, and `difference` is theirs in standard deviations of the column. Of kind "term" (rows of few
-        values other than 0, none negative), they are the shares of rows that have the term, and `difference` is that of
-        their log-odds in standard errors, with a prior that keeps rare terms from winning by chance.
+        Distinctive features of each cluster, the strongest first: `cluster`, `feature` (its column), `name`,
+        `difference`, `inside`, `elsewhere`, `kind`. For kind "difference", `inside` and `elsewhere` are the means over
+        the cluster and the other rows, and `difference` is their difference in standard deviations of the column. For
+        kind "term" (few nonzero values, none negative), they are the shares of rows with the term, and `difference` is
+        the difference of their log-odds in standard errors, with a prior against chance results for rare terms.
     rows
-        Rows that show a cluster: `cluster`, `role` ("central": of the surer half, nearest to the center of the cluster;
-        "border": of the other half, nearly as near to another), `rank` from 0, `row`, `id`, `confidence`, `leans_to`
-        (the other cluster of a border row; −1 of a central one).
+        Example rows of each cluster: `cluster`, `role` ("central": closest to the center, from the more confident half;
+        "border": almost as close to another center, from the other half), `rank` from 0, `row`, `id`, `confidence`,
+        `leans_to` (the other cluster of a border row; −1 for a central row).
     odd
-        Rows to look at, the oddest first within a reason: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`,
-        `value`. The reasons are "isolated" (no edge; the value is 0), "extreme value" (of the column named in
-        `feature`; the value is its distance from the column's median over that of the farthest of the others, see
-        :func:`~pamc.report.outliers.extreme_rows`), "far from all centers" (the value is the distance to the
-        nearest one over the usual one) and "low confidence" (the value is the confidence over the usual one).
+        Outliers, the most extreme first within each reason: `row`, `id`, `cluster`, `confidence`, `reason`, `feature`,
+        `value`. The reasons are "isolated" (no edge; the value is 0), "extreme value" (in the column `feature`; the
+        value is its distance from the median divided by that of the farthest other value, see
+        :func:`~pamc.report.outliers.extreme_rows`), "far from all centers" (the value is the distance to the nearest
+        center relative to the typical one) and "low confidence" (the value is the confidence relative to the median).
     flows
-        (C, C) symmetric weight of the edges between clusters. Each edge counts at both of its ends, so that a row sums
-        to the degrees of the cluster's rows and its diagonal over that sum is `edges_inside`.
+        (C, C) symmetric weight of the edges between clusters. Each edge counts at both ends, so each row sums to the
+        total degree of the cluster's rows, and its diagonal divided by that sum is `edges_inside`.
     similarity
-        (C, C) cosine of the meta-nodes; 0 with that of an empty cluster.
+        (C, C) cosine similarity of the meta-nodes; 0 for an empty cluster.
     """
 
     clusters: Columns
@@ -68,10 +66,10 @@ class ClusterFacts:
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where the rows (N,) lie among the centers.
+    """Distances of the rows (N,) to the centers.
 
-    `own` and `nearest` are the distances to the center of the row's cluster and to the nearest center; `other` is that
-    to the nearest center of another cluster that has rows, which is `leans_to`; ∞ and −1 without one.
+    `own` is the distance to the center of the row's cluster, `nearest` that to the nearest center, and `other` that to
+    the nearest center of another nonempty cluster, `leans_to`; ∞ and −1 if there is none.
     """
 
     own: NDArray[np.float64]
@@ -83,18 +81,18 @@ class _Places:
 def cluster_facts(
     model: Any, graph: AttributedGraph, *, n_features: int = 8, n_rows: int = 5, n_odd: int = 50
 ) -> ClusterFacts:
-    """Return what is known of the clusters of a fitted model. O(N·(d + C·n_dims) + E) time.
+    """Return facts about the clusters of a fitted model. O(N·(d + C·n_dims) + E) time.
 
     Parameters
     ----------
     model
         A fitted estimator of any method.
     graph
-        The rows it was fitted on, with the edges where there are any; its labels are not read.
+        The rows of the fit, with their edges if there are any; its labels are not used.
     n_features, n_rows
-        How many features and how many rows of either role to name per cluster.
+        Maximum number of features and of rows of each role per cluster.
     n_odd
-        How many odd rows to name at most.
+        Maximum number of outliers.
 
     Examples
     --------
@@ -116,7 +114,7 @@ def cluster_facts(
     adjacency = None
     if graph.edges is not None:
         with warnings.catch_warnings():
-            # The fit has said what it dropped.
+            # The fit already warned about what it dropped.
             warnings.simplefilter("ignore", DataWarning)
             adjacency = build_adjacency(graph.edges, graph.edge_weight, n_nodes=graph.n_nodes, expect_directed=True)
     flows = np.zeros((n_clusters, n_clusters))
@@ -140,7 +138,7 @@ def cluster_facts(
 def edge_flows(
     indptr: NDArray[Any], indices: NDArray[Any], weight: NDArray[Any] | None, labels: NDArray[np.int64], n_clusters: int
 ) -> NDArray[np.float64]:
-    """Return (C, C) the weight of the edges of a CSR matrix between clusters, read block by block."""
+    """Return the (C, C) weights of the edges of a CSR matrix between clusters, read in blocks."""
     flows = np.zeros(n_clusters**2)
     for start in range(0, len(labels), _ROWS_PER_BLOCK):
         stop = min(start + _ROWS_PER_BLOCK, len(labels))
@@ -158,7 +156,7 @@ def cluster_columns(
     n_clusters: int,
     flows: NDArray[np.float64] | None = None,
 ) -> Columns:
-    """Return the table of clusters; without `flows` nothing is known of their edges."""
+    """Return the table of clusters; without `flows`, values about edges are NaN."""
     count = np.bincount(labels, minlength=n_clusters)
     sums = np.bincount(labels, confidence, minlength=n_clusters)
     inside, volume = (np.zeros(n_clusters),) * 2 if flows is None else (np.diag(flows), flows.sum(axis=1))
@@ -173,7 +171,7 @@ def cluster_columns(
 
 
 def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.int64]:
-    """Return the cluster (N,) of each row of a graph that a model was fitted on, or say why it cannot be that graph."""
+    """Return the cluster (N,) of each row; raise an error if the model was not fitted on this graph."""
     labels = getattr(model, "labels_", None)
     if labels is None:
         raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
@@ -219,9 +217,9 @@ def _row_columns(
     lines: list[tuple[int, str, int, int]] = []
     ends = np.cumsum(np.bincount(labels, minlength=n_clusters))
     for number, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
-        # A small cluster has its rows shared out: none is both central and on the border.
+        # In a small cluster, split the rows: none is both central and border.
         n_central = min(n_rows, (len(members) + 1) // 2)
-        # Training draws doubtful rows to the center too: those that are near it and sure show the cluster.
+        # Training pulls doubtful rows to the center too, so central rows must also be confident.
         usual = np.median(confidence[members]) if len(members) else 0.0
         sure = members[confidence[members] >= usual]
         central = sure[np.argsort(places.own[sure], kind="stable")[:n_central]]
@@ -249,19 +247,19 @@ def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.clip(unit @ unit.T, -1.0, 1.0))
 
 
-# Rows that are encoded again, evenly spread over all.
+# Number of rows that are encoded again, evenly spaced.
 _ENCODED_ROWS = 4096
 
-# How far z may lie from where it was, as shares of its usual distance from the middle and of its own length, and which
-# share of the rows has to be as near. Rounding, in half precision too, stays below; rows in another order do not.
+# Tolerances on z relative to its typical distance from the median and to its own norm, and the share of rows that must
+# meet them. Rounding stays below them, also in half precision; reordered rows do not.
 _NEAR, _ROUNDED, _MOST = 0.05, 0.01, 0.98
 
 
 def are_rows_of_fit(model: Any, features: Any) -> bool:
-    """Return whether the encoder of a fitted model places rows where the fit had them.
+    """Return whether a fitted model gives rows the same embedding as in the fit.
 
-    True where it cannot be told: of a method without a row-wise encoder, and of an encoder of the user's, which may
-    place a row otherwise once it is trained, as batch normalization does. O(d + n_dims) for each of at most 4,096 rows.
+    Returns True if this cannot be decided: for methods without a row-wise encoder, and for a user's encoder, whose
+    output may change after training, as with batch normalization. O(d + n_dims) for each of at most 4,096 rows.
 
     Examples
     --------
@@ -278,21 +276,21 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
     some = np.unique(np.linspace(0, len(before) - 1, min(_ENCODED_ROWS, len(before))).astype(np.int64))
     before = before[some].astype(np.float64)
     with warnings.catch_warnings():
-        # Columns without names are those of the fit here.
+        # Unnamed columns are assumed to be those of the fit.
         warnings.simplefilter("ignore", UserWarning)
         try:
             now = np.asarray(model.transform(features[some]), dtype=np.float64)
         except DataError:
             # Too far from the rows of the fit to be encoded.
             return False
-    # Medians, so that no single row far away makes all others look alike.
+    # Medians, so that a single outlier does not hide all other differences.
     usual = np.median(np.linalg.norm(before - np.median(before, axis=0), axis=1))
     allowed = _NEAR * usual + _ROUNDED * np.linalg.norm(before, axis=1)
     return bool((np.linalg.norm(now - before, axis=1) <= allowed).mean() >= _MOST)
 
 
 def check_rows_of_fit(model: Any, data: AttributedGraph | Store) -> None:
-    """Refuse data that are not those of the fit: of another size, with other rows, or in another order."""
+    """Raise an error if the data are not those of the fit: another size, other rows, or another order."""
     _checked_labels(model, data)
     if not are_rows_of_fit(model, data.features):
         raise DataError(

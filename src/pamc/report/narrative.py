@@ -1,4 +1,4 @@
-"""A run told in words and in lines that repeat it."""
+"""A run described in paragraphs, and the Python code that repeats it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pamc.errors import UnknownNameError, counted
 from pamc.estimator.advanced import EXPERT
 from pamc.models.method import METHODS
 from pamc.training.pipeline import settled
-
-__all__ = ["narrative", "python_lines", "stability"]
 
 _PREPARED = {
     "none": "taken as they are",
@@ -37,7 +35,7 @@ _MADE_BY = {
 
 
 def narrative(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what a fit decided on the way, and why, in paragraphs with a title each, from its record (`run.json`).
+    """Return the decisions of a fit and their reasons as titled paragraphs, from its record (`run.json`).
 
     Examples
     --------
@@ -67,7 +65,7 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
         text = f"The edges that were given: {n_edges:,} between different rows."
     elif facts.get("graph") == "knn":
         wanted = config.get("n_neighbors")
-        # A row has no more neighbors than there are others.
+        # A row has at most as many neighbors as there are other rows.
         n_neighbors = wanted if wanted is None or n_nodes is None else min(wanted, n_nodes - 1)
         nearest = "nearest one" if n_neighbors == 1 else f"{n_neighbors} nearest"
         text = f"None was given, so each row was joined to its {nearest}: {counted(n_edges, 'edge', grouped=True)}."
@@ -126,7 +124,7 @@ def _confidence(facts: Mapping[str, Any]) -> str:
 
 
 def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[str, Any]]:
-    """Return how well repeats agreed, where there were any: what was repeated, a number, its error, what it means.
+    """Return the agreement of repeated runs, if any: what was repeated, its value, error and interpretation.
 
     Examples
     --------
@@ -152,7 +150,7 @@ def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[st
 
 
 def python_lines(record: Mapping[str, Any]) -> str:
-    """Return Python that repeats a run; data that came from Python are left to be named.
+    """Return Python code that repeats a run; data passed from Python get a placeholder name.
 
     Examples
     --------
@@ -165,7 +163,7 @@ def python_lines(record: Mapping[str, Any]) -> str:
     own = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
     changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)))
-    # `PamCGC` takes the expert settings in one dict.
+    # `PamCGC` takes expert settings in one dict.
     expert = {name: changed.pop(name) for name in list(changed) if own and name in EXPERT}
     settings = [f"{name}={value!r}" for name, value in (changed | ({"advanced": expert} if expert else {})).items()]
     settings.append(f"random_state={record.get('seed')}")
@@ -179,7 +177,7 @@ def python_lines(record: Mapping[str, Any]) -> str:
 
 
 def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str], str]:
-    """Return imports by module, the lines that read the data, and the call that fits."""
+    """Return imports by module, the lines that read the data, and the fit call."""
     features, name = data.get("features"), data.get("name")
     large = "planned_bytes" in facts
     if features is not None and (large or has_manifest(features)):
@@ -197,7 +195,7 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
 
 
 def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, Any]:
-    """Return n_clusters and the settings that are not the method's defaults."""
+    """Return n_clusters and the settings that differ from the method's defaults."""
     try:
         defaults = METHODS[method].config()
     except UnknownNameError:
@@ -206,7 +204,7 @@ def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, 
     usual = settled(defaults.with_(n_clusters=n_clusters), n_nodes).to_dict()
     changed = {name: value for name, value in config.items() if _as_list(usual.get(name)) != _as_list(value)}
     changed.pop("n_clusters", None)
-    # A chunk is chosen by the plan of a store.
+    # The plan of a store chooses the chunk size.
     changed.pop("chunk_size", None)
     return {"n_clusters": n_clusters, **{k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}}
 

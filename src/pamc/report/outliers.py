@@ -1,4 +1,4 @@
-"""Values of a column that lie far beyond all its others."""
+"""Outlier rows: isolated, with extreme values, far from all centers, or with low confidence."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import Features
 from pamc.report.differences import feature_name
 
-__all__ = ["EXTREME", "FAR", "ISOLATED", "UNSURE", "Extremes", "extreme_rows", "outlier_columns"]
-
 ISOLATED, EXTREME, FAR, UNSURE = "isolated", "extreme value", "far from all centers", "low confidence"
 
-# Unsure is less than half as sure as the median row.
+# Low confidence is less than half of the median.
 _SHARE_OF_USUAL = 0.5
 
-# Far is beyond the upper quartile by this many interquartile ranges of the logarithm of the distance, which is at least
-# so wide: where all rows lie alike, small differences are no news.
+# Far means above the upper quartile of the log distance by this many interquartile ranges. The range has a minimum, so
+# that small differences between similar rows do not count.
 _RANGES_BEYOND, _LEAST_RANGE = 3.0, 0.2
 
-# Where more rows than this are without an edge, to have none is nothing odd.
+# If a larger share of the rows is isolated, isolated rows are not outliers.
 _MOST_ISOLATED = 0.05
 
 
@@ -36,11 +34,11 @@ def outlier_columns(
     ids: NDArray[Any],
     n_odd: int,
 ) -> dict[str, NDArray[Any]]:
-    """Return at most `n_odd` rows with the reason why each is odd; each row once, under its first reason.
+    """Return at most `n_odd` outliers with their reasons; each row appears once, under its first reason.
 
-    What is odd follows from the other rows: clean data have few or none. Where there are more than asked for, each
-    reason names its oddest in turn. `nearest` (N,) is the distance to the nearest center, `degree` (N,) the number of
-    edges, None without a graph.
+    Outliers are defined relative to the other rows, so clean data have few or none. If there are more than `n_odd`, the
+    reasons contribute their most extreme rows in turn. `nearest` (N,) is the distance to the nearest center, and
+    `degree` (N,) the number of edges, or None without a graph.
     """
     extremes = extreme_rows(features)
     found = {
@@ -99,7 +97,7 @@ def _unsure(confidence: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
 
 
 def _shares(wanted: list[int], n_odd: int) -> list[int]:
-    """Return how many of each queue to keep: all that fit, and equal parts of what is left where they do not."""
+    """Return how many items of each queue to keep: all of the short ones, and equal shares of the rest."""
     kept, left = [0] * len(wanted), n_odd
     for place, number in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         kept[number] = min(wanted[number], left // (len(wanted) - place))
@@ -107,32 +105,32 @@ def _shares(wanted: list[int], n_odd: int) -> list[int]:
     return kept
 
 
-# Of a column, this share of the values may be extreme, and two at least: the next one is the farthest of the others. In
-# heavy tails it is itself far away, so that they have few extremes.
+# Maximum share of extreme values in a column, and at least two values; the next farthest value is the reference. In
+# heavy tails the reference itself is far away, so there are few extremes.
 _SHARE, _LEAST = 0.01, 2
 
-# Extreme is so many times as far from the median as the farthest of the others. Of Gaussian columns that is beyond 15
-# standard deviations.
+# Extreme means this many times as far from the median as the reference. For Gaussian columns that is beyond 15 standard
+# deviations.
 _TIMES = 8.0
 
-# Among many columns some row is far in one of them by chance: up to so many times in Gaussian ones.
+# Among many columns, some value is far by chance: up to this many times in Gaussian columns.
 _BY_CHANCE = 2.0
 
-# Fewer values have no tail to compare with.
+# Minimum number of values for a comparison.
 _FEWEST = 8
 
-# A column of one value spreads by rounding.
+# The spread of a constant column is only rounding error.
 _ROUNDING = 1e-6
 
-# Values that are held in float64 at a time.
+# Number of values converted to float64 at a time.
 _VALUES_PER_BLOCK = 1 << 22
 
 
 class Extremes(NamedTuple):
     """(M,) rows with an extreme value, the most extreme first.
 
-    `columns` says where the most extreme value of each is, and `times` how many times as far from the median of the
-    column it is as the farthest of the others.
+    `columns` holds the column of the most extreme value of each row, and `times` its distance from the median divided
+    by that of the farthest other value.
     """
 
     rows: NDArray[np.int64]
@@ -141,10 +139,10 @@ class Extremes(NamedTuple):
 
 
 def extreme_rows(features: Features) -> Extremes:
-    """Return the rows of which a value lies far beyond the others of its column. O(N·d) or O(nnz + d) time.
+    """Return the rows with a value far beyond the others of its column. O(N·d) or O(nnz + d) time.
 
-    A value is compared with those of its column that are not extreme, by the distance from the median. Where nearly all
-    values are the same, as in the column of a rare word, those that differ are compared with each other.
+    A value is compared by its distance from the median with the non-extreme values of its column. If almost all values
+    are equal, as in the column of a rare word, the others are compared with each other.
 
     Examples
     --------
@@ -168,7 +166,7 @@ def extreme_rows(features: Features) -> Extremes:
 
 
 def _ratios(features: Features) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield columns, the rows that are farther from the median there than the farthest of the others, and how far."""
+    """Yield columns, their rows that are farther from the median than the reference value, and the ratios."""
     if isinstance(features, np.ndarray):
         step = max(1, _VALUES_PER_BLOCK // len(features))
         for start in range(0, features.shape[1], step):
@@ -184,7 +182,7 @@ def _ratios(features: Features) -> Iterator[tuple[int, NDArray[np.int64], NDArra
         if 2 * filled[column] >= n_nodes:
             yield from _of_column(int(column), by_column[:, [column]].toarray()[:, 0].astype(np.float64))
             continue
-        # The median is 0, and what is not stored is there.
+        # The median is 0, the value of all entries that are not stored.
         away = sizes[entries].astype(np.float64)
         usual = _usual(away, n_nodes, 0.0) if away.max() > _TIMES * away.min() else 0.0
         if usual > 0:
@@ -195,7 +193,7 @@ def _ratios(features: Features) -> Iterator[tuple[int, NDArray[np.int64], NDArra
 def _of_column(
     column: int, values: NDArray[np.float64]
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
-    # Halves keep the difference of the two largest numbers finite.
+    # Halving keeps the difference of two very large numbers finite.
     middle = float(np.median(values)) / 2
     away = np.abs(values / 2 - middle)
     usual = _usual(away, len(away), abs(middle))
@@ -205,7 +203,7 @@ def _of_column(
 
 
 def _usual(away: NDArray[np.float64], n_nodes: int, middle: float) -> float:
-    """Return how far from the median the farthest of the others is; 0 where there is nothing to compare with.
+    """Return the distance of the reference value from the median, or 0 if there is none.
 
     Distances that are not in `away` are 0.
     """

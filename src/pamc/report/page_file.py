@@ -1,4 +1,4 @@
-"""Arrays and text as a page carries them: base64 of typed arrays, and JSON that nothing inside can end."""
+"""HTML pages with embedded data: arrays as base64, and JSON that cannot break out of its script element."""
 
 from __future__ import annotations
 
@@ -17,33 +17,17 @@ from numpy.typing import NDArray
 
 from pamc.errors import DataError
 
-__all__ = [
-    "PARTS",
-    "cut_names",
-    "island",
-    "pack",
-    "pack_ids",
-    "page_html",
-    "plain",
-    "quantized",
-    "read_page",
-    "smallest",
-    "unpack",
-    "unpack_ids",
-    "write_page",
-]
-
 _STYLES = ("page.css", "parts.css")
 _SCRIPTS = ("base.js", "map_drawing.js", "map.js", "charts.js", "sections.js", "report.js", "comparison.js", "main.js")
 
-# What stands around the object in a page.
+# Markup around the embedded data.
 _BEFORE, _AFTER = '<script type="application/json" id="pamc-data">', "</script>"
 
 _LONGEST_TITLE = 120
 
 _VERSION = 1
 
-# What an object has to have, by its format; and what has to be in one of its parts.
+# Required keys of the data by format, and required keys of its parts.
 PARTS = {
     "pamc-report": (
         "title", "written", "n_rows", "n_clusters", "record", "history", "map", "points", "density", "columns",
@@ -62,10 +46,10 @@ _WITHIN = {
 
 
 def page_html(data: dict[str, Any]) -> str:
-    """Return the page of an object of :mod:`pamc.report.content` or :mod:`pamc.report.comparison`.
+    """Return the HTML page for data from :mod:`pamc.report.content` or :mod:`pamc.report.comparison`.
 
-    It needs nothing but itself: styles, scripts and data are inside, and its policy forbids the browser to load
-    anything. Text of the user's is data; scripts put it in place as text.
+    The page is self-contained: it includes styles, scripts and data, and its content security policy forbids loading
+    anything else. User text is stored as data, which scripts insert as text.
     """
     folder = files("pamc.report") / "page"
     parts = {
@@ -74,7 +58,7 @@ def page_html(data: dict[str, Any]) -> str:
         "data": _BEFORE + island(data) + _AFTER,
         "script": "\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS),
     }
-    # Split once, so that nothing in a part is taken for the place of another.
+    # Split only once, so that no inserted part can contain a placeholder.
     text, *rest = (folder / "page.html").read_text(encoding="utf-8").split("<!--put:")
     for piece in rest:
         name, _, after = piece.partition("-->")
@@ -83,14 +67,14 @@ def page_html(data: dict[str, Any]) -> str:
 
 
 def write_page(path: Path, data: dict[str, Any]) -> None:
-    """Write the page of an object; the file is whole or absent."""
+    """Write the page of some data atomically."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page_html(data), encoding="utf-8")
     partial.replace(path)
 
 
 def read_page(path: Path, *, formats: Sequence[str]) -> dict[str, Any]:
-    """Return the object inside a page; DataError where the file is no such page, is damaged, or of another version."""
+    """Return the data embedded in a page; raise DataError if it is not such a page, damaged, or of another version."""
     again = "write it again with `pamc report RUN --rebuild`"
     try:
         text = path.read_text(encoding="utf-8")
@@ -110,7 +94,7 @@ def read_page(path: Path, *, formats: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_parts(data: dict[str, Any]) -> None:
-    """Raise a LookupError that names the first part that an object should have and has not."""
+    """Raise a LookupError that names the first missing part."""
     missing = [name for name in PARTS[data["format"]] if name not in data]
     for part, names in _WITHIN.items():
         if part in PARTS[data["format"]] and part in data:
@@ -120,15 +104,15 @@ def _check_parts(data: dict[str, Any]) -> None:
         raise LookupError(f"it has no {missing[0]}")
 
 
-# Little-endian number types that a browser has typed arrays of, by the name under which they travel.
+# Little-endian types with a typed array in the browser, by their name in the JSON.
 _KINDS = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "i4": "<i4", "f4": "<f4"}
 
-# Characters that all names of a page may have together before long ones are cut, and what is always left of one.
+# Maximum total length of all names on a page before long ones are shortened, and minimum length of a name.
 _MOST_CHARACTERS, _LEAST_LEFT = 2_000_000, 48
 
 
 def pack(values: NDArray[Any], kind: str) -> dict[str, Any]:
-    """Return an array as a JSON object: its number type `kind` ("u1", "u2", "u4", "i4" or "f4"), shape and base64.
+    """Encode an array as a JSON object: its type `kind` ("u1", "u2", "u4", "i4" or "f4"), shape and base64.
 
     Examples
     --------
@@ -140,18 +124,18 @@ def pack(values: NDArray[Any], kind: str) -> dict[str, Any]:
 
 
 def unpack(packed: dict[str, Any]) -> NDArray[Any]:
-    """Return the array of :func:`pack`."""
+    """Decode the result of :func:`pack`."""
     array = np.frombuffer(base64.b64decode(packed["base64"]), dtype=_KINDS[packed["kind"]])
     return array.reshape(packed["shape"])
 
 
 def smallest(largest: int) -> str:
-    """Return the unsigned number type that holds 0 … largest."""
+    """Return the smallest unsigned type that holds 0 … largest."""
     return "u1" if largest < 1 << 8 else "u2" if largest < 1 << 16 else "u4"
 
 
 def quantized(values: NDArray[Any], low: float, high: float, kind: str) -> NDArray[np.int64]:
-    """Return values between low and high as whole steps that fill the number type; what lies outside is at its ends.
+    """Quantize values between low and high to the full range of an integer type; values outside are clipped.
 
     Examples
     --------
@@ -159,16 +143,16 @@ def quantized(values: NDArray[Any], low: float, high: float, kind: str) -> NDArr
     [0, 128, 255, 255]
     """
     steps = np.iinfo(_KINDS[kind]).max
-    # Between the least and the largest float64 there is more than a float64 can hold.
+    # The difference of the smallest and largest float64 overflows.
     scaled = (np.asarray(values, dtype=np.float64) / 2 - low / 2) / max(high / 2 - low / 2, np.finfo(float).tiny)
     return np.rint(np.clip(scaled, 0.0, 1.0) * steps).astype(np.int64)
 
 
 def pack_ids(ids: NDArray[Any]) -> dict[str, Any]:
-    """Return the names of rows: whole numbers as an array, others as text.
+    """Encode row ids: integers as an array, others as text.
 
-    Where the text of all names together is too long for a page, long names are cut in the middle and get a part of
-    their checksum, so that they stay distinct; `cut` says how many were.
+    If the total text is too long for a page, long ids are shortened in the middle and get a part of their checksum, so
+    that they stay distinct; `cut` is the number of shortened ids.
     """
     limits = np.iinfo(np.int32)
     if ids.dtype.kind in "iu" and len(ids) and limits.min <= ids.min() and ids.max() <= limits.max:
@@ -179,12 +163,12 @@ def pack_ids(ids: NDArray[Any]) -> dict[str, Any]:
 
 
 def unpack_ids(packed: dict[str, Any]) -> list[str]:
-    """Return the names of :func:`pack_ids` as text."""
+    """Decode the result of :func:`pack_ids` as text."""
     return list(packed["text"]) if "text" in packed else [str(name) for name in unpack(packed["numbers"]).tolist()]
 
 
 def cut_names(names: Sequence[str], *, most: int = _MOST_CHARACTERS) -> list[str]:
-    """Return names whose characters are at most about `most` in all, the long ones cut in the middle.
+    """Shorten long names in the middle to a total length of about `most` characters.
 
     Examples
     --------
@@ -204,7 +188,7 @@ def cut_names(names: Sequence[str], *, most: int = _MOST_CHARACTERS) -> list[str
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: arrays as lists, numbers that are not finite as None.
+    """Convert a value to plain JSON types: arrays to lists, non-finite numbers to None.
 
     Examples
     --------
@@ -223,7 +207,7 @@ def plain(value: Any) -> Any:
 
 
 def island(value: Any) -> str:
-    r"""Return JSON for a script element: nothing in it can end the element, begin a comment, or be no text at all.
+    r"""Return JSON for a script element, in which nothing can end the element, start a comment or be invalid text.
 
     Examples
     --------
@@ -232,5 +216,5 @@ def island(value: Any) -> str:
     """
     text = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    # Half of a surrogate pair, as file names may have one, is no character of any encoding.
+    # A lone surrogate, which file names may contain, cannot be encoded.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

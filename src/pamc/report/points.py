@@ -1,4 +1,4 @@
-"""Columns of a table for the page of its rows: those that color the map, and the names of true classes."""
+"""Points of the map: the rows shown, their density, columns that color them, and names of true classes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,14 @@ from pamc.report.facts import ClusterFacts
 from pamc.report.page_file import pack, pack_ids, quantized, smallest
 from pamc.report.projection import Projection
 
-__all__ = [
-    "MOST_POINTS",
-    "Frame",
-    "class_names",
-    "color_column",
-    "column",
-    "density_data",
-    "is_missing",
-    "map_data",
-    "number_column",
-    "point_data",
-    "shown_rows",
-]
-
-# Up to so many rows each is a point. Of more, a density is drawn, and so many of them can be pointed at and found.
+# Up to this many rows, each is a point; beyond that, the page shows a density and this many searchable rows.
 MOST_POINTS = 200_000
 SAMPLED_POINTS = 50_000
 
-# Cells of a density along each side, and cells times clusters at most.
+# Cells of the density grid per side, and maximum number of cells times clusters.
 _CELLS, _MOST_COUNTS = 384, 1 << 24
 
-# Classes of a column that keep their name.
+# Maximum number of named classes in a column.
 _MOST_CLASSES = 60
 _MISSING, _OTHER = "(missing)", "(other)"
 _NO_NUMBER = (1 << 16) - 1
@@ -44,9 +30,9 @@ _ROWS_PER_BLOCK = 1 << 18
 
 
 def shown_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] | None:
-    """Return the rows that the page names, in order: None for all, else a sample and all that `facts` name.
+    """Return the sorted rows listed on the page: None for all, else a sample plus all rows in `facts`.
 
-    The sample depends on the number of rows alone, so that the pages of two runs on the same rows name the same.
+    The sample depends only on the number of rows, so pages of two runs on the same rows list the same sample.
     """
     if n_nodes <= MOST_POINTS:
         return None
@@ -56,7 +42,7 @@ def shown_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] | 
 
 
 class Frame:
-    """The square of the map: places in it are 0 to 1, one scale for both axes."""
+    """The square frame of the map: coordinates from 0 to 1, with the same scale on both axes."""
 
     def __init__(self, projection: Projection) -> None:
         marks = np.concatenate([projection.centers, projection.meta_nodes])
@@ -68,16 +54,16 @@ class Frame:
         self._side = float((high - low).max()) * 1.04 or 1.0
 
     def place(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return places within the square."""
+        """Map positions to coordinates in the frame."""
         return np.asarray((places - self._middle) / self._side + 0.5)
 
     def packed(self, places: NDArray[np.float64]) -> dict[str, Any]:
-        """Return places as the page carries them."""
+        """Encode positions for the page."""
         return pack(quantized(self.place(places), 0.0, 1.0, "u2"), "u2")
 
 
 def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
-    """Return the map's method, note and marks."""
+    """Return the method, the note and the markers of the map."""
     return {
         "method": projection.method,
         "note": projection.note,
@@ -94,7 +80,7 @@ def point_data(
     ids: NDArray[Any],
     rows: NDArray[np.int64] | None,
 ) -> dict[str, Any]:
-    """Return the rows of the page; `ids` are those of these rows, all else of all rows."""
+    """Return the points of the page; `ids` belong to these rows, all other arguments to all rows."""
     chosen: Any = slice(None) if rows is None else rows
     return {
         "n": len(labels) if rows is None else len(rows),
@@ -109,9 +95,9 @@ def point_data(
 def density_data(
     frame: Frame, projection: Projection, labels: NDArray[np.int64], confidence: NDArray[Any], n_clusters: int
 ) -> dict[str, Any]:
-    """Return how many rows of each cluster lie in each cell of a grid over the map, and their mean confidence.
+    """Return the number of rows of each cluster in each cell of a grid over the map, and their mean confidence.
 
-    Cells without a row are left out. O(N) time; memory of the grid times the clusters.
+    Empty cells are left out. O(N) time; memory proportional to cells times clusters.
     """
     side = int(min(_CELLS, (_MOST_COUNTS / n_clusters) ** 0.5))
     counts, sums = np.zeros(side * side * n_clusters, dtype=np.int64), np.zeros(side * side * n_clusters)
@@ -132,15 +118,15 @@ def density_data(
 
 
 def _steps(confidence: NDArray[Any]) -> dict[str, Any]:
-    """Return confidence in 255 steps between its least and its largest."""
+    """Quantize confidence to 255 steps between its minimum and maximum."""
     low, high = float(confidence.min()), float(confidence.max())
     return {"min": low, "max": high, "values": pack(quantized(confidence, low, high, "u1"), "u1")}
 
 
 def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int) -> dict[str, Any]:
-    """Return a column that the map can be colored by: numbers as a scale, all else as classes.
+    """Encode a column that colors the map: numbers as a scale, anything else as classes.
 
-    Numbers may have gaps. Dates are classes of text, as fine as leaves few enough of them; spans of time are days.
+    Numbers may be missing. Dates become text at the finest resolution with few enough classes; time spans become days.
 
     Examples
     --------
@@ -165,11 +151,11 @@ def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int)
 
 
 def number_column(name: str, values: NDArray[Any]) -> dict[str, Any]:
-    """Return numbers, which may have gaps, as a column that the map can be colored by."""
+    """Encode numbers, which may be missing, as a column that colors the map."""
     values = values.astype(np.float64)
     finite = np.isfinite(values)
     low, high = (float(values[finite].min()), float(values[finite].max())) if finite.any() else (0.0, 0.0)
-    # The last step says that there is no number.
+    # The last step encodes a missing number.
     steps = np.full(len(values), _NO_NUMBER)
     steps[finite] = quantized(values[finite], low, high, "u2") * (_NO_NUMBER - 1) // _NO_NUMBER
     return {"name": str(name), "kind": "number", "min": low, "max": high, "values": pack(steps, "u2")}
@@ -192,7 +178,7 @@ def _classes(name: str, values: NDArray[Any]) -> dict[str, Any]:
 
 
 def _dates(values: NDArray[Any]) -> NDArray[Any]:
-    """Return dates as text, None for none: to the second, day, month or year, the finest that keeps all its classes."""
+    """Return dates as text, None if missing: to the second, day, month or year, the finest with few enough classes."""
     there = ~np.isnat(values)
     texts = np.full(len(values), None, dtype=object)
     for unit in ("s", "D", "M", "Y"):
@@ -206,13 +192,13 @@ def _dates(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, NaN, and what pandas has for them; "" and 0 are values."""
+    """Return whether a value is missing: None, NaN or the pandas equivalents; "" and 0 are values."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def color_column(table: Table, name: str) -> NDArray[Any]:
-    r"""Return a column as numbers, NaN where a cell has none, if all cells with a value are; else as text and None.
+    r"""Return a column as numbers with NaN for empty cells, if all values are numeric, else as text with None.
 
     Examples
     --------

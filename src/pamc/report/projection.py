@@ -1,4 +1,4 @@
-"""The embedding in two dimensions: UMAP where it is installed and the rows are few enough, else PCA."""
+"""Projection of the embedding to two dimensions: UMAP if installed and the rows are few enough, else PCA."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from pamc.errors import BackendError, UnknownNameError
 
-__all__ = ["MAPS", "Projection", "project"]
-
 MAPS = ("auto", "pca", "umap")
 
-# Up to so many rows "auto" takes UMAP, where it is installed: some seconds per thousand rows.
+# Maximum number of rows for which "auto" uses UMAP, which takes some seconds per thousand rows.
 _MOST_UMAP_ROWS = 20_000
 
-# Less than half of what it would take for few rows; the maps look alike.
+# Less than half of UMAP's default for few rows; the maps look similar.
 _UMAP_EPOCHS = 200
 
 _ROWS_PER_BLOCK = 1 << 16
@@ -27,9 +25,9 @@ _ROWS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A map of an embedding by `method`, "PCA" or "UMAP", with a `note` for its readers.
+    """A map of an embedding by `method`, "PCA" or "UMAP", with a `note` for the reader.
 
-    Rows (N, 2), centers and meta-nodes (C, 2), these in the scale of the rows, have a place each; NaN for none.
+    Positions of rows (N, 2), and of centers and meta-nodes (C, 2), the latter at the scale of the rows; NaN for none.
     """
 
     method: str
@@ -47,10 +45,10 @@ def project(
     how: str = "auto",
     seed: int = 0,
 ) -> Projection:
-    """Return the map of an embedding, the same for the same seed.
+    """Return the map of an embedding, reproducible for a given seed.
 
-    Meta-nodes (Eq 8) are sums over clusters divided by N; they are shown where the mean of their cluster is, which has
-    the same direction. `how` is "pca", "umap", or "auto": UMAP where it is installed and there are at most 20,000 rows.
+    Meta-nodes (Eq 8) are cluster sums divided by N; they are drawn at the mean of their cluster, which has the same
+    direction. `how` is "pca", "umap" or "auto", which uses UMAP if it is installed and there are at most 20,000 rows.
 
     Examples
     --------
@@ -64,7 +62,7 @@ def project(
     if how == "umap" and not installed:
         raise BackendError('a map by UMAP needs the package umap-learn: pip install "pamc[umap]", or take --map pca')
     n_clusters = len(centers)
-    # Methods without centers in the embedding (K-means on the features) have centers of another width.
+    # Methods without centers in the embedding (K-means on the features) have centers of another dimension.
     joined = centers if centers.shape[1:] == embedding.shape[1:] else np.full((n_clusters, embedding.shape[1]), np.nan)
     if how == "umap" or (how == "auto" and installed and 16 < len(embedding) <= _MOST_UMAP_ROWS):
         return _umap(embedding, joined, labels, seed)
@@ -72,7 +70,7 @@ def project(
 
 
 def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64]) -> Projection:
-    """Return the two directions of most variance; O(N·d²) time, O(d²) memory beside the map."""
+    """Project to the two principal components. O(N·d²) time, O(d²) memory in addition to the map."""
     mean = embedding.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((embedding.shape[1],) * 2)
     for block in _blocks(embedding, mean):
@@ -81,7 +79,7 @@ def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int6
     axes = np.zeros((embedding.shape[1], 2))
     n_axes = min(2, embedding.shape[1])
     axes[:, :n_axes] = directions[:, ::-1][:, :n_axes]
-    # A direction and its opposite are as good: the largest coordinate is positive, on every machine.
+    # The sign is arbitrary; make the largest coordinate positive on every machine.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(2)] + 1e-300)
     rows = np.concatenate([block @ axes for block in _blocks(embedding, mean)])
     share = variance[::-1][:2].sum() / variance.sum() if variance.sum() > 0 else 1.0
@@ -93,7 +91,7 @@ def _pca(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int6
 
 def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int64], seed: int) -> Projection:
     with warnings.catch_warnings():
-        # Of packages it could use, of the seed, which takes its threads, and of parts that are not connected.
+        # Warnings about optional packages, single-threading due to the seed, and disconnected components.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -106,7 +104,7 @@ def _umap(embedding: NDArray[Any], centers: NDArray[Any], labels: NDArray[np.int
 
 
 def _means(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
-    """Return (C, 2) the mean place of each cluster's rows, NaN of an empty one."""
+    """Return the (C, 2) mean position of each cluster's rows, NaN for an empty cluster."""
     count = np.bincount(labels, minlength=n_clusters)[:, None]
     sums = np.stack([np.bincount(labels, rows[:, axis], minlength=n_clusters) for axis in range(2)], axis=1)
     means: NDArray[np.float64] = np.divide(sums, count, out=np.full((n_clusters, 2), np.nan), where=count > 0)

@@ -1,4 +1,4 @@
-"""What a run folder says: the object inside its page, or, where there is none, one made of its other files."""
+"""Report data of a run folder: read from its page, or rebuilt from its other files."""
 
 from __future__ import annotations
 
@@ -29,19 +29,16 @@ from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
 from pamc.results.saved_fit import read_model
 from pamc.training.sources import LARGE_ROWS
 
-__all__ = ["REPORT_FILE", "run_data"]
-
 REPORT_FILE = "report.html"
 
 
 def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) -> dict[str, Any]:
-    """Return the object of a run's page.
+    """Return the report data of a run.
 
-    It is read from the page, and told anew what this version words otherwise. Without a page, or with `rebuild`, it is
-    made of run.json, the labels and the model; where the data that run.json names still lie where they were, they are
-    read again and put in the order of the labels. Where they are gone, or have other ids or other values now, a note
-    says what is left out.
-    With `map_by` it has another map.
+    They are read from the page, with texts updated to this version. Without a page, or with `rebuild`, they are built
+    from run.json, the labels and the model. If the input data that run.json names still exist, they are read again and
+    put in the order of the labels. If they are missing, or their ids or values have changed, a note says what is left
+    out. `map_by` redraws the map.
     """
     if not (folder / RECORD_FILE).is_file():
         raise DataError(f"{folder}: is not a run: it has no {RECORD_FILE}; name a folder that `pamc fit` or save wrote")
@@ -54,7 +51,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
 
 
 def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
-    """Return the object with another map."""
+    """Return the report data with another map."""
     projection = projected(model, map_by, int(data["record"]["seed"]))
     frame = Frame(projection)
     rows = data["points"]["rows"]
@@ -110,9 +107,9 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
 def _read_again(
     record: RunRecord, folder: Path, ids: NDArray[Any] | None, n_nodes: int
 ) -> tuple[AttributedGraph | Store | None, Extras, str]:
-    """Return the rows of a run in the order of its labels, with what its page had beside them; else None and why.
+    """Return the rows of a run in the order of its labels, with the extras of its page; else None and the reason.
 
-    `ids` (N,) name the rows of the run; None where no file has them.
+    `ids` (N,) are the row ids of the run, or None if no file has them.
     """
     found, extras = _data_of(record, folder), Extras()
     if found is None:
@@ -148,7 +145,7 @@ def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGra
 
 
 def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extras:
-    """Return the names of true classes and the columns to color by, from the table of a run."""
+    """Return the names of the true classes and the color columns from the table of a run."""
     path = _found(record.data.get("features"), record, folder)
     if path is None or path.is_dir() or not is_table(path):
         return Extras()
@@ -160,7 +157,7 @@ def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extra
 
 
 def _columns_before(record: RunRecord, folder: Path) -> list[str]:
-    """Return what the map of a run could be colored by beside its features, as its record and its page have it."""
+    """Return the non-feature color columns of a run, from its record and its page."""
     truth = (record.data.get("read") or {}).get("truth_column")
     names = [*([] if truth is None else [TRUE_CLASS]), *(record.data.get("color") or ())]
     try:
@@ -180,7 +177,7 @@ def _record_of(folder: Path) -> RunRecord:
 
 
 def _model_of(folder: Path) -> SimpleNamespace:
-    """Return what is known of the rows of a fit; an encoder of the user's is not needed for it."""
+    """Return the stored results of a fit, which do not need a user's encoder."""
     tensors, about = read_model(folder / MODEL_FILE)
     arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
     places = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
@@ -188,7 +185,7 @@ def _model_of(folder: Path) -> SimpleNamespace:
 
 
 def _encoder_of(folder: Path) -> Any:
-    """Return the estimator of a run; None where it needs an encoder of the user's, which is not at hand."""
+    """Return the estimator of a run, or None if it needs a user's encoder, which is unavailable."""
     _, about = read_model(folder / MODEL_FILE)
     try:
         return estimator_class(about["method"]).load(folder, device="cpu")
@@ -197,7 +194,7 @@ def _encoder_of(folder: Path) -> Any:
 
 
 def _ids_of(folder: Path) -> NDArray[Any] | None:
-    """Return the names of the rows as labels.csv or labels.parquet has them; None where there are none to be read."""
+    """Return the row ids in labels.csv or labels.parquet, or None if neither can be read."""
     for kind in LABEL_FORMATS:
         path = folder / f"labels.{kind}"
         if path.is_file():
@@ -207,7 +204,7 @@ def _ids_of(folder: Path) -> NDArray[Any] | None:
 
 
 def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
-    """Return the data of a run, read again as the run read them; None where they are no longer to be found."""
+    """Read the data of a run again in the same way; None if they no longer exist."""
     features, edges, read = record.data.get("features"), record.data.get("edges"), record.data.get("read")
     name = record.data.get("name")
     if features is None:
@@ -225,7 +222,7 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
 
 
 def _found(name: str | None, record: RunRecord, folder: Path) -> Path | None:
-    """Return where a file of a run is: from where it was named, else beside the run, else from here."""
+    """Return the path of a run's file: relative to its original folder, the run, or the current folder."""
     if name is None:
         return None
     folders = [folder.resolve().parent, Path()]

@@ -1,4 +1,4 @@
-"""Reports for those who call: of a fitted model in Python, of a run folder, of several run folders."""
+"""Functions that write reports: of a fitted model, of a run folder, of several run folders."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from pamc.report.runs import REPORT_FILE, run_data
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 
-__all__ = ["REPORT_FILE", "write_comparison", "write_fit_report", "write_report", "write_run_report"]
-
 
 def write_report(
     model: Any,
@@ -40,31 +38,31 @@ def write_report(
     title: str | None = None,
     map: str = "auto",  # noqa: A002
 ) -> Path:
-    """Write what a fitted model found as one HTML page that needs nothing but itself, and return its path.
+    """Write a self-contained HTML report of a fitted model and return its path.
 
     Parameters
     ----------
     model
         A fitted estimator of any method.
     X
-        The rows of the fit, in its order: an array, a scipy sparse matrix, a pandas DataFrame, a torch tensor, an
-        AttributedGraph, a torch_geometric Data, an AnnData, or the store that was fitted from its files. Rows that the
-        encoder of the model places elsewhere are refused.
+        The rows of the fit, in the same order: an array, a scipy sparse matrix, a pandas DataFrame, a torch tensor, an
+        AttributedGraph, a torch_geometric Data, an AnnData, or the store that was fitted from its files. Rows whose
+        embedding differs from that of the fit raise an error.
     path
-        File to write, or a folder, in which it is called report.html. A file that stands there is replaced,
-        missing folders above it are made.
+        File to write, or a folder, in which the file is called report.html. An existing file is replaced, and missing
+        parent folders are created.
     adjacency
-        The graph of the fit, in any form that `fit` takes. Without it, the graph of X, or that which the fit made.
+        The graph of the fit, in any form that `fit` accepts. Defaults to the graph of X, or the one that the fit built.
     ids, feature_names
-        N names of rows and d names of columns, in place of those that X has.
+        N row ids and d column names, which override those of X.
     truth
-        (N,) true classes, for the metrics of the page alone; without, the labels of an AttributedGraph.
+        (N,) true classes, used only for the metrics on the page. Defaults to the labels of an AttributedGraph.
     columns
-        (N,) values by name that the map can be colored by: numbers, or dates and anything else as classes.
+        Dict of (N,) values that can color the map: numbers as a scale, dates and anything else as classes.
     title
-        Of the page.
+        Title of the page.
     map
-        "pca", "umap", or "auto": UMAP where it is installed and the rows are at most 20,000.
+        "pca", "umap" or "auto", which uses UMAP if it is installed and there are at most 20,000 rows.
 
     Examples
     --------
@@ -110,7 +108,7 @@ def write_fit_report(
     class_names: Sequence[str] | None = None,
     map_by: str = "auto",
 ) -> Path:
-    """Write report.html into the folder of a run; `data` is the graph or store that was fitted, with the truth."""
+    """Write report.html into a run folder; `data` is the fitted graph or store, with its true classes if known."""
     extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
     made = store_page_data if isinstance(data, Store) else page_data
     return _written(folder / REPORT_FILE, made(model, data, record, extras))
@@ -119,9 +117,9 @@ def write_fit_report(
 def write_run_report(
     folder: Path, *, map_by: str | None = None, rebuild: bool = False, out: Path | None = None
 ) -> Path:
-    """Write the page of a run folder again, there or to `out`, and return its path.
+    """Rewrite the report of a run folder, in place or to `out`, and return its path.
 
-    It is made of the page that is there; where there is none, or with `rebuild`, of the other files.
+    It is made from the existing page, or from the other files if there is none or with `rebuild`.
     """
     return _written(out or folder / REPORT_FILE, run_data(folder, map_by=map_by, rebuild=rebuild))
 
@@ -133,7 +131,7 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
 
 
 def _classes(truth: Any) -> NDArray[Any]:
-    """Return true classes as integers or text; every row needs one."""
+    """Return true classes as integers or text; raise an error if a row has none."""
     classes = np.asarray(truth)
     if classes.dtype.kind in "iub" or classes.ndim != 1:
         return classes

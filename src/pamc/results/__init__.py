@@ -1,1 +1,1 @@
-"""What a run gives: metrics, records, tables."""
+"""The results of a run: metrics, records and tables."""

@@ -1,8 +1,8 @@
-"""How well clusters agree with classes: pure functions of two labelings, each independent of the others.
+"""Agreement of clusters with classes: pure functions of two labelings, independent of each other.
 
-Classes and clusters may be any integers or strings, and their numbers may differ. Every label is a class, −1 too:
-leave rows without a known class out before the call. No metric changes its input; the released program, when classes
-have no cluster, overwrites the first predictions with them and then computes NMI and ARI from what it overwrote.
+Classes and clusters may be any integers or strings, and their numbers may differ. Every label is a class, including −1:
+remove rows without a known class before the call. No metric changes its input; the released program, if classes have no
+cluster, overwrites the first predictions with them and then computes NMI and ARI from the overwritten labels.
 """
 
 from __future__ import annotations
@@ -18,31 +18,19 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from pamc.data.attributed_graph import label_codes
 from pamc.errors import DataError
 
-__all__ = [
-    "accuracy",
-    "ari",
-    "best_matching",
-    "confusion_matrix",
-    "contingency",
-    "evaluate",
-    "macro_f1",
-    "nmi",
-    "nmi_of_table",
-]
-
 Labels: TypeAlias = "NDArray[Any] | Sequence[int] | Sequence[str]"
 Integers: TypeAlias = "NDArray[np.int64]"
 
 
 def evaluate(y_true: Labels, y_pred: Labels) -> dict[str, float]:
-    """Return acc, nmi, ari and f1 of a clustering against the classes, 1 for perfect agreement.
+    """Return the acc, nmi, ari and f1 of a clustering against the classes, 1 for perfect agreement.
 
     Parameters
     ----------
     y_true
-        (N,) classes.
+        (N,) class labels.
     y_pred
-        (N,) clusters.
+        (N,) cluster labels.
 
     Examples
     --------
@@ -58,9 +46,9 @@ def evaluate(y_true: Labels, y_pred: Labels) -> dict[str, float]:
 
 
 def accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Return the share of rows that are right under the best one-to-one matching of clusters to classes.
+    """Return the fraction of rows that are correct under the best one-to-one matching of clusters to classes.
 
-    The rows of a cluster without a class are wrong. O(N log N + K³) time for K classes or clusters.
+    Rows of a cluster without a class are incorrect. O(N log N + K³) time for K classes or clusters.
 
     Examples
     --------
@@ -73,10 +61,10 @@ def accuracy(y_true: Labels, y_pred: Labels) -> float:
 
 
 def macro_f1(y_true: Labels, y_pred: Labels) -> float:
-    """Return F1 averaged over the true classes, each with the cluster that :func:`accuracy` matches it with.
+    """Return F1 averaged over the true classes, each with its cluster in the matching of :func:`accuracy`.
 
-    A class without a cluster has F1 0; the rows of a cluster without a class are predictions of no class. Where several
-    matchings give the best accuracy, the one with the best F1 counts, so that the names of the labels cannot matter.
+    A class without a cluster has F1 0; rows of a cluster without a class predict no class. If several matchings have
+    the best accuracy, the one with the best F1 is used, so that the result does not depend on the names of the labels.
 
     Examples
     --------
@@ -88,7 +76,7 @@ def macro_f1(y_true: Labels, y_pred: Labels) -> float:
 
 
 def nmi(y_true: Labels, y_pred: Labels) -> float:
-    """Return the mutual information over the arithmetic mean of the entropies, 0 to 1.
+    """Return the mutual information divided by the arithmetic mean of the entropies, 0 to 1.
 
     Examples
     --------
@@ -99,7 +87,7 @@ def nmi(y_true: Labels, y_pred: Labels) -> float:
 
 
 def nmi_of_table(table: Integers) -> float:
-    """Return what :func:`nmi` does, of a table of counts (classes, clusters): for labels too many to go through twice.
+    """Return :func:`nmi` from a table of counts (classes, clusters), for labels that are too many to read twice.
 
     Examples
     --------
@@ -107,16 +95,16 @@ def nmi_of_table(table: Integers) -> float:
     1.0
     """
     joint = table / table.sum()
-    of_class, of_cluster = joint.sum(axis=1), joint.sum(axis=0)
-    entropies = [-(each[each > 0] * np.log(each[each > 0])).sum() for each in (of_class, of_cluster)]
-    there = joint > 0
-    information = (joint[there] * np.log(joint[there] / np.outer(of_class, of_cluster)[there])).sum()
+    class_share, cluster_share = joint.sum(axis=1), joint.sum(axis=0)
+    entropies = [-(share[share > 0] * np.log(share[share > 0])).sum() for share in (class_share, cluster_share)]
+    positive = joint > 0
+    information = (joint[positive] * np.log(joint[positive] / np.outer(class_share, cluster_share)[positive])).sum()
     mean = float(np.mean(entropies))
     return float(np.clip(information / mean, 0.0, 1.0)) if mean > 0 else 1.0
 
 
 def ari(y_true: Labels, y_pred: Labels) -> float:
-    """Return the Rand index adjusted for chance: 1 for equal partitions, 0 on average for random ones.
+    """Return the adjusted Rand index: 1 for equal partitions, 0 in expectation for random ones.
 
     Examples
     --------
@@ -127,7 +115,7 @@ def ari(y_true: Labels, y_pred: Labels) -> float:
 
 
 def contingency(y_true: Labels, y_pred: Labels) -> Integers:
-    """Return (classes, clusters) counts of rows, both in ascending order of their labels.
+    """Return the (classes, clusters) counts of rows, both in ascending order of their labels.
 
     Examples
     --------
@@ -141,9 +129,9 @@ def contingency(y_true: Labels, y_pred: Labels) -> Integers:
 
 
 def confusion_matrix(y_true: Labels, y_pred: Labels) -> Integers:
-    """Return the contingency table with each class's matched cluster on the diagonal: its trace counts what is right.
+    """Return the contingency table with matched clusters on the diagonal, whose trace counts the correct rows.
 
-    A class without a cluster has a column of zeros; the clusters without a class are the columns after the classes.
+    A class without a cluster has a column of zeros; clusters without a class are the last columns.
 
     Examples
     --------
@@ -159,23 +147,23 @@ def confusion_matrix(y_true: Labels, y_pred: Labels) -> Integers:
 
 
 def best_matching(table: Integers) -> tuple[Integers, Integers]:
-    """Return the classes and clusters of a contingency table that are matched one to one.
+    """Return the classes and clusters of the best one-to-one matching of a contingency table.
 
-    The matching has the most rows right and, among equals, the largest sum of F1.
+    The matching maximizes the number of correct rows and, among ties, the sum of F1.
     """
-    # The sum of F1 is at most the number of classes, so its share of the objective stays below one row.
+    # The sum of F1 is at most the number of classes, so its contribution to the objective is less than one row.
     objective = table + _f1(table) / (len(table) + 1)
     classes, clusters = linear_sum_assignment(objective, maximize=True)
     return classes, clusters
 
 
 def _f1(table: Integers) -> NDArray[np.float64]:
-    """Return (classes, clusters) the F1 of each cluster as a prediction of each class."""
+    """Return the (classes, clusters) F1 of each cluster as a prediction of each class."""
     return np.asarray(2 * table / (table.sum(axis=1, keepdims=True) + table.sum(axis=0, keepdims=True)))
 
 
 def _codes(y_true: Labels, y_pred: Labels) -> tuple[Integers, Integers]:
-    """Return both labelings as integers from 0, or say why they cannot be compared."""
+    """Return both labelings as integers from 0; raise DataError if they cannot be compared."""
     true, pred = (y if isinstance(y, np.ma.MaskedArray) else np.asarray(y) for y in (y_true, y_pred))
     for name, array in (("y_true", true), ("y_pred", pred)):
         if array.ndim != 1:

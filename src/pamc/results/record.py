@@ -1,4 +1,4 @@
-"""The record of a run: what was run on what, how the answer was selected, what it scored."""
+"""The record of a run: the method, the data, the selection of the result, and its scores."""
 
 from __future__ import annotations
 
@@ -11,48 +11,46 @@ import numpy as np
 from pamc.runtime import environment
 from pamc.training.constants import fit_constants
 from pamc.training.fallback import START_RETURNED
-from pamc.training.pipeline import Fit
-
-__all__ = ["RunRecord"]
+from pamc.training.phases import Fit
 
 _AS_IN_THE_FIT = ("method", "seed", "device", "seconds", "facts", "history", "scores")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run, as `run.json` holds it.
+    """The record of one run, as stored in `run.json`.
 
     Parameters
     ----------
     method, data, seed, config
-        What was run: the method's name, facts of the data, the seed, all settings.
+        Name of the method, facts about the data, random seed, and all settings.
     constants
-        The numbers that shape a fit and are no settings, by module and name.
+        Constants that affect a fit and are not settings, by module and name.
     selection
-        How the reported epoch was chosen. "last" needs no labels; the "oracle" rules do and exist for comparison with
-        published figures only.
+        Rule by which the reported epoch was selected. "last" needs no labels; the "oracle" rules do and exist only for
+        comparison with published figures.
     device
-        Where it ran.
+        Device of the run.
     n_epochs_run, stopped
-        How far training went and why it ended.
+        Number of epochs trained, and why training stopped.
     seconds
         Wall-clock time by phase.
     facts
-        What was found or decided on the way.
+        Facts and decisions recorded during the run.
     history
-        Every value of every epoch, by name.
+        Values of every epoch, by name.
     cluster_sizes
-        Rows per cluster.
+        Number of rows per cluster.
     scores
         Label-free scores of the result.
     metrics
-        Label metrics, where truth was given; else None.
+        Label metrics if true labels were given; else None.
     warnings
-        What the user was warned of.
+        Warnings issued during the run.
     environment
-        Versions, machine, commit.
+        Versions, machine and commit.
     command
-        The command or call that repeats the run, where known.
+        Command or call that repeats the run, if known.
     """
 
     method: str
@@ -76,7 +74,7 @@ class RunRecord:
     format_version: int = 1
 
     def to_json(self) -> str:
-        """Return the record as a JSON object, keys in the order of their definition."""
+        """Return the record as a JSON object, with keys in the order of their definition."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -90,9 +88,9 @@ class RunRecord:
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
         n_epochs_run = len(fit.history.get("loss", []))
-        same: Any = {name: getattr(fit, name) for name in _AS_IN_THE_FIT}
+        copied: Any = {name: getattr(fit, name) for name in _AS_IN_THE_FIT}
         return cls(
-            **same,
+            **copied,
             data=data,
             config=fit.config.to_dict(),
             n_epochs_run=n_epochs_run,
@@ -107,7 +105,7 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """Return the record of :meth:`to_json`."""
+        """Return the record that :meth:`to_json` wrote."""
         return cls(**json.loads(text))
 
 

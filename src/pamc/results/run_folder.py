@@ -1,4 +1,4 @@
-"""A run folder: written beside its place and renamed once, so it is whole or absent."""
+"""A run folder, written next to its destination and renamed once, so that it is either complete or absent."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ from pamc.data.database import connected, quoted
 from pamc.data.files import cannot_write, check_replaceable, commit, missing_folders, partial_of, remove_folder
 from pamc.errors import OutputError, UnknownNameError
 
-__all__ = ["LABEL_FORMATS", "MODEL_FILE", "RECORD_FILE", "new_run_folder", "next_free_folder", "write_labels"]
-
 MODEL_FILE = "model.safetensors"
 RECORD_FILE = "run.json"
 LABEL_FORMATS = ("csv", "parquet")
 
-# Lines of labels that are made at a time.
+# Number of label rows written at a time.
 _ROWS_PER_BLOCK = 1 << 16
 
-# In a folder of checkpoints: held by whoever writes there.
+# File in a checkpoint folder that is locked by the process that writes there.
 _LOCK = "lock"
 
 
 def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
-    """Return `parent/stem-N` with the smallest N from 1 that is not taken."""
+    """Return `parent/stem-N` with the smallest unused N from 1."""
     number = 1
     while (parent / f"{stem}-{number}").exists() or (parent / f"{stem}-{number}.partial").exists():
         number += 1
@@ -41,12 +39,12 @@ def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
 def new_run_folder(
     target: Path, *, overwrite: bool = False, checkpoints: str | None = None, resume: bool = False
 ) -> Iterator[Path]:
-    """Yield `target.partial` to write into; rename it to `target` at the end, or remove it if anything goes wrong.
+    """Yield `target.partial` to write into; rename it to `target` at the end, or remove it after an error.
 
-    A folder that holds a run is replaced only with `overwrite`; a folder that holds anything else never is. With the
-    name of a folder of `checkpoints`, what goes wrong leaves `target.partial` where that folder has files, and the end
-    removes it; `resume` takes a `target.partial` that stands there, unless another process is writing into it. Raises
-    OutputError where the folder exists, cannot be made, or cannot be written.
+    A folder that contains a run is replaced only with `overwrite`; a folder that contains anything else is never
+    replaced. If `checkpoints` names a subfolder, an error keeps `target.partial` if the subfolder has files, and
+    success removes the subfolder; `resume` continues in an existing `target.partial` unless another process writes
+    into it. Raises OutputError if the folder exists, or cannot be created or written.
     """
     try:
         check_replaceable(target, what="run", holds_one=_holds_run(target), overwrite=overwrite)
@@ -60,18 +58,18 @@ def new_run_folder(
         ) from None
     except OSError as error:
         raise cannot_write(target, error) from None
-    kept = None if checkpoints is None else partial / checkpoints
+    checkpoint_folder = None if checkpoints is None else partial / checkpoints
     try:
-        with nullcontext() if kept is None else _locked(kept):
+        with nullcontext() if checkpoint_folder is None else _locked(checkpoint_folder):
             yield partial
-        if kept is not None:
-            shutil.rmtree(kept, ignore_errors=True)
+        if checkpoint_folder is not None:
+            shutil.rmtree(checkpoint_folder, ignore_errors=True)
         commit(target, partial)
     except BlockingIOError:
         raise OutputError(f"{partial} is in use: another run is writing there; wait for it, or end it") from None
     except BaseException as error:
-        # What there is to go on from stays.
-        if kept is None or all(path.name == _LOCK for path in kept.glob("*")):
+        # Keep checkpoints from which the run can be resumed.
+        if checkpoint_folder is None or all(path.name == _LOCK for path in checkpoint_folder.glob("*")):
             remove_folder(partial, above)
         if isinstance(error, OSError):
             raise cannot_write(target, error) from None
@@ -80,9 +78,9 @@ def new_run_folder(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which ends with the process however that ends; BlockingIOError where another holds it.
+    """Lock a folder until the process ends in any way; raise BlockingIOError if another process holds the lock.
 
-    Where the system has no such locks, nothing is held.
+    On systems without such locks, nothing is locked.
     """
     try:
         import fcntl
@@ -96,7 +94,7 @@ def _locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise
         except OSError:
-            # Some network file systems have no locks.
+            # Some network file systems do not support locks.
             pass
         yield
 
@@ -111,7 +109,7 @@ def write_labels(
 ) -> Path:
     """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path.
 
-    `ids` may be a function that returns those of some rows, which are then read and written block by block.
+    `ids` may be a function that returns the ids of a range of rows, which are then read and written in blocks.
     """
     if file_format not in LABEL_FORMATS:
         raise UnknownNameError("labels format", file_format, LABEL_FORMATS)
@@ -123,8 +121,8 @@ def write_labels(
             writer.writerow(["id", "cluster", "confidence"])
             for start in range(0, len(labels), _ROWS_PER_BLOCK):
                 block = slice(start, min(start + _ROWS_PER_BLOCK, len(labels)))
-                own = (read(block.start, block.stop), labels[block], confidence[block])
-                rows = zip(*(column.tolist() for column in own), strict=True)
+                columns = (read(block.start, block.stop), labels[block], confidence[block])
+                rows = zip(*(column.tolist() for column in columns), strict=True)
                 writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
         return path
     import duckdb

@@ -1,4 +1,4 @@
-"""A fit on disk and back: one safetensors file of tensors, settings as JSON, a version and a checksum. No pickle."""
+"""Save and load a fit: one safetensors file with tensors, JSON settings, a version and a checksum. No pickle."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import checksum_of
-from pamc.training.pipeline import Fit
-
-__all__ = ["FORMAT_VERSION", "SavedFit", "load_fit", "read_model", "save_fit", "write_model"]
+from pamc.training.phases import Fit
 
 FORMAT_VERSION = 4
 
 
 def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Write tensors and a JSON-able description to `path`."""
+    """Write tensors and a JSON-serializable description to `path`."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     metadata = {
@@ -38,7 +36,7 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
         "description": text,
         "sha256": checksum_of(stored, text),
     }
-    # safetensors makes its files for their owner alone. This one is for all who may read the rest of the run.
+    # safetensors creates files that only the owner can read; use the default permissions of new files instead.
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
     try:
@@ -49,9 +47,9 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the description of a file.
+    """Read the tensors and the description of a file.
 
-    Raises ModelFileError where it is missing, cut off, not one of ours, of another format, or changed after writing.
+    Raises ModelFileError if it is missing, truncated, of another format or version, or changed after writing.
     """
     if not path.is_file():
         raise ModelFileError(f"{path}: no such model file; name a folder that `pamc fit` or `save` wrote")
@@ -79,16 +77,16 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
-_ENCODER, _NETWORK, _PREPARATION, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
+_ENCODER, _NETWORK, _PREPROCESSING, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
 _BEFORE = "before."
 
 
 @dataclass(frozen=True, eq=False)
 class SavedFit:
-    """A fit and the columns it belongs to.
+    """A fit with the feature columns it was fitted on.
 
-    With `own_encoder` the encoder is a module of the user's, of which only the weights are saved. `id_column` named the
-    rows, where they came from a table that had one.
+    If `own_encoder`, the encoder is a user-defined module, of which only the weights are saved. `id_column` is the
+    column of row ids, if the rows came from a table with one.
     """
 
     fit: Fit
@@ -99,7 +97,7 @@ class SavedFit:
 
 
 def save_fit(path: Path, saved: SavedFit) -> None:
-    """Write a fit to one file."""
+    """Write a fit to a file."""
     fit = saved.fit
     tensors = {
         "centers": fit.centers,
@@ -108,7 +106,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "labels": torch.from_numpy(fit.labels),
         "confidence": torch.from_numpy(fit.confidence),
         **_calibration_tensors(fit.calibration),
-        **{_PREPARATION + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
+        **{_PREPROCESSING + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
     }
     description = {
@@ -124,7 +122,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
 
 
 def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
-    """Return the fit of a file; a fit with an encoder of the user's needs such a module to put its weights into."""
+    """Load a fit from a file; pass `encoder`, a module that receives the weights, if the encoder was user-defined."""
     tensors, about = read_model(path)
     method = METHODS[about["method"]]
     config = method.config.from_dict(about["config"])
@@ -135,7 +133,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         encoder=_restored(path, about["sizes"], encoder, weights, config.precision) if method.inductive else None,
         network=None,
         preprocessing=Preprocessing(
-            about["preprocessing"], {n: t.numpy() for n, t in _under(_PREPARATION, tensors).items()}
+            about["preprocessing"], {n: t.numpy() for n, t in _under(_PREPROCESSING, tensors).items()}
         ),
         centers=tensors["centers"],
         meta_nodes=tensors["meta_nodes"],
@@ -161,25 +159,25 @@ def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:
 
 
 def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], precision: str) -> Calibration | None:
-    """Return how confidence follows from a row; None in a file of a fit that has no such map."""
-    kept = _under(_CALIBRATION, tensors)
-    if not kept:
+    """Return the calibration that maps a row to its confidence, or None if the fit has none."""
+    saved = _under(_CALIBRATION, tensors)
+    if not saved:
         return None
     before = _under(_BEFORE, tensors)
     encoder = _restored(path, about["sizes"], None, _under(_ENCODER, before), precision)
     return Calibration(
         BeforeTraining(encoder, before["centers"]),
-        kept["scores"].numpy(),
-        kept["values"].numpy(),
-        reach=float(kept["reach"]),
+        saved["scores"].numpy(),
+        saved["values"].numpy(),
+        reach=float(saved["reach"]),
         error=about["facts"]["confidence_error"],
     )
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:
-    """Return the weights of the encoder, or, where new rows cannot be encoded without the graph, of the whole network.
+    """Return the weights of the encoder, or of the whole network if new rows cannot be encoded without the graph.
 
-    Those of a network are kept for the record; to label other rows, it is fitted again.
+    The weights of a network are saved for the record; labeling other rows requires a new fit.
     """
     network, prefix = (fit.network, _NETWORK) if fit.encoder is None else (fit.encoder, _ENCODER)
     return {} if network is None else {prefix + name: tensor for name, tensor in network.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Figures made of many runs, and tables of them in Markdown, LaTeX and CSV."""
+"""Statistics of many runs, and tables of them in Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from scipy import stats
 
 from pamc.errors import ConfigError, DataError
 
-__all__ = ["MeanStd", "PairedTTest", "Table", "mean_std", "paired_t_test"]
-
-# Values that differ by less than this share of the largest one differ by rounding.
+# Relative difference up to which values are considered equal.
 _ROUNDING = 1e-12
 
 
@@ -32,7 +30,7 @@ class MeanStd(NamedTuple):
 
 
 class PairedTTest(NamedTuple):
-    """Student's t of the mean of paired differences, and its two-sided p-value."""
+    """t statistic of the mean of paired differences, and its two-sided p-value."""
 
     statistic: float
     p_value: float
@@ -52,9 +50,9 @@ def mean_std(values: Sequence[float]) -> MeanStd:
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> PairedTTest:
-    """Return the paired t-test of a against b, which hold the results of the same seeds in the same order.
+    """Return the paired t-test of a against b, which contain the results of the same seeds in the same order.
 
-    When all differences are equal but for rounding, t is infinite and p is 0, or t is 0 and p is 1 when they are all 0.
+    If all differences are equal up to rounding, t is infinite and p is 0; if they are all 0, t is 0 and p is 1.
 
     Examples
     --------
@@ -89,16 +87,16 @@ _MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|", "\n": " "})
 
 @dataclass(frozen=True)
 class Table:
-    r"""Text in rows and columns, rendered as Markdown, LaTeX or CSV.
+    r"""A table of strings that can be rendered as Markdown, LaTeX or CSV.
 
     Parameters
     ----------
     columns
         Names of the columns.
     rows
-        One text per column in each row.
+        Rows, each with one string per column.
     align
-        One letter per column: l, c or r. None is left for the first column and right for the others.
+        One letter per column: l, c or r. None aligns the first column left and the others right.
 
     Examples
     --------

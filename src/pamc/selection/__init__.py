@@ -1,1 +1,1 @@
-"""How many clusters there are."""
+"""Selection of the number of clusters."""

@@ -1,4 +1,4 @@
-"""How many clusters there are, where the data say so, and a picture of why."""
+"""Selection of the number of clusters by stability, if the data support one, and its plots."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ from pamc.selection.split_half import WAYS, Decision, clusters_of, decide, null_
 from pamc.training.phases import check_enough_rows, count_distinct
 from pamc.training.pipeline import settled
 
-__all__ = ["ChosenK", "as_svg", "as_text", "choose_k", "draw"]
-
 _DEFAULT_CANDIDATES = range(2, 21)
 
-# Splits of the data in halves; data sets without clusters, of either shape in turn; and splits of each of those.
+# Splits of the data into halves; data sets without clusters, alternating between the shapes; and splits of each.
 _N_SPLITS, _N_NULLS, _N_NULL_SPLITS = 8, 6, 2
 _SHAPES = ("gaussian", "uniform")
 
-# Half of the rows has to hold this many per cluster.
+# Smallest number of rows per cluster in a half of the rows.
 _LEAST_ROWS_PER_CLUSTER = 8
 
 _SILHOUETTE_ROWS = 2000
@@ -49,25 +47,25 @@ _SILHOUETTE_ROWS = 2000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChosenK:
-    """A recommended number of clusters, or the honest answer that the data do not say.
+    """A recommended number of clusters, or None if the data do not support one.
 
     Parameters
     ----------
     n_clusters
-        The recommendation; None where the data do not say.
+        The recommended number; None if the data do not support one.
     why
-        One sentence.
+        The reason, in one sentence.
     margin, margin_error, rival
-        How much more stable it is than the next candidate, the standard error of that, and which candidate that is.
+        How much more stable it is than the next candidate, the standard error of that, and the next candidate.
     also_stable
         Other candidates that are equally stable.
     table
-        A line per candidate: `n_clusters`, `stability` (agreement of clusters found in two halves of the rows, mean
-        adjusted Rand index), `error` (its standard error), `chance` (stability of data of the same spread without
-        clusters), `beats_chance`, `modularity`, `silhouette`, `objective` (of Eq 12 at the start, lower is better, not
-        to be compared closely between numbers of clusters), `clusters_by`.
+        A row per candidate: `n_clusters`, `stability` (mean adjusted Rand index between clusterings of two halves of
+        the rows), `error` (its standard error), `chance` (stability of data of the same spread without clusters),
+        `beats_chance`, `modularity`, `silhouette`, `objective` (Eq 12 at the initialization; lower is better, but it is
+        only roughly comparable between numbers of clusters), `clusters_by`.
     inputs
-        What clusters were sought in: "features and graph", "features" or "graph".
+        The data that were clustered: "features and graph", "features" or "graph".
     seconds
         Wall-clock time by phase.
     """
@@ -84,7 +82,7 @@ class ChosenK:
 
     @property
     def summary(self) -> str:
-        """The recommendation with its margin, or why there is none."""
+        """The recommendation with its margin, or the reason why there is none."""
         if self.n_clusters is None:
             return self.why
         text = self.why
@@ -103,19 +101,19 @@ class ChosenK:
         return DataFrame(self.table)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw stability against the number of clusters, beside what chance gives, with matplotlib; return its axes."""
+        """Plot stability and its chance level against the number of clusters with matplotlib; return the axes."""
         return draw(self, ax)
 
     def svg(self) -> str:
-        """Return the same picture as an SVG element, drawn without any further package."""
+        """Return the same plot as an SVG element, without any further package."""
         return as_svg(self)
 
     def text(self) -> str:
-        """Return the same as lines of plain text."""
+        """Return the table and the recommendation as plain text."""
         return as_text(self)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a record keeps: plain values, None for numbers that are not finite."""
+        """Return the plain values for a record, with None for numbers that are not finite."""
         table = {
             name: [
                 None if isinstance(value, float) and not math.isfinite(value) else value for value in column.tolist()
@@ -141,28 +139,30 @@ def choose_k(
     config: FitConfig | None = None,
     progress: Progress | None = None,
 ) -> ChosenK:
-    """Return how many clusters the rows have, found without labels, or that the data do not say.
+    """Choose the number of clusters by split-half stability, without labels.
 
-    The rows are prepared, their graph is built and smoothed along once for all candidates. For each candidate, clusters
-    are found in two random halves of the rows, apart, and compared: clusters that are there are found in both. What
-    data without clusters would give is found in the same way from rows of the same spread and a graph that follows them
-    as far as the given one. See `docs/choosing.md`.
+    The rows are preprocessed, and their graph is built and used for smoothing, once for all candidates. For each
+    candidate, two random halves of the rows are clustered separately and compared: real clusters are found in both. The
+    chance level is computed in the same way from data without clusters: rows of the same spread, and a graph that is as
+    strongly related to them as the given one. See `docs/choosing.md`.
 
     Parameters
     ----------
     X
-        Rows, in any form that :func:`pamc.explain` takes.
+        Rows, in any form that :func:`pamc.explain` accepts.
     adjacency
-        The graph, in any form that `fit` takes; what X has without it, and a kNN graph where there is none.
+        The graph, in any form that `fit` accepts; by default the graph of X, or a kNN graph if it has none.
     candidates
-        Numbers of clusters from 2, a list or range; 2 to 20 without, as far as there are 16 rows per cluster and as
-        many distinct rows.
+        Numbers of clusters to compare, a list or range from 2. By default 2 to 20, as long as there are 16 rows per
+        cluster and as many distinct rows.
     random_state
-        Source of all randomness.
+        Random seed.
     device
-        Where neighbors are sought.
+        Device of the neighbor search.
     config
-        Settings of the fit that is to follow: how rows are prepared and the graph is built.
+        Settings of the subsequent fit, which determine the preprocessing and the graph.
+    progress
+        Displays the phases; by default nothing is displayed.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def choose_k(
 
     began = time.perf_counter()
     with steps.phase("graph"):
-        inputs, own_graph = _evidence(graph, settings, seed, where)
+        inputs, own_graph = _inputs(graph, settings, seed, where)
     seconds = {"graph": time.perf_counter() - began}
     began = time.perf_counter()
     with steps.phase("halves", 1 + _N_NULLS) as phase, one_thread():
@@ -195,8 +195,8 @@ def choose_k(
         for number in range(_N_NULLS):
             shape = _SHAPES[number % len(_SHAPES)]
             null = make_null(shape=shape, seed=seed_for(seed, f"without clusters {number}"))
-            found = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
-            nulls.append(found.mean(axis=1))
+            by_chance = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
+            nulls.append(by_chance.mean(axis=1))
             phase.advance()
     decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=_most_clusters(graph.n_nodes))
     seconds["halves"] = time.perf_counter() - began
@@ -223,20 +223,20 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
         n_distinct = count_distinct(features, at_most=_DEFAULT_CANDIDATES[-1])
         return [k for k in _DEFAULT_CANDIDATES if k <= min(most, n_distinct)]
     listed = isinstance(candidates, Iterable) and not isinstance(candidates, str)
-    given: list[Any] = list(candidates) if listed else [candidates]
-    are_whole = all(isinstance(k, Real) and float(k).is_integer() for k in given)
-    numbers = sorted({int(k) for k in given}) if are_whole else []
+    values: list[Any] = list(candidates) if listed else [candidates]
+    are_whole = all(isinstance(k, Real) and float(k).is_integer() for k in values)
+    numbers = sorted({int(k) for k in values}) if are_whole else []
     if not listed or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
             f"candidates must be a list or range of whole numbers from 2 to {most} ({2 * _LEAST_ROWS_PER_CLUSTER} rows "
-            f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, given)) or 'none'}"
+            f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, values)) or 'none'}"
         )
     check_enough_rows(features, numbers[-1])
     return numbers
 
 
-def _evidence(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[InputSource, bool]:
-    """Return what clusters are sought in, and whether its graph is the kNN graph of its rows."""
+def _inputs(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[InputSource, bool]:
+    """Return the features and graph to cluster, and whether the graph is the kNN graph of the features."""
     preprocessing = fit_preprocessing(graph.features, config.preprocessing)
     features = preprocessing.apply(graph.features)
     _, inputs, _ = graph_and_inputs(
@@ -250,23 +250,24 @@ def _evidence(graph: AttributedGraph, config: Any, seed: int, device: torch.devi
 def _scores(
     inputs: InputSource, numbers: list[int], decision: Decision, config: Any, dims: Any, seed: int
 ) -> Iterator[dict[str, float]]:
-    """Yield the label-free scores of quick clusters of all rows, for each candidate."""
+    """Yield, for each candidate, the label-free scores of a quick clustering of all rows."""
     cpu, dtype = torch.device("cpu"), resolve_dtype(config.precision)
     pairs, _ = positives(inputs.adjacency, config, cpu, dtype)
     for place, k in enumerate(numbers):
         way = WAYS[int(decision.way[place])]
         labels, points = clusters_of(inputs, k, n_dims=dims(k), way=way, seed=seed_for(seed, "clusters of all rows"))
         z = torch.from_numpy(config.embedding_scale * points).to(dtype)
-        own: Any = config.with_(n_clusters=k)
+        k_config: Any = config.with_(n_clusters=k)
         with torch.no_grad():
-            model = PamCGCModel(torch.nn.Identity(), mean_centers(z, labels, k), pairs, own)  # type: ignore[arg-type]
+            centers = mean_centers(z, labels, k)
+            model = PamCGCModel(torch.nn.Identity(), centers, pairs, k_config)  # type: ignore[arg-type]
             terms = model.objective(z)
         parts = {name: float(value) for name, value in terms.parts.items()}
         proxy = comparable_proxy(parts["proxy"], int(terms.monitors["n_nonempty"]))
         yield {
             "modularity": modularity(inputs.adjacency, labels),
             "silhouette": silhouette(points, labels, sample_size=_SILHOUETTE_ROWS, random_state=seed),
-            "objective": own.alpha * (parts["positive"] + proxy) + own.beta * parts["kl"],
+            "objective": k_config.alpha * (parts["positive"] + proxy) + k_config.beta * parts["kl"],
         }
 
 
@@ -286,7 +287,7 @@ def _answer(
             "error": decision.error,
             "chance": decision.chance,
             "beats_chance": decision.beats_chance,
-            **{name: np.array([each[name] for each in scores]) for name in scores[0]},
+            **{name: np.array([values[name] for values in scores]) for name in scores[0]},
             "clusters_by": np.array([WAYS[way] for way in decision.way]),
         },
         inputs=kind,
@@ -302,10 +303,10 @@ _MARKS = (" <- recommended", " <-")
 
 
 def as_text(chosen: Any, *, width: int | None = None, summary: bool = True) -> str:
-    """Return a line per candidate with a bar of its stability, and the recommendation below.
+    """Return the table as text, a line per candidate with a bar for its stability, followed by the recommendation.
 
-    Where lines of `width` characters do not hold it all, the bars are left out, then columns from the right, which are
-    named below.
+    If `width` characters are not enough, the bars are left out first, then columns from the right, which are listed
+    below the table.
     """
     table = chosen.table
     names, bar, mark = _fitting(width)
@@ -325,7 +326,7 @@ def as_text(chosen: Any, *, width: int | None = None, summary: bool = True) -> s
 
 
 def _fitting(width: int | None) -> tuple[tuple[str, ...], int, str]:
-    """Return the columns, the length of a bar and the mark of the recommended number that fit in a line."""
+    """Return the columns, the length of the bars and the mark of the recommended number that fit in a line."""
     if width is None or width >= 4 + 12 * len(_COLUMNS) + 2 + _BAR + len(_MARKS[0]):
         return _COLUMNS, _BAR, _MARKS[0]
     for n_columns in range(len(_COLUMNS), 1, -1):
@@ -337,7 +338,7 @@ def _fitting(width: int | None) -> tuple[tuple[str, ...], int, str]:
 
 
 def as_svg(chosen: Any) -> str:
-    """Return an SVG element in the colors of the text around it, with a description for readers who do not see it."""
+    """Return an SVG element in the text color of the page around it, with a description for screen readers."""
     table = chosen.table
     k = table["n_clusters"].astype(np.float64)
     x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k - k[0]) / max(k[-1] - k[0], 1.0)
@@ -367,14 +368,14 @@ def as_svg(chosen: Any) -> str:
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">number of clusters</text>')
     for place, (name, (color, _)) in enumerate(lines.items()):
         at = _WIDTH - 130 * (len(lines) - place)
-        shown = "without clusters" if name == "chance" else name
+        label = "without clusters" if name == "chance" else name
         parts.append(f'<circle cx="{at}" cy="{_TOP + 4}" r="4" fill="{color}"/>')
-        parts.append(f'<text x="{at + 8}" y="{_TOP + 8}">{shown}</text>')
+        parts.append(f'<text x="{at + 8}" y="{_TOP + 8}">{label}</text>')
     return "".join([*parts, "</svg>"])
 
 
 def draw(chosen: Any, ax: Any = None) -> Any:
-    """Draw the same with matplotlib and return its axes."""
+    """Draw the same plot with matplotlib and return its axes."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Would another sample give the same clusters? Random halves of the rows, clustered apart and compared.
+"""Split-half stability: random halves of the rows are clustered separately and compared.
 
-The same of data that are like the given ones but have no clusters says what such a comparison gives by chance, and the
-two together which number of clusters the data speak for, if any.
+The same comparison on data that resemble the given ones but have no clusters gives the chance level. Both together
+decide which number of clusters the data support, if any.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.neighbors import ANGLE, DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, smoothed, unit_rows
 from pamc.initialize.consensus import ROWS_PER_GROUP, InputSource
-from pamc.initialize.partitions import EdgeList, Labels, edge_list, merged_labels
-from pamc.ops.kmeans import KMeansFit, kmeans
+from pamc.initialize.partitions import EdgeList, edge_list, merged_labels
+from pamc.ops.kmeans import KMeansFit, Labels, kmeans
 from pamc.runtime import quiet_libraries, seed_for, side_by_side
 
-__all__ = ["WAYS", "Decision", "clusters_of", "decide", "null_reference", "split_half_agreement"]
-
-# How clusters are found: as a consensus start finds them.
+# Ways to cluster, which are those of the consensus initializer.
 WAYS = ("k-means", "merged groups")
 
-# How far the walk goes that smooths the rows: the middle one of a consensus start.
+# Reach of the random walk that smooths the rows: the middle one of the consensus initializer.
 _REACH = 0.9
 
 _KMEANS_STARTS = 20
 
-# Groups per cluster that are merged, and rows that a group has at least, on average.
+# Groups per cluster before merging.
 _GROUPS_PER_CLUSTER = 6
 
-# Directions in which rows are compared, random pairs that say what is usual, nearest rows, and candidates for an end.
+# Random pairs that sample the distribution of cosines, nearest neighbors, and candidates for the end of an edge.
 _PAIRS, _NEAREST, _CANDIDATES = 20_000, 32, 48
 _EDGES_AT_A_TIME = 1 << 12
 
@@ -46,7 +44,7 @@ Dims: TypeAlias = Callable[[int], int]
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Smoothed rows, the directions in which they are clustered, and the edges between them."""
+    """Smoothed rows, the leading directions in which they are clustered, and the edges between them."""
 
     rows: Floats
     directions: Floats
@@ -56,7 +54,7 @@ class _Points:
     def of(cls, placed: Floats, adjacency: Adjacency) -> _Points:
         rows = smoothed(placed, adjacency, [_REACH])[0]
         spread, directions = np.linalg.eigh(rows.T @ rows)
-        # As in `embedding`: each direction is weighted by the root of its spread.
+        # As in `embedding`, each direction is scaled by the square root of its spread.
         scale = np.maximum(spread[::-1], 0.0) ** 0.25
         kept = scale > 1e-6 * scale.max(initial=0.0)
         return cls(rows, directions[:, ::-1][:, kept] / scale[kept], edge_list(adjacency))
@@ -67,7 +65,7 @@ class _Points:
 
 @dataclass(frozen=True, eq=False)
 class _Clusters:
-    """Clusters of points, and what gives them to other points."""
+    """Clusters of points, and the fit that assigns other points to them."""
 
     labels: Labels
     directions: Floats
@@ -75,124 +73,125 @@ class _Clusters:
     cluster_of_group: NDArray[np.int64]
 
     def of(self, points: _Points) -> Labels:
-        found: Labels = self.cluster_of_group[self.kmeans.predict(points.embedded(self.directions))]
-        return found
+        labels: Labels = self.cluster_of_group[self.kmeans.predict(points.embedded(self.directions))]
+        return labels
 
 
 def clusters_of(inputs: InputSource, n_clusters: int, *, n_dims: int, way: str, seed: int) -> tuple[Labels, Floats]:
-    """Return quick clusters (N,) of all rows, and the points (N, n_dims) of length 1 in which they lie."""
+    """Return a quick clustering (N,) of all rows, and the embedding (N, n_dims) of unit rows in which it was found."""
     points = _Points.of(on_sphere(inputs.rows), inputs.adjacency)
-    found = _found(points, n_clusters, n_dims, way, seed)
-    return found.labels, points.embedded(found.directions)
+    clusters = _cluster(points, n_clusters, n_dims, way, seed)
+    return clusters.labels, points.embedded(clusters.directions)
 
 
 def split_half_agreement(
     inputs: InputSource, candidates: Sequence[int], *, dims: Dims, n_splits: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return (2, n_splits, K) how well clusters of two random halves of the rows agree, for each way and candidate.
+    """Return the agreement (2, n_splits, K) of clusterings of two random halves, for each way and candidate.
 
-    Each half is smoothed along its own edges and clustered by itself; its clusters are given to the rows of the other
-    half, by the nearest center, and compared with those that were found there: the mean of the two adjusted Rand
-    indices. 1 where both halves tell the same, 0 by chance. `dims` returns the dimensions in which a number of clusters
-    is sought. O(E·r + N·r·(r + C)) time for each split.
+    Each half is smoothed along its own edges and clustered separately; the rows of the other half are then assigned to
+    its clusters by the nearest center and compared with their own clusters. The agreement is the mean of the two
+    adjusted Rand indices: 1 if both halves have the same clusters, 0 by chance. `dims` returns the size of the
+    embedding for a number of clusters. O(E·r + N·r·(r + C)) time per split.
     """
     placed = on_sphere(inputs.rows)
-    order = np.random.default_rng(seed_for(seed, "splits"))
+    rng = np.random.default_rng(seed_for(seed, "splits"))
     result = np.empty((len(WAYS), n_splits, len(candidates)))
     for split in range(n_splits):
-        halves = [np.sort(half) for half in np.array_split(order.permutation(len(placed)), 2)]
+        halves = [np.sort(half) for half in np.array_split(rng.permutation(len(placed)), 2)]
         sides = [_Points.of(placed[half], inputs.adjacency[half][:, half]) for half in halves]
         with quiet_libraries:
-            compared = side_by_side(
-                partial(_compared, sides, k, dims(k), way, seed_for(seed, f"split {split}"))
+            agreements = side_by_side(
+                partial(_agreement, sides, k, dims(k), way, seed_for(seed, f"split {split}"))
                 for way in WAYS
                 for k in candidates
             )
-        result[:, split] = np.reshape(compared, result[:, split].shape)
+        result[:, split] = np.reshape(agreements, result[:, split].shape)
     return result
 
 
 def null_reference(
     inputs: InputSource, *, shape: str, own_graph: bool, n_neighbors: int, seed: int, device: torch.device
 ) -> InputSource:
-    """Return rows of the same spread in every direction, "gaussian" or "uniform", and a graph, but no clusters.
+    """Return data without clusters: rows of the same spread in every direction, "gaussian" or "uniform", and a graph.
 
-    With `own_graph` that is the kNN graph of the rows. Otherwise as many edges are drawn as are given, of which each
-    joins rows as alike, among all, as one of the given edges does: a graph that follows the features as far.
+    With `own_graph` it is the kNN graph of the rows. Otherwise as many edges are drawn as are given, and each links
+    rows whose similarity has the same quantile as that of a given edge, so that the graph is as strongly related to
+    the features.
     """
-    drawn = np.random.default_rng(seed_for(seed, "rows without clusters"))
+    rng = np.random.default_rng(seed_for(seed, "rows without clusters"))
     size = inputs.rows.shape
-    values = drawn.normal(size=size) if shape == "gaussian" else drawn.uniform(-np.sqrt(3), np.sqrt(3), size=size)
+    values = rng.normal(size=size) if shape == "gaussian" else rng.uniform(-np.sqrt(3), np.sqrt(3), size=size)
     rows = inputs.rows.mean(axis=0) + values * inputs.rows.std(axis=0)
     n_neighbors = min(n_neighbors, len(rows) - 1)
     if own_graph:
         return InputSource(inputs.kind, rows, knn_adjacency(rows, n_neighbors, device, seed=seed))
     edges = edge_list(inputs.adjacency)
-    given, new = _Likeness(inputs.rows, drawn), _Likeness(rows, drawn)
-    # Edges have no direction: which of the ends is kept is drawn.
-    turned = drawn.random(len(edges.rows)) < 0.5
-    source = np.where(turned, edges.columns, edges.rows)
-    target = np.where(turned, edges.rows, edges.columns)
-    share = given.share(given.of(source, target))
-    ends = _ends_as_alike(new, source, share, np.concatenate([source, target]), drawn)
+    similarity, null_similarity = _Similarity(inputs.rows, rng), _Similarity(rows, rng)
+    # Edges have no direction, so the end that stays is random.
+    swapped = rng.random(len(edges.rows)) < 0.5
+    source = np.where(swapped, edges.columns, edges.rows)
+    target = np.where(swapped, edges.rows, edges.columns)
+    share = similarity.share(similarity.of(source, target))
+    ends = _similar_ends(null_similarity, source, share, np.concatenate([source, target]), rng)
     near = min(_NEAREST, len(rows) - 1)
     neighbors = nearest(rows, near, metric=ANGLE, device=device, seed=seed).edges[1].reshape(-1, near)
-    # Where an edge joins nearest rows, random candidates are too far: one of the nearest is taken.
+    # For an edge between nearest neighbors, random candidates are too dissimilar: one of the neighbors is used.
     close = (1 - share) * len(rows) < near
-    ends[close] = neighbors[source[close], drawn.integers(near, size=np.count_nonzero(close))]
+    ends[close] = neighbors[source[close], rng.integers(near, size=np.count_nonzero(close))]
     pairs = np.unique(np.sort(np.stack([source, ends]), axis=0), axis=1)
     pairs = pairs[:, pairs[0] != pairs[1]]
     return InputSource(inputs.kind, rows, build_adjacency(pairs, None, n_nodes=len(rows)))
 
 
-class _Likeness:
-    """The cosine of centered rows in their leading directions, and how usual it is among random pairs."""
+class _Similarity:
+    """The cosine of centered rows in their leading directions, and its distribution over random pairs."""
 
-    def __init__(self, rows: Floats, drawn: np.random.Generator) -> None:
+    def __init__(self, rows: Floats, rng: np.random.Generator) -> None:
         self.unit = unit_rows(rows[:, :DIRECTIONS] - rows[:, :DIRECTIONS].mean(axis=0))
-        self.usual = np.sort(self.of(*drawn.integers(len(rows), size=(2, _PAIRS))))
+        self.random = np.sort(self.of(*rng.integers(len(rows), size=(2, _PAIRS))))
 
     def of(self, one: NDArray[np.integer], other: NDArray[np.integer]) -> Floats:
         cosines: Floats = (self.unit[one] * self.unit[other]).sum(axis=1)
         return cosines
 
     def share(self, cosines: Floats) -> Floats:
-        """Return the share of random pairs that are less alike."""
-        return np.asarray(np.searchsorted(self.usual, cosines) / len(self.usual), dtype=np.float64)
+        """Return the share of random pairs that are less similar."""
+        return np.asarray(np.searchsorted(self.random, cosines) / len(self.random), dtype=np.float64)
 
     def cosine(self, share: Floats) -> Floats:
-        """Return the cosine that a share of random pairs stays below."""
-        place = np.minimum((share * len(self.usual)).astype(np.int64), len(self.usual) - 1)
-        return np.asarray(self.usual[place], dtype=np.float64)
+        """Return the quantile of the cosine of random pairs."""
+        place = np.minimum((share * len(self.random)).astype(np.int64), len(self.random) - 1)
+        return np.asarray(self.random[place], dtype=np.float64)
 
 
-def _ends_as_alike(
-    likeness: _Likeness,
+def _similar_ends(
+    similarity: _Similarity,
     source: NDArray[np.integer],
     share: Floats,
     ends: NDArray[np.integer],
-    drawn: np.random.Generator,
+    rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return other ends (E,) of edges, each of some random `ends` the one whose likeness to the source is nearest."""
-    wanted = likeness.cosine(share)
-    found = np.empty(len(source), dtype=np.int64)
+    """Return the other end (E,) of each edge: among random `ends`, the one with the most fitting similarity."""
+    wanted = similarity.cosine(share)
+    targets = np.empty(len(source), dtype=np.int64)
     for first in range(0, len(source), _EDGES_AT_A_TIME):
         block = slice(first, first + _EDGES_AT_A_TIME)
-        own = source[block]
-        others = ends[drawn.integers(len(ends), size=(len(own), _CANDIDATES))]
-        cosines = np.einsum("ed,ecd->ec", likeness.unit[own], likeness.unit[others])
+        sources = source[block]
+        candidates = ends[rng.integers(len(ends), size=(len(sources), _CANDIDATES))]
+        cosines = np.einsum("ed,ecd->ec", similarity.unit[sources], similarity.unit[candidates])
         best = np.abs(cosines - wanted[block, None]).argmin(axis=1)
-        found[block] = others[np.arange(len(own)), best]
-    return found
+        targets[block] = candidates[np.arange(len(sources)), best]
+    return targets
 
 
-def _compared(sides: list[_Points], n_clusters: int, n_dims: int, way: str, seed: int) -> float:
-    here, there = (_found(points, n_clusters, n_dims, way, seed) for points in sides)
-    pairs = ((there.labels, here.of(sides[1])), (here.labels, there.of(sides[0])))
+def _agreement(sides: list[_Points], n_clusters: int, n_dims: int, way: str, seed: int) -> float:
+    first, second = (_cluster(points, n_clusters, n_dims, way, seed) for points in sides)
+    pairs = ((second.labels, first.of(sides[1])), (first.labels, second.of(sides[0])))
     return float(np.mean([adjusted_rand_score(*pair) for pair in pairs]))
 
 
-def _found(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -> _Clusters:
+def _cluster(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -> _Clusters:
     directions = points.directions[:, :n_dims]
     embedded = points.embedded(directions)
     if way == "k-means":
@@ -206,28 +205,28 @@ def _found(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -
     return _Clusters(labels, directions, fit, cluster_of_group)
 
 
-# Disagreement counts in halves and doubles; below this it counts no further.
+# Disagreement is compared on a log scale; this is its smallest value.
 _LEAST_DISAGREEMENT = 0.02
 
-# What beats chance: disagreement of at most 55 % (e^−0.6) of that without clusters, and as many standard deviations of
-# it between data sets without clusters, which is at least so large.
+# A candidate beats chance if its disagreement is at most 55 % (e^−0.6) of that without clusters, and lower by this many
+# standard deviations over data sets without clusters, to which this spread is added in quadrature.
 _LEAST_GAIN, _LEAST_DEVIATIONS, _LEAST_SPREAD = 0.6, 3.5, 0.1
 
-# To cut one of k equal clusters where there is nothing to cut costs an agreement of about 0.4 / k. A number that is
-# behind by no more than a quarter of that, or than one standard error, is equally stable; so many may be.
+# Splitting one of k equal clusters arbitrarily costs an agreement of about 0.4 / k. A candidate that is behind by at
+# most a quarter of that, or by at most one standard error, is equally stable; at most this many may be.
 _EQUAL_TIMES_K, _MOST_EQUAL = 0.1, 3
 
-# So many candidates are soon named, and say little of all numbers.
+# Up to this many candidates are listed in the answer, which then says nothing about other numbers.
 _FEW = 3
 
 
 class Decision(NamedTuple):
-    """What the agreement of halves says of K candidates.
+    """The decision between K candidates from their split-half agreement.
 
-    `chosen` is the place of the recommended one, None where the data do not say, and `why` one sentence. `stability`,
-    its standard `error` and `chance`, the agreement without clusters, are those of the better `way` of each candidate.
-    The recommended number is more stable than the next one, the `rival`, by `margin`. `equal` are the places of other
-    candidates that are as stable; those of a recommendation are smaller numbers.
+    `chosen` is the index of the recommended candidate, None if the data do not support one, and `why` the reason in one
+    sentence. `stability`, its standard `error` and `chance`, the agreement without clusters, are those of the better
+    `way` of each candidate. The recommended number is more stable than the next one, the `rival`, by `margin`. `equal`
+    has the indices of other candidates that are equally stable; with a recommendation, these are smaller numbers.
     """
 
     chosen: int | None
@@ -248,35 +247,35 @@ def decide(
 ) -> Decision:
     """Return the decision from the agreement (2, splits, K) of the data and (2, draws, K) of data without clusters.
 
-    The most stable number is taken of those that beat chance. Where a larger one is as stable it is taken: its clusters
-    are parts of those of the smaller one, and say more. Nothing is recommended where no number beats chance, where many
-    are equally stable, or where stability does not fall before the candidates end. The largest number that the rows
-    allow, `most`, decides nothing but the words: no larger one can be tried.
+    Of the candidates that beat chance, the most stable one is chosen, or the largest of several equally stable ones,
+    because its clusters refine those of the smaller numbers. Nothing is recommended if no candidate beats chance, if
+    many are equally stable, or if stability does not fall before the last candidate. `most`, the largest number that
+    the rows allow, affects only the text: no larger number can be tried.
     """
     stability, chance = agreement.mean(axis=1), by_chance.mean(axis=1)
     null = _gain(by_chance)
     gain = _gain(stability) - null.mean(axis=1)
     beyond = gain >= _LEAST_DEVIATIONS * np.hypot(null.std(axis=1, ddof=1), _LEAST_SPREAD)
     beats = beyond & (gain >= _LEAST_GAIN)
-    # Of the two ways, one that beats chance; of two that do, or do not, the more stable one.
+    # Of the two ways, prefer one that beats chance, then the more stable one.
     way = (10 * beats + stability).argmax(axis=0)
     place = np.arange(len(candidates))
     splits, beats, chance = agreement[way, :, place].T, beats[way, place], chance[way, place]
     stability = splits.mean(axis=0)
-    said = (stability, _error(splits), chance, way, beats)
+    details = (stability, _error(splits), chance, way, beats)
     if not beats.any():
-        return Decision(None, _not_beyond_chance(candidates, most), *said)
+        return Decision(None, _not_beyond_chance(candidates, most), *details)
     best = int(np.where(beats, stability, -np.inf).argmax())
     behind = splits[:, [best]] - splits
     equal = beats & (behind.mean(axis=0) <= np.maximum(_EQUAL_TIMES_K / np.array(candidates), _error(behind)))
     among = ", ".join(str(candidates[i]) for i in np.flatnonzero(equal))
     if np.count_nonzero(equal) > _MOST_EQUAL:
         tied = tuple(np.flatnonzero(equal).tolist())
-        return Decision(None, f"{among} clusters are equally stable: the data do not say which", *said, equal=tied)
+        return Decision(None, f"{among} clusters are equally stable: the data do not say which", *details, equal=tied)
     chosen = int(np.flatnonzero(equal).max())
     if chosen == len(candidates) - 1 and len(candidates) > 1:
-        return Decision(None, _does_not_fall(candidates[chosen], most), *said, equal=(chosen,))
-    # A number that does not beat chance counts with what it has above it.
+        return Decision(None, _does_not_fall(candidates[chosen], most), *details, equal=(chosen,))
+    # A candidate that does not beat chance is credited only with its agreement above chance.
     credited = np.where(beats, splits, splits - chance)
     others = np.flatnonzero(~equal)
     why = (
@@ -284,14 +283,14 @@ def decide(
         f"({stability[chosen]:.2f}, by chance {chance[chosen]:.2f})"
     )
     if len(others) == 0:
-        return Decision(chosen, f"{why}; no other number was compared with them", *said)
+        return Decision(chosen, f"{why}; no other number was compared with them", *details)
     lead = credited[:, [chosen]] - credited[:, others]
     nearest = int(lead.mean(axis=0).argmin())
     margin, rival = float(lead[:, nearest].mean()), int(others[nearest])
     return Decision(
         chosen,
         f"{why}, {candidates[rival]} less so",
-        *said,
+        *details,
         margin=margin,
         margin_error=float(_error(lead[:, nearest : nearest + 1])[0]),
         rival=rival,
@@ -322,5 +321,5 @@ def _gain(stability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _error(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the standard error of the mean of each column; 0 of one row."""
+    """Return the standard error of the mean of each column, 0 for a single row."""
     return np.asarray(values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values)))

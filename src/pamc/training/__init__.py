@@ -1,1 +1,1 @@
-"""The exact step, the one loop, the starts."""
+"""Training: the pipeline of a fit, the training loop, the full-batch gradient and checkpoints."""

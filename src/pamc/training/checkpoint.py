@@ -1,9 +1,9 @@
-"""Checkpoints: what a fit that was stopped goes on from, to the bit on a CPU.
+"""Checkpoints, from which an interrupted fit resumes; on a CPU the result is bitwise identical.
 
-A folder holds the start, once it is known, and the state of training after the last two epochs that were kept. A file
-is written under another name, brought to the disk and renamed: under its own name it is whole. Should it be damaged all
-the same, its checksum tells, and the one before is taken. Tensors are in safetensors files, plain values in their
-header as JSON; nothing is pickled.
+A checkpoint folder holds the initialization, once it is computed, and the two most recent training states. Each file is
+written under a temporary name, flushed to disk and renamed, so an incomplete file never has its final name. If a file
+is damaged nevertheless, its checksum reveals it and the previous checkpoint is used. Tensors are stored in safetensors
+files and plain values as JSON in their header; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -38,30 +38,13 @@ from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.constants import fit_constants
 from pamc.training.trainer import EpochRecord, TrainingState
 
-__all__ = [
-    "DEFAULT_EVERY",
-    "FOLDER",
-    "CheckpointPlan",
-    "CheckpointedInit",
-    "Checkpoints",
-    "FileCheckpointer",
-    "FitCheckpoints",
-    "Found",
-    "check_checkpointable",
-    "check_schedule",
-    "checksum_of",
-    "fingerprint",
-    "has_checkpoints",
-    "store_fingerprint",
-]
-
-# Files of a store that a fit reads.
+# Name prefixes of the files of a store that a fit reads.
 _FITTED_FILES = ("features", "indptr", "indices", "weight")
 
-# The folder of the checkpoints inside a run folder that is not finished.
+# Name of the checkpoint folder inside an unfinished run folder.
 FOLDER = "checkpoints"
 
-# Epochs between two checkpoints where only a resumed run asks for them.
+# Epochs between two checkpoints when only `--resume` is given.
 DEFAULT_EVERY = 10
 
 _VERSION = 1
@@ -69,16 +52,16 @@ _START = "start.safetensors"
 _N_KEPT = 2
 _WRITING = ".writing"
 
-# Data up to this size are read in full for their fingerprint, larger ones in pieces spread evenly over them.
+# Arrays up to this size are hashed in full; larger ones in evenly spaced pieces.
 _FINGERPRINT_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
 
-# Numbers of clusters that fit into a label of a type.
+# Integer types of stored labels, narrowest first.
 _LABEL_TYPES = (torch.int8, torch.int16, torch.int32)
 
 
 class Found(NamedTuple):
-    """A state of training, and in which of its attempts it was."""
+    """A training state, and the attempt (0, or 1 at the reduced learning rate) that it belongs to."""
 
     attempt: int
     state: TrainingState
@@ -86,30 +69,30 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one fit.
+    """The checkpoint folder of one fit.
 
     Parameters
     ----------
     folder
-        Made where it is missing.
+        Path of the folder, which is created if it does not exist.
     about
-        What must be the same for a fit to go on: method, settings, constants, seed, and the fingerprint of the data.
+        Values that must match for a fit to resume: method, settings, constants, seed and fingerprint of the data.
     """
 
     folder: Path
     about: Mapping[str, Any]
 
     def write_start(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Keep what was found before training."""
+        """Write the initialization."""
         _write(self.folder / _START, tensors, {"about": dict(self.about), "facts": dict(facts)})
 
     def read_start(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the start, None where none was kept or where it cannot be read.
+        """Return the tensors and facts of the initialization, or None if the file is missing or damaged.
 
         Raises
         ------
         ConfigError, DataError
-            It is of other settings, or of other data.
+            If the checkpoint was written with other settings, or for other data.
         """
         path = self.folder / _START
         try:
@@ -124,7 +107,7 @@ class Checkpoints:
         return tensors, facts
 
     def write(self, attempt: int, state: TrainingState) -> None:
-        """Keep a state of training; of those before, one is left."""
+        """Write a training state, and delete all earlier ones except the most recent."""
         tensors = {
             **{f"model.{name}": tensor for name, tensor in state.weights.items()},
             **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
@@ -142,7 +125,7 @@ class Checkpoints:
             old.unlink()
 
     def newest(self) -> Found | None:
-        """Return the newest state that can be read, None where there is none."""
+        """Return the newest readable training state, or None if there is none."""
         for path in self._states():
             try:
                 tensors, description = _read(path)
@@ -163,47 +146,47 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Remove all states of training: they belong to another start."""
+        """Delete all training states, because they belong to another initialization."""
         for path in self._states():
             path.unlink()
 
     def _states(self) -> list[Path]:
-        """Return the files of states, the newest first."""
+        """Return the files of the training states, newest first."""
         return sorted(self.folder.glob("[0-9]-*.safetensors"), reverse=True)
 
     def _check(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint of another fit, and say in what it differs."""
+        """Raise an error that names the differences if a checkpoint belongs to another fit."""
         if about["data"] != self.about["data"]:
             raise DataError(
                 f"{path} is of other data than those given now: name the same rows and edges, or remove the folder "
                 f"{self.folder.parent} to begin anew"
             )
         before, now = (
-            {**each["config"], **each.get("constants", {}), "seed": each["seed"], "method": each["method"]}
-            for each in (about, self.about)
+            {**fit["config"], **fit.get("constants", {}), "seed": fit["seed"], "method": fit["method"]}
+            for fit in (about, self.about)
         )
-        other = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        if other:
-            shown = ", ".join(f"{name} {before.get(name)!r}, now {now.get(name)!r}" for name in other[:3])
+        changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if changed:
+            changes = ", ".join(f"{name} {before.get(name)!r}, now {now.get(name)!r}" for name in changed[:3])
             raise ConfigError(
-                f"{path} is of a fit with other settings ({shown}): give the same, or remove the folder "
+                f"{path} is of a fit with other settings ({changes}): give the same, or remove the folder "
                 f"{self.folder.parent} to begin anew"
             )
 
 
 class FileCheckpointer:
-    """Says when the state of training is to be kept, and keeps it; of several processes the first one writes.
+    """Decides when a training state is due and writes it; in a process group only rank 0 writes.
 
     Parameters
     ----------
     checkpoints
-        Where to; None for a process that does not write.
+        The folder to write to; None for a process that does not write.
     every, minutes
-        Keep after so many epochs, after so many minutes, or whichever comes first.
+        Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
     found
-        What to go on from.
-    team
-        The processes.
+        The training state to resume from, or None.
+    group
+        The process group that trains together.
     """
 
     def __init__(
@@ -215,23 +198,23 @@ class FileCheckpointer:
         found: Found | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._checkpoints, self._every, self._minutes, self._team = checkpoints, every, minutes, group
+        self._checkpoints, self._every, self._minutes, self._group = checkpoints, every, minutes, group
         self._resumed, self._attempt = found, 0
         self._last_epoch, self._last_time = 0, time.monotonic()
         self.found: TrainingState | None = None
 
     @property
     def schedule(self) -> tuple[int | None, float | None]:
-        """After how many epochs, and minutes, a state is kept."""
+        """Interval between two checkpoints: epochs, minutes."""
         return self._every, self._minutes
 
     @property
     def resumed(self) -> Found | None:
-        """What the fit goes on from."""
+        """Training state that the fit resumes from, or None."""
         return self._resumed
 
     def enter(self, attempt: int) -> bool:
-        """Begin an attempt at training; return whether it is still to be made."""
+        """Begin a training attempt; return False if the checkpoint shows that it is already over."""
         self._attempt, self._last_epoch, self.found = attempt, 0, None
         if self._resumed is None:
             return True
@@ -241,32 +224,32 @@ class FileCheckpointer:
         return attempt >= self._resumed.attempt
 
     def most_epochs(self) -> int | None:
-        """Return how many epochs may go by unseen."""
+        """Return the largest number of epochs between two calls of :meth:`due`."""
         return self._every
 
     def due(self, epoch: int) -> bool:
-        """Return whether the state after an epoch is to be kept."""
+        """Return whether the state after an epoch is to be written."""
         due = self._every is not None and epoch - self._last_epoch >= self._every
         if not due and self._minutes is not None:
-            # Clocks differ: the first process decides for all.
+            # Clocks differ, so rank 0 decides for all processes.
             late = time.monotonic() - self._last_time >= 60 * self._minutes
-            due = bool(self._team.sum(torch.tensor(float(late and self._team.rank == 0))))
+            due = bool(self._group.sum(torch.tensor(float(late and self._group.rank == 0))))
         return due
 
     def keep(self, state: TrainingState) -> None:
-        """Keep a state."""
+        """Write a training state."""
         if self._checkpoints is not None:
             self._checkpoints.write(self._attempt, state)
         self._last_epoch, self._last_time = state.epoch, time.monotonic()
 
 
 def has_checkpoints(folder: Path) -> bool:
-    """Return whether a folder holds something that a fit can go on from."""
+    """Return whether a fit can resume from a folder."""
     return (folder / _START).is_file()
 
 
 def check_schedule(every: int | None, minutes: float | None) -> None:
-    """Refuse numbers of epochs or minutes that are none."""
+    """Raise a ConfigError if an interval is not a positive number of epochs or minutes."""
     if every is not None and every < 1:
         raise ConfigError(f"--checkpoint-every must be a number of epochs of at least 1, got {every}")
     if minutes is not None and not (0 < minutes < math.inf):
@@ -274,9 +257,9 @@ def check_schedule(every: int | None, minutes: float | None) -> None:
 
 
 def fingerprint(graph: AttributedGraph) -> str:
-    """Return a text that other rows, edges or weights would change; labels have no part in it.
+    """Return a hash of the rows, edges and edge weights of a graph; labels do not enter it.
 
-    Arrays beyond a gibibyte are looked at in pieces. O(bytes) up to there.
+    Arrays above 1 GiB are sampled in evenly spaced pieces. O(bytes) time up to that size.
     """
     features: Any = graph.features
     arrays = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
@@ -291,14 +274,14 @@ def fingerprint(graph: AttributedGraph) -> str:
 
 
 def store_fingerprint(store: Store) -> str:
-    """Return the same of a store: the checksums of its files, but for those of labels and ids."""
+    """Return the fingerprint of a store: a hash of the checksums of its files, except those of labels and ids."""
     files = store.manifest["files"]
-    named = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
-    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
+    checksums = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
+    return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:32]
 
 
 def _spread(flat: Any) -> list[Any]:
-    """Return a flat array, or pieces of it, the first and the last included."""
+    """Return a flat array, or evenly spaced pieces of a large one that include both of its ends."""
     if flat.nbytes <= _FINGERPRINT_BYTES:
         return [flat]
     size, n_pieces = _PIECE_BYTES // flat.itemsize, _FINGERPRINT_BYTES // _PIECE_BYTES
@@ -307,11 +290,11 @@ def _spread(flat: Any) -> list[Any]:
 
 
 class _DamagedError(Exception):
-    """A file is not what was written."""
+    """A file differs from what was written."""
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write a file so that it is whole, on the disk, or not there under its name."""
+    """Write a file atomically: its final name appears only once the complete file is on disk."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description, allow_nan=False)
     metadata = {"version": str(_VERSION), "description": text, "sha256": checksum_of(stored, text)}
@@ -331,7 +314,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, 
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file or a folder is on the disk; a system that cannot do so for folders is left alone."""
+    """Flush a file or a folder to disk; do nothing on systems that cannot flush folders."""
     try:
         opened = os.open(path, os.O_RDONLY)
     except PermissionError:
@@ -343,7 +326,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return what a file holds, if it is what was written."""
+    """Return the tensors and the description that a file holds, after checking its version and checksum."""
     if not path.is_file():
         raise FileNotFoundError(path)
     try:
@@ -362,7 +345,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def checksum_of(tensors: Mapping[str, Tensor], text: str) -> str:
-    """Return the sha256 of tensors by name, and of a text."""
+    """Return the SHA-256 of a text and of named tensors."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -372,7 +355,7 @@ def checksum_of(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def _narrow(labels: Tensor) -> Tensor:
-    """Return labels in the smallest type that holds them."""
+    """Return labels in the narrowest integer type that holds them."""
     most = int(labels.max()) if len(labels) else 0
     return labels.to(next(kind for kind in _LABEL_TYPES if most <= torch.iinfo(kind).max))
 
@@ -386,16 +369,16 @@ _ADJACENCY = ("indptr", "indices", "data")
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """Where a fit keeps checkpoints, and when.
+    """Where and when a fit writes checkpoints.
 
     Parameters
     ----------
     folder
-        Of the checkpoints.
+        Path of the checkpoint folder.
     every, minutes
-        Keep after so many epochs, after so many minutes, or whichever comes first.
+        Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
     resume
-        Go on from what the folder holds.
+        Whether to resume from the checkpoints that the folder holds.
     """
 
     folder: Path
@@ -408,7 +391,7 @@ class CheckpointPlan:
 
 
 def check_checkpointable(method: str, *, plain: bool = True) -> None:
-    """Refuse checkpoints of what they do not hold: other methods, and what a caller of Python brings along."""
+    """Raise a ConfigError for other methods, and for a fit with user-supplied networks or labels (not `plain`)."""
     if method != "pamcgc" or not plain:
         what = f"method {method!r}" if method != "pamcgc" else "encoder, pretrained or known_labels"
         raise ConfigError(
@@ -419,7 +402,7 @@ def check_checkpointable(method: str, *, plain: bool = True) -> None:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointedInit:
-    """What was found before training: the graph, the encoder and the centers."""
+    """An initialization read from a checkpoint: graph, encoder, centers and the initializer's result."""
 
     adjacency: Adjacency | None
     encoder: MLP
@@ -433,9 +416,9 @@ class FitCheckpoints:
     Parameters
     ----------
     plan
-        Where and when.
-    graph, config, seed
-        What is fitted, and how: a fit goes on from checkpoints of the same alone.
+        Where and when to write.
+    graph, config, method, seed
+        Data, settings, method and seed of the fit, which must match for a fit to resume.
     """
 
     def __init__(
@@ -449,12 +432,12 @@ class FitCheckpoints:
         self._resumes = False
 
     def start(self, device: torch.device) -> CheckpointedInit | None:
-        """Return the start that was kept, None to find it."""
-        kept = self._checkpoints.read_start() if self._plan.resume else None
-        if kept is None:
+        """Return the stored initialization, or None if it has to be computed."""
+        stored = self._checkpoints.read_start() if self._plan.resume else None
+        if stored is None:
             return None
         self._resumes = True
-        tensors, facts = kept
+        tensors, facts = stored
         config, n_nodes = self._config, facts["n_nodes"]
         encoder = MLP(
             facts["sizes"],
@@ -480,15 +463,15 @@ class FitCheckpoints:
     def keep_start(
         self, encoder: Any, centers: Tensor, adjacency: Adjacency | None, started: InitResult | None, *, n_nodes: int
     ) -> None:
-        """Keep the start of a fit that has one of its own; states of another start go.
+        """Write the initialization, and delete the training states of any other.
 
-        The graph is kept where it was made for the fit; a store has its own.
+        `adjacency` is None for a store, which holds its own graph.
         """
         self._checkpoints.clear()
         tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
         tensors["centers"] = centers.detach()
         if started is not None and started.halves is not None:
-            tensors |= {f"halves.{name}": torch.from_numpy(each) for name, each in started.halves._asdict().items()}
+            tensors |= {f"halves.{name}": torch.from_numpy(array) for name, array in started.halves._asdict().items()}
         if adjacency is not None:
             tensors |= {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
         facts = {
@@ -501,7 +484,7 @@ class FitCheckpoints:
         self._checkpoints.write_start(tensors, facts)
 
     def checkpointer(self, group: ProcessGroup = SINGLE_PROCESS) -> FileCheckpointer:
-        """Return who keeps the state of training, with the newest one that was kept."""
+        """Return the checkpointer of training, which holds the newest state if the fit resumes."""
         found = self._checkpoints.newest() if self._resumes else None
         plan = self._plan
         return FileCheckpointer(self._checkpoints, every=plan.every, minutes=plan.minutes, found=found, group=group)

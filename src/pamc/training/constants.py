@@ -1,7 +1,7 @@
-"""The numbers that shape a fit and are no settings.
+"""The constants that affect the result of a fit but are not settings.
 
-They stand as constants in the modules that use them. A record of a fit holds all of them, and a fit goes on from
-checkpoints only where all of them are the same: they are read from the modules, so that none can be forgotten.
+They are defined in the modules that use them. The record of a fit holds all of them, and a fit resumes from checkpoints
+only if all of them match. They are read from the modules, so that none can be forgotten.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-__all__ = ["fit_constants"]
-
-# The modules that decide a result, or the packages of such modules, in the order of a fit.
+# Modules and packages whose constants affect the result, in the order in which a fit uses them.
 _ROOMS = (
     "pamc.data.preprocessing",
     "pamc.graph",
@@ -28,7 +26,7 @@ _ROOMS = (
 
 
 def fit_constants() -> dict[str, Any]:
-    """Return the constants of all modules that decide the result of a fit, as plain values by module and name.
+    """Return the constants of all modules that affect the result of a fit, as plain values by module and name.
 
     Examples
     --------
@@ -48,8 +46,8 @@ def _modules() -> tuple[ModuleType, ...]:
     modules = []
     for room in _ROOMS:
         module = importlib.import_module(room)
-        inner = pkgutil.walk_packages(getattr(module, "__path__", ()), room + ".")
-        modules += [module, *(importlib.import_module(each.name) for each in inner)]
+        submodules = pkgutil.walk_packages(getattr(module, "__path__", ()), room + ".")
+        modules += [module, *(importlib.import_module(submodule.name) for submodule in submodules)]
     return tuple(modules)
 
 

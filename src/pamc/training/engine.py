@@ -1,18 +1,18 @@
-"""The exact full-batch step, in one chunk or in many.
+"""The exact full-batch gradient, computed in one chunk or in many.
 
-Encoder and loss meet only at the embedding z, which is thin. So the gradient of the whole objective can be had chunk by
-chunk, and is the same:
+The loss depends on the encoder only through the embedding z, which is small. The exact gradient of the full objective
+can therefore be computed chunk by chunk:
 
-1. encode the rows chunk by chunk without a tape: z (N, n_dims);
-2. all terms and dL/dz, dL/dcenters from z alone;
-3. encode each chunk again with a tape and back-propagate its rows of dL/dz, and with them the terms of single rows that
+1. encode the rows chunk by chunk without recording gradients: z (N, n_dims);
+2. compute all loss terms, dL/dz and dL/dcenters from z alone;
+3. encode each chunk again with gradients and backpropagate its rows of dL/dz, together with the row-wise terms that
    need the features (reconstruction).
 
-When all rows fit in one chunk, step 3 uses the tape of step 1: one forward pass per epoch, nothing computed twice.
-Networks that mix rows along the graph are one chunk always.
+When all rows fit in one chunk, step 3 reuses the autograd graph of step 1: one forward pass per epoch, and nothing is
+computed twice. Networks that mix rows along the graph always use one chunk.
 
-Of several processes each takes these steps with the rows of its own; the objective gathers what it needs of the others,
-and the gradients of all processes are added up at the end.
+In a process group, each process takes these steps with its own rows; the objective gathers what it needs from the
+others, and the gradients of all processes are summed at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from pamc.models.base import GraphModel, LossTerms, Model
 from pamc.models.loader import FeatureLoader, encode_chunk, encode_rows
 from pamc.ops.group import ProcessGroup
 
-__all__ = ["accumulate_gradient"]
-
 
 def accumulate_gradient(model: Model | GraphModel, rows: FeatureLoader, *, chunk_size: int | None = None) -> LossTerms:
     """Return the loss of all rows and add its full-batch gradient to the parameters' `grad`.
 
-    O(N) encoder time (twice that in several chunks); the activations of one chunk are held at a time. Of several
-    processes each has its own rows and labels; loss and gradient are the same bits in all of them.
+    O(N) encoder time (twice that with several chunks); the activations of one chunk are held at a time. In a process
+    group, each process has its own rows and labels; loss and gradient are bitwise identical on all ranks.
     """
     if isinstance(model, GraphModel):
         terms = model.loss(rows.whole())
@@ -58,20 +56,20 @@ def _accumulate(model: Model, rows: FeatureLoader, chunk_size: int | None) -> Lo
     gradient = torch.zeros_like(z) if z.grad is None else z.grad
     row_losses = []
     for chunk, block in rows.chunks(chunk_size):
-        again = encode_chunk(model.encoder, chunk, block)
-        row_loss = model.row_loss(again, block)
+        z_chunk = encode_chunk(model.encoder, chunk, block)
+        row_loss = model.row_loss(z_chunk, block)
         if row_loss is None:
-            torch.autograd.backward(again, gradient[chunk])
+            torch.autograd.backward(z_chunk, gradient[chunk])
         else:
             weighted = row_loss * (model.row_weight / len(rows))
-            torch.autograd.backward((again, weighted), (gradient[chunk], torch.ones_like(weighted)))
+            torch.autograd.backward((z_chunk, weighted), (gradient[chunk], torch.ones_like(weighted)))
             row_losses.append(row_loss.detach())
     total = torch.stack(row_losses).sum() if row_losses else None
     return _with_row_loss(model, terms, total, len(rows))
 
 
 def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_nodes: int) -> LossTerms:
-    """Return the terms with the weighted mean of a row-wise one added, where there is one."""
+    """Return the terms with the weighted mean of the row-wise loss added, if there is one."""
     if row_loss is None:
         return terms
     mean = row_loss / n_nodes
@@ -81,7 +79,7 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
 
 
 def _add_up(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
-    """Put the sum over all processes in the place of the gradients, in one message."""
+    """Replace the gradients by their sum over all processes, in one collective."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     summed = group.sum(torch.cat([gradient.ravel() for gradient in gradients]))
     for parameter, values in zip(parameters, torch.split(summed, [p.numel() for p in parameters]), strict=True):

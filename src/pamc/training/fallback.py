@@ -1,4 +1,4 @@
-"""Training that can go back to its start, and what a model says of its rows as it stands."""
+"""Training that can fall back to its initialization, and the current assignments of a model."""
 
 from __future__ import annotations
 
@@ -26,38 +26,25 @@ from pamc.training.checkpoint import FileCheckpointer
 from pamc.training.phases import check_embedding
 from pamc.training.trainer import EpochRecord, train
 
-__all__ = [
-    "LABELED_AT_A_TIME",
-    "PAPER_START",
-    "START_RETURNED",
-    "OnEpoch",
-    "by_name",
-    "labeled",
-    "objective_score",
-    "read_model",
-    "train_epochs",
-    "train_with_fallback",
-]
-
-# Watches training: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
+# Training callback: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
 OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
 
-# Values beside the progress bar, at most this many.
+# Largest number of values shown beside the progress bar.
 _N_SHOWN = 5
 
-# Epochs whose numbers a GPU hands over together.
+# Number of epochs whose values are copied from a GPU together.
 _READ_EVERY = 20
 
-# Rows that are labeled at a time: bounded memory, the encoder's full speed.
+# Rows assigned at a time: memory stays bounded, and the encoder runs at full speed.
 LABELED_AT_A_TIME = 16384
 
-# The start of the paper.
+# Name of the paper's initializer.
 PAPER_START = "autoencoder"
 
-# What is returned where training loses a cluster twice.
+# Name of the fallback that is used when training loses a cluster twice.
 START_RETURNED = "the clusters of the start"
 
-# A cluster is lost once it has fewer of the rows that it started with than this share, or fewer rows than this.
+# A cluster is lost once its size falls below this share of its initial size, or below this number of rows.
 _LEAST_SHARE = 0.05
 _LEAST_ROWS = 2
 
@@ -73,12 +60,12 @@ def train_with_fallback(
     on_epoch: OnEpoch | None,
     checkpointer: FileCheckpointer | None = None,
 ) -> tuple[list[EpochRecord], str | None]:
-    """Train the model; return the records of the epochs that led to it, and the fallback that a lost cluster needed.
+    """Train the model; return the records of its epochs, and the fallback that was needed, or None.
 
-    A start can be gone back to: where training drains one of its clusters, it begins again at a tenth of the rate, and
-    where that does not help either the start is the answer, with no epochs. The paper's own start is left to itself, as
-    in the paper. `on_epoch` is called for the epochs that are returned and no others: as they end, or, where training
-    may begin again, once it is known that they count.
+    If training empties a cluster of the initialization, it restarts at a tenth of the learning rate; if that loses a
+    cluster too, the initialization itself is the result, with no epochs. With the paper's initializer there is no
+    fallback, as in the paper. `on_epoch` is called for the returned epochs only: as each one ends, or, where training
+    may restart, after the attempt has succeeded.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
     can_fall_back = started is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
@@ -126,7 +113,7 @@ def train_with_fallback(
 
 
 def _drained(before: Tensor | None, after: Tensor) -> bool:
-    """Return whether a cluster has lost nearly all of the rows (C,) that it had before."""
+    """Return whether a cluster lost nearly all of its rows, given the sizes (C,) before and after training."""
     if before is None:
         return False
     least = (before * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
@@ -134,7 +121,7 @@ def _drained(before: Tensor | None, after: Tensor) -> bool:
 
 
 def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_run: int) -> Tensor:
-    """Return the number of rows (C,) in each cluster of a model as it stands."""
+    """Return the current number of rows (C,) in each cluster of a model."""
     when = f"after epoch {n_epochs_run}"
     if isinstance(model, Model) and model.centers is not None and model.group.size == 1:
         labels = labeled(model, rows, config, when=when)[1]
@@ -149,17 +136,17 @@ def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_r
 def labeled(model: Model, rows: FeatureLoader, config: Any, *, when: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return z (N, n_dims), labels (N,) and confidence (N,) of a model with centers.
 
-    Assignments are held for one chunk at a time. `when` says in an error which embedding it was.
+    Soft assignments are held for one chunk at a time. `when` tells an error message which embedding is not finite.
     """
     centers: Tensor = model.centers  # type: ignore[assignment]
-    found: tuple[list[Tensor], ...] = ([], [], [])
+    chunks: tuple[list[Tensor], ...] = ([], [], [])
     for chunk, block in rows.chunks(getattr(config, "chunk_size", None) or LABELED_AT_A_TIME):
         z = encode_chunk(model.encoder, chunk, block)
         q = log_soft_assignment(z, centers, eta=getattr(config, "eta", 1.0)).exp()
         check_embedding(q, len(z), when, "A smaller lr")
-        for kept, value in zip(found, (z, *q.max(dim=1)[::-1]), strict=True):
-            kept.append(value)
-    z, labels, confidence = (torch.cat(kept) for kept in found)
+        for values, value in zip(chunks, (z, *q.max(dim=1)[::-1]), strict=True):
+            values.append(value)
+    z, labels, confidence = (torch.cat(values) for values in chunks)
     return z, labels, confidence
 
 
@@ -174,7 +161,7 @@ def train_epochs(
     watched: bool = True,
     checkpointer: FileCheckpointer | None = None,
 ) -> Iterator[EpochRecord]:
-    """Yield the records of training; on a GPU, epochs that nobody watches one by one are read some at a time."""
+    """Yield the records of training; on a GPU, epochs that no callback watches are read several at a time."""
     return train(
         model,
         rows,
@@ -190,7 +177,7 @@ def train_epochs(
 
 @torch.no_grad()
 def read_model(model: AnyModel, rows: FeatureLoader, config: Any, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z (N, n_dims), q (N, C) and centers (C, n_dims) of a model as it stands; K-means gives missing centers."""
+    """Return the current z (N, n_dims), q (N, C) and centers (C, n_dims) of a model; missing centers are K-means'."""
     chunk_size = getattr(config, "chunk_size", None)
     if isinstance(model, Model):
         z, q = encode_rows(model.encoder, rows, chunk_size=chunk_size or LABELED_AT_A_TIME), None
@@ -209,7 +196,7 @@ def read_model(model: AnyModel, rows: FeatureLoader, config: Any, *, seed: int) 
 def _labels_of(
     record: EpochRecord, model: AnyModel, rows: FeatureLoader, config: Any, seed: int
 ) -> Callable[[], NDArray[np.int64]]:
-    """Return a function that returns the labels of an epoch: its assignment, or K-means of the embedding after it."""
+    """Return a function that computes the labels of an epoch: its assignment, or K-means on the embedding after it."""
 
     def labels() -> NDArray[np.int64]:
         of_epoch = record.labels
@@ -222,7 +209,7 @@ def _labels_of(
 
 
 def objective_score(history: list[EpochRecord], config: Any) -> dict[str, float]:
-    """Return Eq 12 of the last epoch in a form that can be compared between fits: a lost cluster does not lower it."""
+    """Return Eq 12 of the last epoch in a form that is comparable across fits: a lost cluster does not lower it."""
     values = history[-1].values if history else {}
     if not values.keys() >= {"positive", "proxy", "kl", "n_nonempty"}:
         return {}

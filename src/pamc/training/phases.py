@@ -1,4 +1,4 @@
-"""What the phases of a fit hand to each other, from prepared rows to the fit, and what each of them refuses."""
+"""The results that the phases of a fit pass on, from preprocessed rows to the fit, and the checks of their inputs."""
 
 from __future__ import annotations
 
@@ -32,34 +32,19 @@ from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import FileCheckpointer
 from pamc.training.trainer import EpochRecord
 
-__all__ = [
-    "Clock",
-    "Fit",
-    "FitContext",
-    "Initialized",
-    "Neighbors",
-    "Prepared",
-    "Start",
-    "Trained",
-    "check_embedding",
-    "check_enough_rows",
-    "check_known_labels",
-    "count_distinct",
-]
-
 
 class Clock:
-    """Shows and times the phases of a fit.
+    """Displays and times the phases of a fit.
 
     Parameters
     ----------
     progress
-        Shows the phases.
+        Displays the phases.
 
     Attributes
     ----------
     seconds
-        Wall-clock time by phase; a phase that is entered again adds up.
+        Wall-clock time by phase, summed over all times a phase is entered.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -68,36 +53,36 @@ class Clock:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Time what is inside under a name."""
+        """Add the time of the `with` block to a phase."""
         began = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what is inside, and show it."""
+        """Time the `with` block as a phase, and display it."""
         with self.timed(name), self.progress.phase(name):
             yield
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitContext:
-    """What every phase of a fit may use.
+    """The inputs that all phases of a fit share.
 
     Parameters
     ----------
     method, config, seed, device
         The method, its settings, the random seed and the device of the fit.
     clock
-        Shows and times the phases.
+        Displays and times the phases.
     encoder
-        A row-wise module of the user's to train instead of the MLP, or None.
+        A user-supplied row-wise module to train instead of the MLP, or None.
     pretrained
         A file of pre-trained weights in SDCN's layout to load instead of pre-training, or None.
     known_labels
-        (N,) known cluster of some rows, −1 for the others, or None.
+        (N,) known clusters of some rows, −1 for the others, or None.
     group
-        The processes that train together; None for this one alone.
+        The process group that trains together; None for a single process.
     """
 
     method: Method
@@ -112,29 +97,29 @@ class FitContext:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Number type of weights and embedding."""
+        """Data type of the weights and the embedding."""
         return resolve_dtype(self.config.precision)
 
     @property
     def row_dtype(self) -> torch.dtype:
-        """Number type of the rows that the encoder takes."""
+        """Data type of the rows passed to the encoder."""
         return resolve_row_dtype(self.config.precision, self.device)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The first phase: rows as the method sees them.
+    """Result of the first phase: the preprocessed rows.
 
     Parameters
     ----------
     preprocessing
-        Maps raw rows to prepared ones; new rows go through it too.
+        The fitted preprocessing, which also applies to new rows.
     features
-        (N, d) prepared rows, in memory or read from a store when they are asked for.
+        (N, d) preprocessed rows, in memory or read from a store on access.
     loader
-        The same, as the encoder takes them.
+        The same rows as the encoder receives them.
     sample
-        (n,) numbers of the rows that the initial model is made of; None for all rows.
+        (n,) indices of the rows used for initialization; None for all rows.
     """
 
     preprocessing: Preprocessing
@@ -145,7 +130,7 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """The second phase: the graph whose edges are the positive pairs.
+    """Result of the second phase: the graph whose edges are the positive pairs.
 
     Parameters
     ----------
@@ -153,9 +138,9 @@ class Neighbors:
         A symmetric adjacency matrix, or a store (or arrays like it) with `indptr`, `indices` and `weight`; None for a
         method without a graph.
     inputs
-        What the initial clusters are found in, features or graph or both; None where the initializer does not ask.
+        The source of the initial clusters, features or graph or both; None if the initializer does not need it.
     facts
-        What was decided, in plain values: "graph" is "given", "knn" or "not used".
+        Decisions as plain values: "graph" is "given", "knn" or "not used".
     """
 
     graph: Any
@@ -165,16 +150,16 @@ class Neighbors:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where training starts from.
+    """The initial networks and centers.
 
     Parameters
     ----------
     init
-        What the initializer returned; None for a method that has none.
+        Result of the initializer; None for a method without one.
     encoder, decoder, pretrained
         Networks that the method's model is built from.
     centers
-        (C, n_dims) initial centers; None where the method places its own.
+        (C, n_dims) initial centers; None if the method chooses them itself.
     """
 
     init: InitResult | None
@@ -186,18 +171,18 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Initialized:
-    """The third phase: the model before its first epoch, and all that led to it.
+    """Result of the third phase: the model before its first epoch.
 
     Parameters
     ----------
     prepared, neighbors, start
-        The phases before.
+        Results of the previous steps.
     model
         The method's model.
     kept_influence
-        Share of the influence that the positive pairs hold.
+        Share of the total influence that the positive pairs keep.
     checkpointer
-        Keeps the state of training; None where nobody asked for it.
+        Writes training states; None without checkpoints.
     """
 
     prepared: Prepared
@@ -210,20 +195,20 @@ class Initialized:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The fourth phase: the model after its last epoch.
+    """Result of the fourth phase: the model after its last epoch.
 
     Parameters
     ----------
     model
-        The model, or, of several processes, this one's share of it.
+        The model, or this process's share of it in a process group.
     loader
-        The rows that it was trained on here.
+        The rows that this process trained on.
     history
-        Every value of every epoch, by name.
+        The record of each epoch.
     fallback
-        What a lost cluster led to; None where none was lost.
+        The fallback that a lost cluster caused; None if no cluster was lost.
     before
-        Encoder and centers before the first epoch, which confidence follows from; None where nothing asks for them.
+        Encoder and centers before the first epoch, from which confidence is computed; None if it is not calibrated.
     """
 
     model: Any
@@ -235,35 +220,35 @@ class Trained:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fit:
-    """What training leaves behind.
+    """A fitted method: the result of a fit.
 
     Parameters
     ----------
     method, config, seed, device
-        How it was fitted.
+        Method, settings, random seed and device of the fit.
     encoder
         Row-wise network that embeds new rows; None for methods that need the graph.
     network
-        The whole trained model; None for a fit that was loaded.
+        The complete trained model; None for a loaded fit.
     centers, meta_nodes, preprocessing, sparse_input
-        What new rows need beside it.
+        What is needed besides the encoder to assign new rows.
     z, labels, confidence
-        (N, n_dims), (N,), (N,): the rows it was fitted on.
+        (N, n_dims), (N,), (N,): embedding, clusters and confidence of the training rows.
     calibration
-        How confidence follows from margins before training; None where it is the largest q.
+        Map from margins before training to confidence; None if confidence is the largest q.
     history
         Every value of every epoch, by name.
     seconds
         Wall-clock time by phase.
     scores
-        Label-free scores: `modularity` of the labels on the graph, where there is one, `silhouette` of the embedding,
+        Label-free scores: `modularity` of the labels on the graph, if there is one, `silhouette` of the embedding,
         `objective`: the loss of the last epoch, comparable between fits that lost different numbers of clusters.
     facts
-        What was found or decided on the way, in plain values.
+        Findings and decisions of the fit, as plain values.
     warnings
-        What the user was warned of.
+        Messages of the warnings that the user saw.
     adjacency
-        The graph that was used, given or made; None for a fit from files and for one that was loaded.
+        The graph that was used, given or built; None for a fit from files and for a loaded fit.
     """
 
     method: str
@@ -290,8 +275,8 @@ class Fit:
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return an independent copy.
 
-        Shared are what nothing ever changes: the graph, and a network that is not run again, as it has no encoder of
-        single rows (its sparse tensors cannot be copied by torch).
+        The copy shares what never changes: the graph, and a network without a row-wise encoder, which is not run again
+        (torch cannot copy its sparse tensors).
         """
         memo[id(self.adjacency)] = self.adjacency
         if self.encoder is None:
@@ -300,7 +285,7 @@ class Fit:
 
 
 def check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> None:
-    """Refuse an embedding of another shape than (N, n_dims), or with values that are not finite."""
+    """Raise an error if the shape of an embedding is not (N, n_dims), or if a value is not finite."""
     if values.ndim != 2 or len(values) != n_nodes:
         raise ConfigError(
             f"encoder must map (n, d) rows to (n, n_dims): for {n_nodes} rows it returned shape {tuple(values.shape)}"
@@ -310,7 +295,7 @@ def check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> 
 
 
 def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = True) -> None:
-    """Refuse more clusters than there are rows, or than there are distinct ones where a method tells them by these."""
+    """Raise an error if there are more clusters than rows, or, with `distinct`, than distinct rows."""
     n_nodes = features.shape[0]
     if n_clusters > n_nodes:
         raise ConfigError(
@@ -327,7 +312,7 @@ def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = T
 
 
 def count_distinct(features: Features, *, at_most: int) -> int:
-    """Return the number of distinct rows, counting no further than `at_most`."""
+    """Return the number of distinct rows, but no more than `at_most`."""
     seen: set[bytes] = set()
     for row in range(features.shape[0]):
         if len(seen) >= at_most:
@@ -338,7 +323,7 @@ def count_distinct(features: Features, *, at_most: int) -> int:
 
 
 def check_known_labels(known_labels: NDArray[np.int64], n_nodes: int, n_clusters: int) -> None:
-    """Refuse known labels that are not one integer of −1 … C−1 per row."""
+    """Raise a DataError unless the known labels are one integer from −1 to C−1 per row."""
     if known_labels.shape != (n_nodes,) or known_labels.dtype.kind not in "iu":
         raise DataError(
             f"known_labels must be {n_nodes} integers, got {known_labels.dtype} of shape {known_labels.shape}"

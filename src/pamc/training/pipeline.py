@@ -1,7 +1,7 @@
-"""A whole fit, from rows to labels: prepare → find neighbors → initialize → train → assign.
+"""A complete fit, from rows to labels: preprocess → find neighbors → initialize → train → assign.
 
-One pipeline serves every method and every container. A :class:`~pamc.training.sources.Source` knows how to go through
-its own rows; what decides the result is here or there, and nowhere else.
+One pipeline serves every method and every container. A :class:`~pamc.training.sources.Source` implements the steps that
+depend on where the rows are; everything that affects the result is in these two modules.
 """
 
 from __future__ import annotations
@@ -58,15 +58,13 @@ from pamc.training.phases import (
 from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, check_even, source_of
 
-__all__ = ["Clock", "Fit", "OnEpoch", "assign_rows", "fit_method", "plan_store", "run_worker", "settled"]
-
-# The size of the embedding where none is asked for.
+# Default size of the embedding: dimensions per cluster, their maximum, and the paper's value.
 _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
 
-# The order of the influence, up to LARGE_ROWS rows, where none is asked for.
+# Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
 
-# The silhouette compares all pairs of rows: it is taken over a sample of this many.
+# Rows in the sample from which the silhouette is computed, because it compares all pairs of rows.
 _SILHOUETTE_ROWS = 2000
 
 
@@ -86,35 +84,37 @@ def fit_method(
     checkpoints: CheckpointPlan | None = None,
     group: TorchProcessGroup | None = None,
 ) -> Fit:
-    """Return a method fitted to rows; their labels are not read.
+    """Fit a method to rows and return the fit; the labels of the rows are not used.
 
     Parameters
     ----------
     name
         Name of the method.
     data
-        Rows in memory or in a store, with edges or without: a kNN graph is then built for methods that need one.
+        Rows in memory or in a store. Without edges, a kNN graph is built for methods that need one.
     config, seed, device
-        Settings of the method; all randomness comes from `seed`.
+        Settings of the method, random seed, and device of the fit.
     encoder
-        A row-wise module of the user's in place of the MLP. It is trained in place from the weights it has.
+        A user-supplied row-wise module that replaces the MLP. It is trained in place from its current weights.
     pretrained
-        File of pre-trained weights in SDCN's layout, in place of pre-training.
+        File of pre-trained weights in SDCN's layout, which replaces pre-training.
     known_labels
-        (N,) known cluster of some rows, −1 for the others.
+        (N,) known clusters of some rows, −1 for the others.
     memory
-        Bytes that training of a store may use; by default what the device has left.
+        Bytes that training on a store may use; by default the free memory of the device.
+    progress
+        Displays the phases; by default nothing is displayed.
     on_epoch
-        Watches training; nothing it does reaches the fit.
+        Callback after each epoch, which cannot change the fit.
     checkpoints
-        Where to keep, and maybe to find, what a fit that was stopped goes on from.
+        Where and when to write checkpoints, and whether to resume from them.
     group
-        The processes that train together, of which this is the first; the others call :func:`run_worker`.
+        The process group, of which this process is rank 0; the others call :func:`run_worker`.
     """
     clock = Clock(progress or SilentProgress())
-    given: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
+    user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
     config = settled(config, data.n_nodes)
-    fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **given)
+    fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
     source = source_of(data, fit)
     _check(fit, source)
     plan = None
@@ -129,14 +129,14 @@ def fit_method(
 
 
 def run_worker(group: TorchProcessGroup, store: Any = None) -> None:
-    """Train this process's share of a fit that the first process leads; that one alone has the result.
+    """Train this process's share of a fit that rank 0 leads; only rank 0 gets the result.
 
     Parameters
     ----------
     group
-        The processes.
+        The process group.
     store
-        The store that is fitted, which every process reads for itself; None where the first process deals out rows.
+        The store to fit, from which every process reads its own rows; None if rank 0 scatters the rows.
     """
     share = take_share(group, store)
     init = InitResult(cast(MLP, share.model.encoder)) if share.can_fall_back else None
@@ -150,18 +150,18 @@ def run_worker(group: TorchProcessGroup, store: Any = None) -> None:
 def assign_rows(
     encoder: nn.Module, centers: Tensor, rows: FeatureLoader, *, eta: float, chunk_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return z (n, n_dims) and q (n, C) of rows, without a graph; O(chunk) memory beside the result."""
+    """Return z (n, n_dims) and q (n, C) of rows, without a graph; O(chunk) memory besides the result."""
     z = encode_rows(encoder, rows, chunk_size=chunk_size or LABELED_AT_A_TIME)
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
 def settled(config: Any, n_nodes: int) -> Any:
-    """Return the settings with a number in place of None, where it follows from the others and from N."""
+    """Return the settings with every None replaced whose value follows from the other settings and from N."""
     if "n_dims" in config.names() and config.n_dims is None:
-        follows = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
-        config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else follows)
+        n_dims = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
+        config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else n_dims)
     if "n_hops" in config.names() and config.n_hops is None:
-        # γ beyond the neighbors of many rows is a matter of very many pairs.
+        # In large tables, γ beyond direct neighbors has too many pairs.
         config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)
     return config
 
@@ -169,7 +169,7 @@ def settled(config: Any, n_nodes: int) -> Any:
 def plan_store(
     store: Any, config: Any, *, device: torch.device, memory: int | None = None, n_processes: int = 1
 ) -> Plan:
-    """Return what a fit of a store will need, or refuse it with the numbers."""
+    """Return the memory plan of a fit to a store; raise a ConfigError if it does not fit."""
     limit = memory_of(device) if memory is None else memory
     config = settled(config, store.n_nodes)
     n_stored = store.n_stored if store.has_edges else 2 * store.n_nodes * config.n_neighbors
@@ -180,7 +180,7 @@ def plan_store(
 
 
 def _check(fit: FitContext, source: Source) -> None:
-    """Refuse what the method, or several processes, cannot fit, before anything is computed."""
+    """Raise an error, before any computation, if the method or the process group cannot fit this input."""
     method, config, known_labels = fit.method, fit.config, fit.known_labels
     if isinstance(source, GraphSource):
         distinct = method.uses_features or source.graph.edges is None
@@ -189,12 +189,12 @@ def _check(fit: FitContext, source: Source) -> None:
         raise ConfigError("a store is fitted by PamCGC with an encoder of its own: leave out encoder and pretrained")
     if known_labels is not None:
         if not method.uses_known_labels:
-            users = ", ".join(each for each in METHODS if METHODS[each].uses_known_labels)
+            users = ", ".join(name for name in METHODS if METHODS[name].uses_known_labels)
             raise ConfigError(f"{method.title} has no use for known_labels; the methods that do are {users}")
         check_known_labels(known_labels, source.n_nodes, config.n_clusters)
     if fit.group is not None:
-        foreign = {"known_labels": known_labels is not None, "own_encoder": fit.encoder is not None}
-        check_shareable(config, method=method.name, **foreign)
+        supplied = {"known_labels": known_labels is not None, "own_encoder": fit.encoder is not None}
+        check_shareable(config, method=method.name, **supplied)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
@@ -208,7 +208,7 @@ def _checkpoints(fit: FitContext, data: AttributedGraph | Store, plan: Checkpoin
 
 
 def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> Initialized:
-    """Return the model before its first epoch, and all that led to it; from checkpoints where there are some."""
+    """Return the initialized model and the results of the previous phases, from a checkpoint if there is one."""
     clock, restored = fit.clock, None if saved is None else saved.start(fit.device)
     with clock.phase("preprocessing"):
         prepared = source.prepare(fit)
@@ -236,7 +236,7 @@ def _neighbors(fit: FitContext, source: Source, prepared: Prepared, restored: Ch
 def _start(
     fit: FitContext, source: Source, prepared: Prepared, neighbors: Neighbors, restored: CheckpointedInit | None
 ) -> Start:
-    """Return what training starts from; what was decided about the graph stays with it, in checkpoints too."""
+    """Return the initial networks and centers, with the facts about the graph, so that checkpoints hold them too."""
     if restored is not None:
         return Start(restored.started or InitResult(restored.encoder), restored.encoder, centers=restored.centers)
     start = source.initialize(fit, prepared, neighbors)
@@ -246,15 +246,15 @@ def _start(
 
 
 def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) -> tuple[Any, float]:
-    """Return the method's model, and the share of the influence that its positive pairs hold.
+    """Return the method's model, and the share of the total influence that its positive pairs keep.
 
-    Where every process reads its own pairs from a store, the whole model has none.
+    If every process reads its own pairs from a store, the complete model has none.
     """
     pairs, kept_influence = None, 1.0
     if fit.group is None or not source.is_on_disk:
         pairs, kept_influence = source.positives(fit, neighbors)
     known = fit.known_labels
-    given = BuildInput(
+    build_input = BuildInput(
         n_nodes=source.n_nodes,
         n_features=source.n_features,
         config=fit.config,
@@ -269,15 +269,15 @@ def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) 
         centers=start.centers,
         known_labels=None if known is None else torch.from_numpy(known).to(fit.device),
     )
-    return fit.method.build(given), kept_influence
+    return fit.method.build(build_input), kept_influence
 
 
 def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoch | None) -> Trained:
-    """Return the model after its last epoch; of several processes, this one's share of it."""
+    """Train the model; in a process group, scatter it first and return this process's share."""
     init, model, loader = ready.start.init, ready.model, ready.prepared.loader
     before = None if init is None or init.halves is None else BeforeTraining.of(model)
     if fit.group is not None:
-        given = ShareInput(
+        share_input = ShareInput(
             model=model,
             config=fit.config,
             seed=fit.seed,
@@ -289,7 +289,7 @@ def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoc
             calibrates=before is not None,
             checkpointer=ready.checkpointer,
         )
-        share = share_out(fit.group, given)
+        share = share_out(fit.group, share_input)
         model, loader = share.model, share.rows
     with fit.clock.timed("training"):
         options: dict[str, Any] = {"seed": fit.seed, "on_epoch": on_epoch, "checkpointer": ready.checkpointer}
@@ -302,7 +302,7 @@ def _read(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return z (N, n_dims), labels (N,), the largest q (N,), margins (N, 2) and centers of a trained model.
 
-    Of several processes each brings its own rows. Margins are empty without `before`.
+    In a process group, the rows of all processes are gathered. Margins are empty without `before`.
     """
     if isinstance(model, Model) and model.centers is not None:
         z, labels, largest = labeled(model, rows, config, when=when)
@@ -315,12 +315,12 @@ def _read(
     if before is not None:
         margins = before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
     n_nodes = count_rows(len(z), model.group)
-    z, labels, largest, margins = (model.group.gather_rows(each, n_nodes) for each in (z, labels, largest, margins))
+    z, labels, largest, margins = (model.group.gather_rows(part, n_nodes) for part in (z, labels, largest, margins))
     return z, labels, largest, margins, centers
 
 
 def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Trained, plan: Plan | None) -> Fit:
-    """Return the fit: labels, confidence and scores of all rows, and what led to them."""
+    """Return the fit: labels, confidence and scores of all rows, with history and facts."""
     model, init, history, before = ready.model, ready.start.init, trained.history, trained.before
     options: dict[str, Any] = {"seed": fit.seed, "when": f"after epoch {len(history)}"}
     z, labels, largest, margins, centers = _read(trained.model, trained.loader, fit.config, before, **options)
@@ -328,9 +328,9 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         model.load_state_dict(trained.model.state_dict())
     clusters, confidence, calibration = labels.cpu().numpy(), largest.cpu().numpy(), None
     if init is not None and init.halves is not None and before is not None:
-        places = margins.cpu().numpy()
-        calibration = calibrated(places, clusters, init.halves, before)
-        confidence = calibration.apply(places)
+        margins_and_distances = margins.cpu().numpy()
+        calibration = calibrated(margins_and_distances, clusters, init.halves, before)
+        confidence = calibration.apply(margins_and_distances)
     modularity = source.modularity(ready.neighbors, clusters)
     sample: dict[str, Any] = {"sample_size": _SILHOUETTE_ROWS, "random_state": fit.seed}
     scores = {} if modularity is None else {"modularity": modularity}
@@ -363,7 +363,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
 
 
 def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | None) -> dict[str, object]:
-    """Return what was found or decided before training, in plain values."""
+    """Return the findings and decisions before training, as plain values."""
     init, pairs = ready.start.init, getattr(ready.model, "pairs", None)
     n_pairs = pairs.n_pairs if pairs is not None else ready.neighbors.graph.n_stored if source.is_large else 0
     planned = {} if plan is None else {"planned_bytes": plan.total, "chunk_size": plan.chunk_size}

@@ -1,4 +1,4 @@
-"""What a fit of a given size will need, before anything is allocated; and how many rows to encode at a time."""
+"""The memory plan of a fit, made before anything is allocated, and the number of rows to encode at a time."""
 
 from __future__ import annotations
 
@@ -12,41 +12,39 @@ import torch
 
 from pamc.errors import ConfigError
 
-__all__ = ["Plan", "memory_of", "plan_fit", "size_text"]
-
 _FLOAT, _INDEX, _LONG = 4, 4, 8
 
-# Rows encoded at a time: a GPU is busy with half a million, a CPU's caches are served by some thousands.
+# Rows encoded at a time: half a million saturate a GPU, a few thousand fit the caches of a CPU.
 _MOST_ROWS = {"cuda": 1 << 19, "cpu": 1 << 13}
 _LEAST_ROWS = 1 << 10
 
-# Arrays of n_dims numbers a row that an epoch holds at once: z, unit rows, slopes, gradients and their copies; and
-# vectors. Of several processes each holds those of its own rows, and of all rows z, unit rows and masses.
+# Arrays of n_dims numbers per row that an epoch holds at once (z, unit rows, gradients and their copies), and vectors.
+# In a process group, each process holds those of its own rows, plus z, unit rows and masses of all rows.
 _MATRICES, _VECTORS = 6, 8
 _MATRICES_OF_ALL, _VECTORS_OF_ALL = 2, 3
 
-# Copies of a chunk's widest layers that the backward pass holds, and blocks of rows: one in use and one on the way.
+# Copies of a chunk's hidden layers that the backward pass holds, and blocks of rows: one in use, one in transfer.
 _CHUNK_COPIES, _BLOCKS = 2, 2
 
-# Weights, gradients and two moments of Adam; and what is copied while a step is taken.
+# Numbers per weight: the weight, its gradient, two moments of Adam, and a copy during the step.
 _PER_WEIGHT = 5
 
-# Of the memory, what is left to everything that is not counted here.
+# Share of the memory that is left for everything not counted here.
 _SPARE = 0.1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Memory that training needs, by part, and the rows encoded at a time.
+    """The memory that training needs, by part, and the number of rows encoded at a time.
 
     Parameters
     ----------
     parts
-        Bytes by what they hold, of one process.
+        Bytes per process, by content.
     chunk_size
-        Rows encoded at a time.
+        Number of rows encoded at a time.
     limit
-        Bytes that may be used.
+        Number of bytes that may be used.
     """
 
     parts: Mapping[str, int]
@@ -55,7 +53,7 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Bytes of all parts."""
+        """Total bytes of all parts."""
         return sum(self.parts.values())
 
     def __str__(self) -> str:
@@ -75,22 +73,24 @@ def plan_fit(
     even: bool = False,
     features_there: bool = False,
 ) -> Plan:
-    """Return what training will need, or refuse what cannot fit, with the numbers.
+    """Return the memory plan of training; raise a ConfigError with the sizes if it does not fit.
 
     Parameters
     ----------
+    n_nodes, n_features
+        N and d.
     n_stored
-        Positive pairs, each in both directions.
+        Number of positive pairs, each counted in both directions.
     config
-        Settings whose `n_dims` is known.
+        Settings, with `n_dims` resolved.
     limit
-        Bytes of memory of the device, or that the user allows.
+        Bytes of memory that the device has or that the user allows.
     n_processes
-        Among which rows and pairs are shared out.
+        Number of processes that share the rows and pairs.
     even
-        Whether pairs need no weights of their own.
+        Whether all pairs of a row have equal weights, so that none are stored.
     features_there
-        Whether all features lie in the same memory, instead of travelling chunk by chunk.
+        Whether all features are in the device's memory, instead of being transferred chunk by chunk.
 
     Examples
     --------
@@ -106,8 +106,8 @@ def plan_fit(
     own_rows, own_pairs = -(-n_nodes // n_processes), -(-n_stored // n_processes)
     on_gpu = device.type == "cuda"
     item = 2 if config.precision == "bfloat16" else _LONG if config.precision == "float64" else _FLOAT
-    # An index, and both weights where pairs are not even; without kernels that keep nothing per pair, and these do not
-    # know of several processes, a cosine of each too.
+    # Per pair: an index, both weights if pairs are not even, and a cosine unless the fused kernels run, which keep
+    # nothing per pair and work in a single process only.
     bare, fused = even and n_processes == 1, on_gpu and n_processes == 1
     per_pair = (_INDEX if bare else _LONG) + _FLOAT * (2 * (not bare) + (not fused))
     sizes = (n_features, *config.hidden, config.n_dims)
@@ -134,7 +134,7 @@ def plan_fit(
 
 
 def memory_of(device: torch.device) -> int:
-    """Return the bytes of memory that a device has left: of a GPU its own, of a CPU the machine's."""
+    """Return the free memory of a GPU, or of the machine for a CPU, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -146,7 +146,7 @@ def memory_of(device: torch.device) -> int:
 
 
 def size_text(n_bytes: float) -> str:
-    """Return a size as a person reads it.
+    """Return a size in human-readable form.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Where the rows of a fit come from: memory, or a store on disk. Both take a fit through the same phases.
+"""Sources of the rows of a fit, in memory or in a store on disk, which implement the same phases.
 
-Up to `LARGE_ROWS` rows, a :class:`GraphSource` finds initial clusters in all of them. Beyond, a :class:`StoreSource`
-finds them in a sample and reads features in chunks: what it holds grows with N·n_dims and the neighbors alone. The
-number of rows decides, not where they lie.
+Up to `LARGE_ROWS` rows, a :class:`GraphSource` initializes the clusters from all rows. Beyond that, a
+:class:`StoreSource` initializes them from a sample and reads features in chunks, so that its memory grows only with
+N·n_dims and the number of neighbors. The number of rows decides which one is used, not where the rows are.
 """
 
 from __future__ import annotations
@@ -46,26 +46,24 @@ from pamc.runtime import quiet_libraries
 from pamc.training.fallback import train_epochs
 from pamc.training.phases import FitContext, Neighbors, Prepared, Start, check_embedding
 
-__all__ = ["LARGE_ROWS", "MOST_POSITIVES", "GraphSource", "Source", "StoreSource", "check_even", "source_of"]
-
-# Tables of more rows than this get their initial clusters from a sample.
+# Tables with more rows than this are initialized from a sample.
 LARGE_ROWS = 50_000
 
-# Positives kept of each row of a large table where γ reaches beyond the neighbors, unless the settings say otherwise.
+# Default of max_positives for large tables if n_hops is above 1.
 MOST_POSITIVES = 32
 
 
 class Source(ABC):
-    """Rows, with or without edges between them, and how a fit goes through them.
+    """Rows, with or without edges, and the phases of a fit that depend on where the rows are.
 
     Attributes
     ----------
     n_nodes, n_features
         N and d.
     is_large
-        Whether initial clusters come from a sample, and rows are encoded in chunks.
+        Whether clusters are initialized from a sample, and rows are encoded in chunks.
     is_on_disk
-        Whether every process can read the rows for itself.
+        Whether every process can read the rows itself.
     """
 
     n_nodes: int
@@ -75,23 +73,23 @@ class Source(ABC):
 
     @abstractmethod
     def prepare(self, fit: FitContext) -> Prepared:
-        """Return the rows as the method sees them."""
+        """Return the preprocessed rows."""
 
     @abstractmethod
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the graph, given or made from the prepared rows."""
+        """Return the graph, given or built from the preprocessed rows."""
 
     @abstractmethod
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return the encoder and the centers that training starts from."""
+        """Return the initial encoder and centers."""
 
     @abstractmethod
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
-        """Return the positive pairs γ, and the share of the influence they hold."""
+        """Return the positive pairs γ, and the share of the total influence that they keep."""
 
     @abstractmethod
     def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
-        """Return the modularity of labels (N,) on the graph; None without a graph."""
+        """Return the modularity of labels (N,) on the graph, or None without a graph."""
 
     @abstractmethod
     def n_edges(self, neighbors: Neighbors) -> int:
@@ -99,14 +97,14 @@ class Source(ABC):
 
     @abstractmethod
     def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
-        """Return the graph as a matrix, where it is in memory."""
+        """Return the adjacency matrix of the graph, or None if it is not in memory."""
 
 
 def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
-    """Return the source of a graph in memory or of a store; the number of rows decides which.
+    """Return the source of a graph or a store; the number of rows decides which class is used.
 
-    Methods other than PamCGC, encoders of the user's, known labels and sparse features are taken from memory whatever
-    the number of rows.
+    Methods other than PamCGC, user-supplied encoders, known labels and sparse features always use a
+    :class:`GraphSource`, whatever the number of rows.
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
@@ -118,13 +116,13 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
 
 
 def _without_neighbor_list(graph: AttributedGraph, fit: FitContext) -> AttributedGraph:
-    """Return the graph without a list of nearest neighbors that comes with it, where pamc makes its own."""
+    """Return the graph without a precomputed list of nearest neighbors if pamc searches for neighbors itself."""
     is_ignored = graph.edges_are_neighbors and getattr(fit.config, "metric", None) == "auto"
     return graph.without_edges() if is_ignored else graph
 
 
 class _InMemory:
-    """A graph in memory with the arrays of a store."""
+    """A graph in memory with the attributes of a store."""
 
     def __init__(self, graph: AttributedGraph) -> None:
         self.features, self.name = graph.features, graph.name
@@ -145,7 +143,7 @@ class GraphSource(Source):
     Parameters
     ----------
     graph
-        Rows, and edges or none. Labels are not read.
+        Rows, with or without edges. Labels are not used.
     """
 
     is_large, is_on_disk = False, False
@@ -155,18 +153,18 @@ class GraphSource(Source):
         self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
 
     def prepare(self, fit: FitContext) -> Prepared:
-        """Return all rows, prepared."""
+        """Return all rows, preprocessed."""
         preprocessing = fit_preprocessing(self.graph.features, fit.config.preprocessing)
         features = preprocessing.apply(self.graph.features)
-        # An encoder of the user's takes dense rows.
+        # A user-supplied encoder takes dense rows.
         sparse = False if fit.encoder is not None else None
         loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype, sparse=sparse)
         return Prepared(preprocessing, features, loader)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the given graph, or the kNN graph of the rows, and what the initial clusters are found in.
+        """Return the given graph, or the kNN graph of the rows, and the source of the initial clusters.
 
-        With `metric="auto"` a list of nearest neighbors that comes with the rows is not used: pamc makes its own.
+        With `metric="auto"` a precomputed list of nearest neighbors is ignored: pamc searches for neighbors itself.
         """
         graph = _without_neighbor_list(self.graph, fit)
         adjacency, inputs, facts = graph_and_inputs(
@@ -181,7 +179,7 @@ class GraphSource(Source):
         return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **facts})
 
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return what the method's initializer makes of all rows, with centers in its embedding."""
+        """Return the networks that the method's initializer fits to all rows, with centers in their embedding."""
         start = self._networks(fit, prepared, neighbors)
         if start.init is not None:
             with fit.clock.phase("confidence"):
@@ -191,7 +189,7 @@ class GraphSource(Source):
             return replace(start, centers=self._centers(fit, prepared, start))
 
     def _networks(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return the networks of the initializer, of the user, or of the method's own pre-training."""
+        """Return the networks of the initializer, of the user, or of the method's pre-training."""
         config, method = fit.config, fit.method
         name = method.init_of(config)
         if fit.encoder is not None:
@@ -225,9 +223,9 @@ class GraphSource(Source):
         return INITIALIZERS[name](context)
 
     def _centers(self, fit: FitContext, prepared: Prepared, start: Start) -> Tensor | None:
-        """Return centers in the embedding so far, where there is one and training starts from it.
+        """Return the initial centers in the current embedding, or None if there is none or nothing is trained.
 
-        They are the means of the clusters that the initializer found, or of K-means.
+        They are the means of the clusters that the initializer found, or those of K-means.
         """
         config, init = fit.config, start.init
         z = self._embedding(fit, prepared, start)
@@ -257,7 +255,7 @@ class GraphSource(Source):
         return None if network is None else encode_rows(network, prepared.loader, chunk_size=chunk_size)
 
     def build_input(self, fit: FitContext, neighbors: Neighbors) -> BuildInput:
-        """Return what a method's pre-training is built from."""
+        """Return the input from which a method's pre-training model is built."""
         return BuildInput(
             n_nodes=self.n_nodes,
             n_features=self.n_features,
@@ -269,11 +267,11 @@ class GraphSource(Source):
         )
 
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
-        """Return the positive pairs of the adjacency, for settings that have `n_hops`."""
+        """Return the positive pairs of the adjacency, for settings with `n_hops`."""
         return positives(neighbors.graph, fit.config, fit.device, fit.dtype)
 
     def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
-        """Return the modularity of labels (N,) on the graph; None without a graph."""
+        """Return the modularity of labels (N,) on the graph, or None without a graph."""
         return None if neighbors.graph is None else modularity(neighbors.graph, labels)
 
     def n_edges(self, neighbors: Neighbors) -> int:
@@ -281,18 +279,18 @@ class GraphSource(Source):
         return 0 if neighbors.graph is None else int(neighbors.graph.nnz // 2)
 
     def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
-        """Return the graph."""
+        """Return the adjacency matrix."""
         graph: Adjacency | None = neighbors.graph
         return graph
 
 
 class StoreSource(Source):
-    """Rows of a store, read when they are asked for.
+    """Rows of a store, read on access.
 
     Parameters
     ----------
     store
-        A store, or anything with its arrays. Labels are not read.
+        A store, or an object with the same attributes. Labels are not used.
     """
 
     is_large = True
@@ -303,7 +301,7 @@ class StoreSource(Source):
         self.n_nodes, self.n_features = store.n_nodes, store.n_features
 
     def prepare(self, fit: FitContext) -> Prepared:
-        """Return rows that are prepared when they are read, as a sample of them asks for."""
+        """Return rows that are preprocessed on access, with a preprocessing fitted to a sample."""
         sample = sampled_rows(self.n_nodes, self.n_features, seed=fit.seed)
         raw = np.array(self.store.features[sample], dtype=np.float32)
         preprocessing = fit_preprocessing(raw, fit.config.preprocessing)
@@ -312,16 +310,16 @@ class StoreSource(Source):
         return Prepared(preprocessing, features, loader, sample)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the store with its neighbors, or with those that are nearly the nearest rows."""
+        """Return the store with its own neighbors, or with approximate nearest neighbors."""
         if self.store.has_edges:
             return Neighbors(self.store, None, {"graph": "given"})
         n_neighbors = min(fit.config.n_neighbors, self.n_nodes - 1)
-        searched: Any = (self.store, prepared.features, prepared.sample, n_neighbors)
-        found = with_neighbors(*searched, seed=fit.seed, device=fit.device)
-        return Neighbors(found, None, {"graph": "knn", "neighbors_recall": found.recall})
+        search: Any = (self.store, prepared.features, prepared.sample, n_neighbors)
+        graph = with_neighbors(*search, seed=fit.seed, device=fit.device)
+        return Neighbors(graph, None, {"graph": "knn", "neighbors_recall": graph.recall})
 
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return what the initializer makes of a sample of the rows."""
+        """Return the networks and centers that the initializer fits to a sample of the rows."""
         rows: Any = prepared.features
         numbers: Any = prepared.sample
         sample = Sample(
@@ -359,7 +357,7 @@ class StoreSource(Source):
         return int(neighbors.graph.n_stored // 2)
 
     def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
-        """Return the graph of rows in memory."""
+        """Return the adjacency matrix of rows in memory, or None for a store on disk."""
         return None if self.is_on_disk else self._matrix(neighbors.graph)
 
     def _matrix(self, graph: Any) -> Adjacency:
@@ -369,7 +367,7 @@ class StoreSource(Source):
 
 
 def check_even(store: Any, config: Any) -> None:
-    """Refuse positives of a store that several processes cannot read each for itself."""
+    """Raise an error if the processes of a group cannot each read their own positive pairs from a store."""
     if not store.has_edges:
         raise DataError(
             f"{store.name} has no edges, and several processes do not look for neighbors: fit it on one, or name "
@@ -383,11 +381,11 @@ def check_even(store: Any, config: Any) -> None:
 
 
 def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
-    """Return whether some center is the nearest of no row: the encoder could not learn where the initializer put it."""
+    """Return whether a center is the nearest one of no row, because the encoder did not learn that cluster."""
     return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
 
 
 def _mapped(array: NDArray[Any]) -> Tensor:
-    """Return a read-only array as a tensor of the same memory, which nobody may write to: here, pages of a file."""
+    """Return a read-only memory-mapped array as a tensor that shares its memory and must not be written to."""
     with quiet_libraries:
         return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""The only training loop."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam, load_optimizer_state, optimizer_state
 
-__all__ = ["Checkpointer", "EpochRecord", "TrainingState", "train"]
-
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch showed, before its step.
+    """The values of one epoch, before its optimizer step.
 
     Parameters
     ----------
     epoch
-        Counted from 1.
+        Number of the epoch, counted from 1.
     values
-        `loss`, every part of it, every monitor, and, where the method assigns in every epoch, `changed`: the share of
-        labels that differ from the last epoch's.
+        `loss`, its parts, the monitors, and, for methods that assign in every epoch, `changed`: the share of labels
+        that differ from the previous epoch.
     seconds
-        Wall-clock time of the epoch; where several are read together, their mean.
+        Wall-clock time of the epoch, or the mean over epochs that are read together.
     labels
-        (N,) assignment of the epoch; None for methods that assign once, at the end, and, where several epochs are read
-        together, for all but the last of all.
+        (N,) assignment of the epoch. None for methods that assign only at the end, and, if several epochs are read
+        together, for all but the final epoch.
     """
 
     epoch: int
@@ -52,18 +50,18 @@ class EpochRecord:
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Training between two epochs: all that the next ones depend on.
+    """The complete state of training between two epochs.
 
     Parameters
     ----------
     records
-        Of the epochs so far, without their labels.
+        Records of the epochs so far, without labels.
     weights
-        Of the model, by name.
+        State dict of the model.
     optimizer
-        Its moments and steps, by name.
+        Moments and steps of the optimizer, by name.
     labels
-        (N,) of the last epoch, −1 for a method that assigns at the end.
+        (N,) labels of the last epoch, −1 for a method that assigns only at the end.
     """
 
     records: list[EpochRecord]
@@ -73,25 +71,25 @@ class TrainingState:
 
     @property
     def epoch(self) -> int:
-        """The number of epochs so far."""
+        """Number of epochs so far."""
         return len(self.records)
 
 
 class Checkpointer(Protocol):
-    """Whoever keeps the state of training now and then, and may have one to go on from."""
+    """Writes training states from time to time, and may hold one to resume from."""
 
     @property
     def found(self) -> TrainingState | None:
-        """What to go on from; None to begin."""
+        """Training state to resume from; None to begin with the first epoch."""
 
     def most_epochs(self) -> int | None:
-        """Return how many epochs may go by unseen; None for any number."""
+        """Return the largest number of epochs between two calls of :meth:`due`; None for any number."""
 
     def due(self, epoch: int) -> bool:
-        """Return whether the state after an epoch is to be kept; every process gets the same answer."""
+        """Return whether the state after an epoch is to be written; the answer is the same on all ranks."""
 
     def keep(self, state: TrainingState) -> None:
-        """Keep a state."""
+        """Write a training state."""
 
 
 def train(
@@ -106,18 +104,17 @@ def train(
     read_every: int = 1,
     checkpointer: Checkpointer | None = None,
 ) -> Iterator[EpochRecord]:
-    """Yield a record per epoch while the model learns: one full-batch gradient and one Adam step each.
+    """Train the model and yield a record per epoch, which is one full-batch gradient and one Adam step.
 
-    Stops after `n_epochs`, or, with `tol` > 0, once the share of labels that changed is at most `tol`, as in DEC
-    (Xie et al. 2016). No label of the user's is seen here. A loss that draws random numbers draws them in each epoch
-    from a seed of that epoch.
+    Training stops after `n_epochs`, or, with `tol` > 0, once the share of labels that changed is at most `tol`, as in
+    DEC (Xie et al. 2016). True labels are never used. A loss that draws random numbers has a separate seed per epoch.
 
-    Nothing in an epoch waits for a value of it: numbers are read once every `read_every` epochs (every epoch, with
-    `tol`), while the next ones run: the model is then ahead of the records. On a GPU an epoch of a fixed shape is
-    captured and replayed as one graph of kernels.
+    No epoch synchronizes with the device: values are read once every `read_every` epochs (every epoch, with `tol`)
+    while the next epochs run, so the model is ahead of the records. On a GPU, an epoch of fixed shape is captured and
+    replayed as a CUDA graph.
 
-    With a `keeper` training goes on from the state that it has found, whose records come first, and the state is kept
-    whenever that is due: what follows is the same to the bit on a CPU.
+    With a `checkpointer`, training resumes from the state that it holds, whose records are yielded first, and the state
+    is written whenever it is due. On a CPU the result is bitwise identical to that of an uninterrupted run.
     """
     if n_epochs == 0:
         return
@@ -156,7 +153,7 @@ def _records(
         for epoch, numbers in zip(together, read, strict=True):
             values = dict(zip(epoch_of.names, numbers, strict=True))
             if "changed" in values:
-                # Counted on the device, in numbers that are whole; a share may have to be compared with `tol`.
+                # The device counts changed labels in integers; `tol` is compared with their share.
                 values["changed"] /= epoch_of.n_nodes
             _check(epoch, values, model)
             yield EpochRecord(epoch, values, seconds, labels if epoch == together[-1] else None)
@@ -171,16 +168,15 @@ def _records(
 def _ran(
     epoch_of: _Epoch, epochs: range, *, read_every: int, checkpointer: Checkpointer | None
 ) -> Iterator[tuple[range, list[list[float]], Tensor | None, bool]]:
-    """Yield the epochs that ran, some at a time, with their numbers and the labels of the last of them.
+    """Run the epochs and yield, for one or several at a time: epochs, values, labels, and whether a checkpoint is due.
 
-    And whether the model is to be kept as they left it. Where several are read together, the device has the next ones
-    to do by the time their numbers are read, unless it is to be kept, and labels come with the last of all epochs
-    alone.
+    If several epochs are read together, the device already runs the next ones while their values are read, unless a
+    checkpoint is due; labels then come with the final epoch only.
     """
     before: tuple[range, _OnTheWay] | None = None
     for first in range(0, len(epochs), read_every):
         together = epochs[first : first + read_every]
-        # One trip from the device for all of them.
+        # One transfer from the device for all of these epochs.
         numbers = _OnTheWay(torch.stack([epoch_of(epoch) for epoch in together]))
         rests = checkpointer is not None and checkpointer.due(together[-1])
         if read_every == 1:
@@ -197,7 +193,7 @@ def _ran(
 
 
 class _OnTheWay:
-    """Numbers that a device sends to the host while it goes on."""
+    """Numbers that are copied from a device to the host asynchronously."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._numbers = numbers.to("cpu", non_blocking=True)
@@ -207,18 +203,18 @@ class _OnTheWay:
             self._sent.record(torch.cuda.current_stream(numbers.device))
 
     def read(self) -> list[list[float]]:
-        """Return the numbers, once they are here."""
+        """Wait for the copy and return the numbers."""
         if self._sent is not None:
             self._sent.synchronize()
-        read: list[list[float]] = self._numbers.tolist()
-        return read
+        numbers: list[list[float]] = self._numbers.tolist()
+        return numbers
 
 
 class _Epoch:
-    """One epoch after another, on the device alone.
+    """Runs one epoch after another without leaving the device.
 
-    Calling it runs the next epoch and returns its numbers, a float64 tensor that `names` names; of labels that changed
-    it has the number.
+    Calling it runs the next epoch and returns its values as a float64 tensor, whose entries `names` names; `changed` is
+    the number of labels that changed.
     """
 
     def __init__(
@@ -230,36 +226,35 @@ class _Epoch:
         on_gpu = rows.device.type == "cuda"
         one_chunk = chunk_size is None or chunk_size >= len(rows)
         self._captures = on_gpu and one_chunk and isinstance(model, Model) and model.capturable
-        learnt = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = adam(learnt, lr=lr)
+        self._optimizer = adam([p for p in model.parameters() if p.requires_grad], lr=lr)
         self._previous = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
-        self._again = Captured(lambda: self._run(0), device=rows.device, enabled=self._captures)
+        self._replay = Captured(lambda: self._run(0), device=rows.device, enabled=self._captures)
         self.names: tuple[str, ...] = ()
         self._labels: Tensor | None = None
 
     def __call__(self, epoch: int) -> Tensor:
-        # Only a loss that draws asks for the number of the epoch, and no such loss can be captured.
-        return self._again() if self._captures else self._run(epoch)
+        # Only a loss that draws random numbers needs the epoch number, and such a loss is never captured.
+        return self._replay() if self._captures else self._run(epoch)
 
     @property
     def labels(self) -> Tensor | None:
-        """(N,) the labels of the epoch that ran last, in memory of their own."""
+        """(N,) copy of the labels of the last epoch."""
         return None if self._labels is None else self._labels.clone()
 
     def state(self, records: list[EpochRecord]) -> TrainingState:
-        """Return the state after the epoch that ran last."""
+        """Return the state after the last epoch."""
         labels = self._group.gather_rows(self._previous, self.n_nodes)
         return TrainingState(records, self._model.state_dict(), optimizer_state(self._optimizer), labels)
 
     def restore(self, state: TrainingState) -> None:
-        """Go back to a state, before any epoch has run."""
+        """Load a state, before any epoch has run."""
         self._model.load_state_dict(state.weights)
         load_optimizer_state(self._optimizer, state.optimizer)
         self._previous.copy_(state.labels[row_range(self.n_nodes, self._group.rank, self._group.size)])
 
     def release(self) -> None:
-        """Give back what a captured epoch holds."""
-        self._again.release()
+        """Free the memory of a captured epoch."""
+        self._replay.release()
 
     def _run(self, epoch: int) -> Tensor:
         model = self._model
@@ -271,10 +266,9 @@ class _Epoch:
 
     def _numbers_of(self, terms: LossTerms) -> Tensor:
         named = {"loss": terms.total, **terms.parts, **terms.monitors}
-        kind = terms.total.dtype
         numbers = terms.numbers
         if numbers is None:
-            numbers = torch.stack([value.detach().to(kind) for value in named.values()])
+            numbers = torch.stack([value.detach().to(terms.total.dtype) for value in named.values()])
         self.names = tuple(named)
         if terms.labels is None:
             return numbers.double()
@@ -282,18 +276,18 @@ class _Epoch:
         numbers = with_changes(numbers, terms.labels, self._previous)
         if self._group.size > 1:
             numbers = torch.cat([numbers[:-1], self._group.sum(numbers[-1:])])
-        # A replayed epoch writes into the memory of the last one.
+        # A replayed epoch overwrites the memory of the previous one.
         self._labels = self._previous if self._captures else terms.labels
         return numbers
 
 
 def _check(epoch: int, values: dict[str, float], model: Model | GraphModel) -> None:
-    """Raise where a number is not finite, and warn of clusters that were empty."""
+    """Raise a TrainingError if a value is not finite, and warn of empty clusters."""
     bad = [name for name, value in values.items() if not math.isfinite(value)]
     if bad:
-        shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        text = ", ".join(f"{name} {value:g}" for name, value in values.items())
         raise TrainingError(
-            f"epoch {epoch}: {', '.join(bad)} is not finite ({shown}). A smaller lr, or standardized features, may help"
+            f"epoch {epoch}: {', '.join(bad)} is not finite ({text}). A smaller lr, or standardized features, may help"
         )
     if "n_nonempty" in values and model.centers is not None:
         warn_of_empty_clusters(int(values["n_nonempty"]), len(model.centers))

@@ -1,4 +1,4 @@
-"""The commands, a file for each family. A command registers itself: to add one, write one file here.
+"""The commands, one file per family. Each command registers itself: to add one, add a file here.
 
-All files are imported to show help, so they import the heavy parts of pamc inside the functions that need them.
+Showing help imports all of these files, so they import the heavy parts of pamc only inside functions.
 """

@@ -13,25 +13,23 @@ from pamc.progress import RichProgress, SilentProgress
 if TYPE_CHECKING:
     from pamc.lab.fits import DemoRun
 
-__all__ = ["demo"]
-
 
 @command(CLUSTER, 5)
 def demo(
-    out: Path | None = option("--out DIR", "Folder to write.", show_default="pamc-demo-N, the first that is free"),
-    seeds: int = option("--seeds N", "Number of times to run each method.", 3, min=1),
-    epochs: int = option("--epochs N", "Number of epochs to train for.", 200, min=0),
+    out: Path | None = option("--out DIR", "Write the run to this folder.", show_default="first free pamc-demo-N"),
+    seeds: int = option("--seeds N", "Run each method with N seeds.", 3, min=1),
+    epochs: int = option("--epochs N", "Train for N epochs.", 200, min=0),
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Cluster handwritten digits, offline, with K-means on the same pixels beside it.
+    """Cluster handwritten digits offline and compare with K-means on the same pixels.
 
     \b
     Example:
       pamc demo --seeds 1
     """  # noqa: D301
     from pamc.lab.fits import run_demo
-    from pamc.report.writing import REPORT_FILE
+    from pamc.report.runs import REPORT_FILE
     from pamc.results.run_folder import new_run_folder, next_free_folder
     from pamc.results.table import mean_std
 
@@ -64,7 +62,7 @@ def demo(
 
 
 def _write(run: DemoRun, folder: Path) -> bool:
-    """Write the run of a model, and return whether its report could be written."""
+    """Write the run of a model and return whether its report could be written."""
     model: Any = run.model
     record = model.record(data=_facts(run), metrics=run.metrics, command="pamc demo")
     model.write_run(folder, record=record)

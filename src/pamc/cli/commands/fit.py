@@ -1,6 +1,6 @@
-"""`pamc fit`: what was asked for and what is to be clustered, checked before torch is imported."""
+"""`pamc fit`: its options and input, validated before torch is imported."""
 
-# Typer reads its declarations off the defaults.
+# Typer reads its declarations from the default values.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ if TYPE_CHECKING:
 
     Source: TypeAlias = AttributedGraph | Store
 
-__all__ = ["AUTO", "FitOptions", "fit"]
-
-# The number of clusters is to be found.
+# Value of --n-clusters that chooses the number automatically.
 AUTO = "auto"
 
-# The method whose settings and presets are known without torch.
+# The method whose settings and presets are available without torch.
 _PAMCGC = "pamcgc"
 
-# Of a column, in a message.
+# Longest column name shown in a message.
 _LONGEST_NAME = 40
 
-# The panels of the help.
+# Panels of the help.
 _INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long runs", "Report"
 
 
 def _setting_option(name: str, usage: str) -> Any:
-    """Return the option of a setting of PamCGC, with the help and the default that its declaration has."""
+    """Return an option for a setting of PamCGC, with the declared help and default."""
     declared = FitConfig.settings()[name]
     default = "by the number of rows" if declared.default is None else f"{declared.default:g}"
     return option(usage, declared.about, panel=_MODEL, show_default=default)
@@ -51,30 +49,30 @@ def _setting_option(name: str, usage: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """The options of `pamc fit`, and what was asked for by them."""
+    """Options of `pamc fit`, and the settings and input that they select."""
 
     features: Path | None = typer.Argument(
-        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm; or a store.", rich_help_panel=_INPUT
+        None, help="Cluster these rows: .csv .tsv .parquet .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
     )
     dataset: str | None = option(
-        "--dataset NAME", "Cluster a known data set instead (see pamc datasets).", panel=_INPUT, complete=datasets_named
+        "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
     )
     edges: Path | None = option(
-        "--edges FILE", "Edge list to read: source, target[, weight]. Without it a kNN graph is built.", panel=_INPUT
+        "--edges FILE", "Read edges from this file: source, target[, weight] (default: a kNN graph).", panel=_INPUT
     )
     id_column: str | None = shared("--id", _INPUT)
     truth: str | None = shared("--truth", _INPUT)
     columns: list[str] | None = shared("--columns", _INPUT)
     drop: list[str] | None = shared("--drop", _INPUT)
     n_clusters: str | None = option(
-        "--n-clusters -k K", "Number of clusters to form, 2 or more; auto looks for one.", panel=_MODEL
+        "--n-clusters -k K", "Form K clusters (at least 2), or choose the number with auto.", panel=_MODEL
     )
     method: str = option(
-        "--method NAME", "Method to cluster by (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
+        "--method NAME", "Use this method (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
     )
     preset_name: str = option(
         "--preset NAME",
-        "Settings to begin with: default, paper or released.",
+        "Start from these settings: default, paper or released.",
         "default",
         panel=_MODEL,
         complete=presets_named,
@@ -85,7 +83,7 @@ class FitOptions:
     n_hops: int | None = _setting_option("n_hops", "--n-hops N")
     settings: list[str] | None = option(
         "--set NAME=VALUE",
-        "Set any other setting (see docs/parameters.md); may be repeated.",
+        "Set any other setting (repeatable; see docs/parameters.md).",
         panel=_MODEL,
         complete=settings_named,
     )
@@ -93,55 +91,53 @@ class FitOptions:
     seed: int = shared("--seed", _MODEL)
     device: str = shared("--device", _MODEL)
     out: Path | None = option(
-        "--out DIR", "Folder to write.", panel=_OUTPUT, show_default="pamc-run-N, the first that is free"
+        "--out DIR", "Write the run to this folder.", panel=_OUTPUT, show_default="first free pamc-run-N"
     )
     labels_format: str = option(
-        "--labels-format TYPE", "Format to write the labels in: csv or parquet.", "csv", panel=_OUTPUT
+        "--labels-format TYPE", "Write labels in this format: csv or parquet.", "csv", panel=_OUTPUT
     )
-    overwrite: bool = option("--overwrite", "Replace a run that stands in the folder.", False, panel=_OUTPUT)
+    overwrite: bool = option("--overwrite", "Replace an existing run.", False, panel=_OUTPUT)
     quiet: bool = shared("--quiet", _OUTPUT)
     as_json: bool = shared("--json", _OUTPUT)
-    checkpoint_every: int | None = option("--checkpoint-every N", "Keep a checkpoint every N epochs.", panel=_LONG_RUNS)
-    checkpoint_minutes: float | None = option(
-        "--checkpoint-minutes X", "Keep a checkpoint every X minutes.", panel=_LONG_RUNS
-    )
-    resume: bool = option("--resume", "Go on from the checkpoints of a run that was stopped.", False, panel=_LONG_RUNS)
+    checkpoint_every: int | None = option("--checkpoint-every N", "Checkpoint every N epochs.", panel=_LONG_RUNS)
+    checkpoint_minutes: float | None = option("--checkpoint-minutes X", "Checkpoint every X minutes.", panel=_LONG_RUNS)
+    resume: bool = option("--resume", "Resume a stopped run from its last checkpoint.", False, panel=_LONG_RUNS)
     memory: str | None = option(
-        "--memory SIZE", "Memory that training of a large store may use: 4GB.", panel=_LONG_RUNS
+        "--memory SIZE", "Limit the memory for training on a large store, such as 4GB.", panel=_LONG_RUNS
     )
     verify: bool = option(
-        "--verify/--no-verify", "Compare the checksums of a store before its first fit.", True, panel=_LONG_RUNS
+        "--verify/--no-verify", "Verify the checksums of a store before its first fit.", True, panel=_LONG_RUNS
     )
-    with_report: bool = option("--report/--no-report", "Write report.html, a page to look at.", True, panel=_REPORT)
+    with_report: bool = option("--report/--no-report", "Write an HTML report to report.html.", True, panel=_REPORT)
     map_by: str = option(
         "--map NAME",
-        "How to draw the map of the report: pca, umap, or auto.",
+        "Project the map of the report with pca, umap or auto.",
         "auto",
         panel=_REPORT,
         complete=maps_named,
     )
     color: list[str] | None = option(
-        "--color NAMES", "Columns to color the map of the report by (comma-separated).", panel=_REPORT
+        "--color NAMES", "Color the map of the report by these columns (comma-separated).", panel=_REPORT
     )
 
     @property
     def chooses_k(self) -> bool:
-        """Whether the number of clusters is to be found."""
+        """Whether to choose the number of clusters automatically."""
         return self.n_clusters == AUTO
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory that training may use, None for what there is."""
+        """Memory limit for training; None for all available memory."""
         return None if self.memory is None else parse_bytes(self.memory, "--memory")
 
     @property
     def color_columns(self) -> list[str] | None:
-        """The columns by which the map of the report is colored."""
+        """Columns that color the map of the report."""
         return split_names(self.color, "--color")
 
     @cached_property
     def reading(self) -> dict[str, Any]:
-        """How the columns of a table are used, as :func:`pamc.read_graph` takes it."""
+        """Roles of the columns of a table, as arguments of :func:`pamc.read_graph`."""
         return {
             "id_column": self.id_column,
             "truth_column": self.truth,
@@ -151,7 +147,7 @@ class FitOptions:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """The settings that were given: by the file of `--config`, then by `--set`, then by options of their own."""
+        """Settings given by `--config`, overridden by `--set`, overridden by their own options."""
         config_class = _config_class(self.method)
         options = {"n_epochs": self.epochs, "alpha": self.alpha, "beta": self.beta, "n_hops": self.n_hops}
         return {
@@ -163,7 +159,7 @@ class FitOptions:
 
     @cached_property
     def large_store(self) -> Store | None:
-        """The store that is fitted from its files; None for all that is read into memory."""
+        """The store to fit from its files; None if the input is read into memory."""
         if self.features is None or self.dataset is not None or self.method != _PAMCGC:
             return None
         from pamc.data.store import has_manifest, open_store
@@ -176,7 +172,7 @@ class FitOptions:
         return store if store.n_nodes > sources.LARGE_ROWS else None
 
     def check(self) -> None:
-        """Refuse what can be refused before any row is read."""
+        """Validate the options that need no data."""
         from pamc.report.projection import MAPS
         from pamc.results.run_folder import LABEL_FORMATS
 
@@ -189,7 +185,7 @@ class FitOptions:
             _check_color(self.color_columns, self.features)
 
     def config(self) -> MethodConfig:
-        """Return the settings of a preset with the changes asked for; methods but PamCGC have one default."""
+        """Return the settings of the preset with all changes; methods other than PamCGC have only a default."""
         if self.method == _PAMCGC:
             return preset(self.preset_name, data_set=self.dataset, **self.changes)
         usual = _config_class(self.method)()
@@ -207,7 +203,7 @@ class FitOptions:
         )
 
     def read(self) -> Source:
-        """Return what is to be clustered, checked."""
+        """Read and return the validated input."""
         from pamc.data.readers import read_graph
         from pamc.data.store import has_manifest, open_store
 
@@ -232,7 +228,7 @@ class FitOptions:
         return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
 
     def _options_of_a_file(self) -> list[str]:
-        """Return the options that were given of those that belong to a file."""
+        """Return the given options that apply only to files."""
         values = {"--edges": self.edges, "--id": self.id_column, "--truth": self.truth}
         values |= {"--columns": self.reading["columns"], "--drop": self.reading["drop"]}
         return [name for name, value in values.items() if value]
@@ -241,7 +237,7 @@ class FitOptions:
 @command(CLUSTER, 1)
 @taking(FitOptions)
 def fit(options: FitOptions) -> None:
-    """Cluster rows and write labels, embedding, model, record and a report to a folder.
+    """Cluster rows and write labels, embedding, model, record and report to a folder.
 
     \b
     Examples:
@@ -252,7 +248,7 @@ def fit(options: FitOptions) -> None:
       pamc fit --dataset acm --preset paper --n-clusters 3
       torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run
 
-    Defaults of the settings are those of the preset "default"; every other setting is given by --set.
+    The defaults shown are those of the preset "default". Use --set for any setting without its own option.
     """  # noqa: D301
     with launched_group(options.device) as group:
         if group is not None and group.rank > 0:
@@ -266,7 +262,7 @@ def fit(options: FitOptions) -> None:
 
 
 def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
-    """Train this process's share; the first process tells it all that it needs to know."""
+    """Train the shard of this process; the first process broadcasts everything else."""
     from pamc.cli.fit_run import keep_heap_small
     from pamc.training import pipeline
 
@@ -277,7 +273,7 @@ def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
 
 
 def _config_class(method: str) -> type[MethodConfig]:
-    """Return the settings of a method; those of others than PamCGC are known once torch is imported."""
+    """Return the settings class of a method; for methods other than PamCGC this imports torch."""
     if method == _PAMCGC:
         return FitConfig
     from pamc.models.method import METHODS
@@ -324,7 +320,7 @@ def _settings_of_file(path: Path | None, config_class: type[MethodConfig]) -> di
 
 
 def _parsed_settings(settings: list[str], config_class: type[MethodConfig]) -> dict[str, Any]:
-    """Return the values of NAME=VALUE options, read as TOML; a bare word is a string."""
+    """Parse NAME=VALUE options as TOML; a bare word is a string."""
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))

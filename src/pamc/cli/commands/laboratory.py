@@ -1,4 +1,4 @@
-"""`pamc reproduce` and `pamc bench`: the experiments of the paper, and measurements on this machine."""
+"""`pamc reproduce` and `pamc bench`: the paper's experiments, and measurements on this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from pamc.progress import Phase, Progress, SilentProgress, redraws, terminal
 if TYPE_CHECKING:
     from pamc.lab.cell import Case, Cell, Row, Scope
 
-__all__ = ["bench", "reproduce"]
-
 _PRECISIONS = ("auto", "float32", "tf32")
 
 _STARTS = ".pamc-starts"
@@ -30,7 +28,7 @@ _STARTS = ".pamc-starts"
 
 @dataclass
 class _Outcome:
-    """What came of one experiment."""
+    """Result of one experiment."""
 
     name: str
     artefacts: list[Path] = field(default_factory=list)
@@ -43,29 +41,29 @@ class _Outcome:
 @command(LABORATORY, 1)
 def reproduce(
     what: list[str] | None = typer.Argument(
-        None, help="Experiments to run by name, or all; see --list.", autocompletion=experiments_named
+        None, help="Run these experiments, or all (see --list).", autocompletion=experiments_named
     ),
     out: Path | None = option(
-        "--out DIR", "Folder to write rows, tables and figures to.", show_default="pamc-reproduce"
+        "--out DIR", "Write rows, tables and figures to this folder.", show_default="pamc-reproduce"
     ),
     seeds: int | None = option(
-        "--seeds N", "Number of seeds to run each method with.", min=1, show_default="as the experiment says"
+        "--seeds N", "Run each method with N seeds.", min=1, show_default="set by the experiment"
     ),
     datasets: list[str] | None = shared("--dataset"),
     methods: list[str] | None = option(
-        "--method NAMES", "Run these methods only (comma-separated).", complete=methods_named
+        "--method NAMES", "Run only these methods (comma-separated).", complete=methods_named
     ),
     device: str = shared("--device"),
-    jobs: int = option("--jobs N", "Number of cells to run at the same time, each in its process.", 1, min=1),
-    quick: bool = option("--quick", "Use tiny settings on small data, to see that all of it runs.", False),
-    render_only: bool = option("--render-only", "Run nothing: draw from the rows that exist.", False),
+    jobs: int = option("--jobs N", "Run N cells in parallel, each in its own process.", 1, min=1),
+    quick: bool = option("--quick", "Use tiny settings on small data, to check that everything runs.", False),
+    render_only: bool = option("--render-only", "Render from existing rows without running anything.", False),
     list_them: bool = option("--list", "List the experiments.", False),
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
     """Run the paper's experiments and write their tables and figures.
 
-    Every finished cell is a row in OUT/rows: the same command goes on where it was stopped, and runs nothing twice.
+    Each finished cell is a row in OUT/rows. Run the same command again to resume; finished cells are not repeated.
 
     \b
     Examples:
@@ -106,23 +104,23 @@ def reproduce(
 @command(LABORATORY, 2)
 def bench(
     cases: list[str] | None = typer.Argument(
-        None, help="Cases to run by name, or all; see --list.", autocompletion=cases_named
+        None, help="Run these cases, or all (see --list).", autocompletion=cases_named
     ),
-    out: Path = option("--out DIR", "Folder to which rows are appended, a file per case.", Path("pamc-bench")),
+    out: Path = option("--out DIR", "Append rows to files in this folder, one per case.", Path("pamc-bench")),
     data_sets: list[str] | None = shared("--dataset"),
     device: str = shared("--device"),
     precision: str = option(
-        "--precision TYPE", "Type to take matrix products in: float32, tf32, or auto: tf32 on a GPU.", "auto"
+        "--precision TYPE", "Compute matrix products in this type: float32, tf32 or auto (tf32 on a GPU).", "auto"
     ),
-    quick: bool = option("--quick", "Use small sizes, to see that all of it runs; these are no results.", False),
+    quick: bool = option("--quick", "Use small sizes to check that everything runs; not for results.", False),
     list_them: bool = option("--list", "List the cases.", False),
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Measure time and memory on this machine, beside the released program and the N × N loss.
+    """Measure time and memory on this machine, compared with the released program and the N × N loss.
 
-    Every measurement is a row in OUT, with device, versions and commit. A provider whose loss or gradient is not that
-    of the float64 reference is not timed. What runs out of memory is a row that says so.
+    Each measurement is a row in OUT, with device, versions and commit. An implementation whose loss or gradient differs
+    from the float64 reference is not timed. Running out of memory is recorded as a row.
 
     \b
     Examples:
@@ -144,10 +142,10 @@ def bench(
     progress = SilentProgress() if quiet else CellProgress()
     try:
         for case in chosen:
-            own = run_case(case, scope, out, progress=progress, note=note)
-            rows += own
+            measured = run_case(case, scope, out, progress=progress, note=note)
+            rows += measured
             if not as_json:
-                for table in tables(case.name, own):
+                for table in tables(case.name, measured):
                     print_table(table.title, table.columns, table.rows)
     except KeyboardInterrupt:
         raise Interrupted(f"what was measured is in {out}") from None
@@ -174,9 +172,9 @@ def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: b
 
 
 class CellProgress:
-    """A bar on standard error over the cells of an experiment, with the time left at the pace of the cells that ran.
+    """A progress bar on standard error over the cells of an experiment, with the estimated time left.
 
-    Where the terminal cannot redraw, an experiment is one line at its end.
+    If the terminal cannot redraw, each experiment prints one line at its end.
     """
 
     @contextmanager
@@ -187,8 +185,8 @@ class CellProgress:
 
         console = terminal(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
-        shown = TextColumn("{task.fields[times]}  {task.fields[counts]}")
-        with Bar(*columns, shown, console=console, disable=not redraws(console)) as bar:
+        status = TextColumn("{task.fields[times]}  {task.fields[counts]}")
+        with Bar(*columns, status, console=console, disable=not redraws(console)) as bar:
             phase = _Cells(bar, bar.add_task(name, total=total, times="", counts=""), total or 0)
             yield phase
         if not redraws(console):
@@ -217,7 +215,7 @@ class _Cells:
 
 
 def _existing_or_new(folder: Path) -> Path:
-    """Return a folder to write to, unless a file has its name."""
+    """Return a folder to write to; raise OutputError if it is a file."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder")
     return folder
@@ -228,7 +226,7 @@ def _clock(seconds: float) -> str:
 
 
 def _names(values: list[str] | None, option: str, check: Callable[[str], object]) -> tuple[str, ...] | None:
-    """Return the names of a comma-separated option, each checked; None where it was not given."""
+    """Return the checked names of a comma-separated option, or None if it was not given."""
     names = split_names(values, option)
     for name in names or ():
         check(name)
@@ -236,7 +234,7 @@ def _names(values: list[str] | None, option: str, check: Callable[[str], object]
 
 
 def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, list[Cell]]]:
-    """Return the experiments with the cells whose data are here, and say which data are not."""
+    """Return the experiments with the cells whose data are available, and report missing data."""
     from pamc.lab.settings import why_missing
 
     runnable, missing = [], {}
@@ -287,7 +285,7 @@ def _run(
 
 
 def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
-    """Draw an experiment from its rows; what cannot be drawn is said, and the other experiments go on."""
+    """Render an experiment from its rows; a failure is reported and does not stop the other experiments."""
     from pamc.lab.rows import current, read_rows, usable
 
     outcome = _Outcome(experiment.name)
@@ -305,7 +303,7 @@ def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
 
 
 def _forget_starts(folder: Path) -> None:
-    """Remove the autoencoders kept for a command that is stopped and goes on: a finished one needs them no more."""
+    """Remove the autoencoders cached for resuming, which a finished command no longer needs."""
     starts = folder / _STARTS
     for path in starts.glob("*.pt"):
         path.unlink(missing_ok=True)
@@ -314,7 +312,7 @@ def _forget_starts(folder: Path) -> None:
 
 
 def _of_formulas(experiment: Case) -> bool:
-    """Return whether an experiment has nothing to run at all, and is drawn from formulas."""
+    """Return whether an experiment has no cells and is rendered from formulas."""
     from pamc.lab.cell import Scope
 
     return not experiment.cells(Scope(device="cpu"))
@@ -325,7 +323,7 @@ def _rows_file(experiment: Case, folder: Path) -> Path:
 
 
 def _check_kind(path: Path, *, quick: bool) -> None:
-    """Refuse to put quick rows beside full ones: the artefacts of one kind would replace those of the other."""
+    """Refuse to mix quick and full rows: the outputs of one kind would replace those of the other."""
     from pamc.lab.rows import read_rows
 
     if any(row["quick"] is not quick for row in read_rows(path)):
@@ -334,7 +332,7 @@ def _check_kind(path: Path, *, quick: bool) -> None:
 
 
 def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:
-    """Return 1 where cells failed, else the code of what could not be drawn; 3 where there was nothing to draw."""
+    """Return 1 if cells failed, else the code of a rendering error, or 3 if there was nothing to render."""
     if any(outcome.n_failed for outcome in outcomes):
         return 1
     code = max(outcome.exit_code for outcome in outcomes)
@@ -343,15 +341,15 @@ def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:
 
 
 def _list(kind: str, about: str, *, as_json: bool) -> None:
-    """List the cases of a kind by name, with what each shows under the key `about` of JSON."""
+    """List the cases of a kind by name and summary; `about` is the JSON key of the summary."""
     from pamc.lab.cell import cases_of
 
-    found = cases_of(kind).values()
+    cases = cases_of(kind).values()
     if as_json:
-        print_json([{"name": case.name, about: case.summary} for case in found])
+        print_json([{"name": case.name, about: case.summary} for case in cases])
         return
-    width = max(len(case.name) for case in found)
-    for case in found:
+    width = max(len(case.name) for case in cases)
+    for case in cases:
         print_text(f"{case.name:<{width}}  {case.summary}")
 
 

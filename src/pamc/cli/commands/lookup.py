@@ -11,22 +11,20 @@ from pamc.cli.launch import launched_group, own_rank
 from pamc.cli.options import CLUSTER, LOOK_UP, command, option, shared
 from pamc.cli.show import print_json, print_table, print_text
 
-__all__ = ["datasets", "doctor", "evaluate", "methods"]
-
 _OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "matplotlib", "umap")
 
 
 @command(CLUSTER, 4)
 def evaluate(
     truth: Path = typer.Argument(
-        ..., help="True classes to compare with: .csv with one label column, or id and label; .npy; .npz"
+        ..., help="Compare with these true classes: .csv with one label column, or id and label; .npy; .npz"
     ),
-    labels: Path = typer.Argument(..., help="Clusters to compare: labels.csv of a run, or a file as above."),
+    labels: Path = typer.Argument(..., help="Compare these clusters: labels.csv of a run, or a file as above."),
     as_json: bool = shared("--json"),
 ) -> None:
     """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
 
-    Rows are matched by id when both files have ids, else by their order.
+    Rows are matched by id if both files have ids, else by position.
 
     \b
     Example:
@@ -45,7 +43,7 @@ def evaluate(
 
 @command(LOOK_UP, 1)
 def methods(as_json: bool = shared("--json")) -> None:
-    """List the methods of pamc fit: what each looks at, and whether it can label new rows.
+    """List the methods of pamc fit, the inputs each uses, and whether it can label new rows.
 
     \b
     Example:
@@ -53,13 +51,13 @@ def methods(as_json: bool = shared("--json")) -> None:
     """  # noqa: D301
     from pamc.models.method import METHODS
 
-    found = [METHODS[name] for name in METHODS]
+    all_methods = [METHODS[name] for name in METHODS]
     if as_json:
         fields = ("name", "title", "reference", "uses_features", "uses_graph", "inductive")
-        print_json([{field: getattr(method, field) for field in fields} for method in found])
+        print_json([{field: getattr(method, field) for field in fields} for method in all_methods])
         return
     rows = []
-    for method in found:
+    for method in all_methods:
         looks_at = ["features"] * method.uses_features + ["graph"] * method.uses_graph
         rows.append([method.name, ", ".join(looks_at), "yes" if method.inductive else "no", method.reference])
     print_table("methods", ["name", "looks at", "new rows", "paper"], rows)
@@ -67,7 +65,7 @@ def methods(as_json: bool = shared("--json")) -> None:
 
 @command(LOOK_UP, 2)
 def datasets(as_json: bool = shared("--json")) -> None:
-    """List the known data sets and where each was found.
+    """List the built-in data sets and where each was found.
 
     \b
     Example:
@@ -90,11 +88,11 @@ def datasets(as_json: bool = shared("--json")) -> None:
 
 @command(LOOK_UP, 3)
 def doctor(
-    distributed: bool = option("--distributed", "Look at the processes that torchrun started.", False),
-    device: str = option("--device DEVICE", "With --distributed, where to compute: auto, cpu or cuda.", "auto"),
+    distributed: bool = option("--distributed", "Check the processes that torchrun started.", False),
+    device: str = option("--device DEVICE", "Check this device (with --distributed): auto, cpu or cuda.", "auto"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Print what a bug report needs: versions, device, optional packages, data folder.
+    """Print versions, device, optional packages and data folder for a bug report.
 
     \b
     Examples:
@@ -119,12 +117,12 @@ def doctor(
     optional = facts.pop("optional")
     rows = [[name, str(value)] for name, value in facts.items()]
     rows += [[f"package {name}", version] for name, version in packages.items()]
-    rows += [[f"optional {name}", "yes" if there else "no"] for name, there in optional.items()]
+    rows += [[f"optional {name}", "yes" if installed else "no"] for name, installed in optional.items()]
     print_table("pamc doctor", ["what", "value"], rows)
 
 
 def _show_processes(device: str, *, as_json: bool) -> None:
-    """Show who the processes are, whether they add up right, and how fast; the first one speaks."""
+    """Show the processes, whether their sums are correct, and their bandwidth; only the first process prints."""
     from pamc.distributed.probe import probe_group
     from pamc.ops.group import SINGLE_PROCESS
     from pamc.runtime import resolve_device

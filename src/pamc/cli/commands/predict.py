@@ -15,22 +15,20 @@ from pamc.errors import ConfigError, OutputError, counted
 if TYPE_CHECKING:
     from pamc.data.attributed_graph import AttributedGraph
 
-__all__ = ["predict"]
-
 
 @command(CLUSTER, 2)
 def predict(
-    run: Path = typer.Argument(..., help="Folder of the run to use."),
-    features: Path = typer.Argument(..., help="New rows to assign, with the columns of the training file."),
-    out: Path = option("--out FILE", "File to write: .csv or .parquet with id, cluster, confidence.", ...),
-    id_column: str | None = option("--id COLUMN", "Column that names the rows.", show_default="as in the run"),
-    columns: list[str] | None = option("--columns NAMES", "Feature columns to use.", show_default="as in the run"),
-    drop: list[str] | None = option("--drop NAMES", "Columns to leave out.", show_default="as in the run"),
+    run: Path = typer.Argument(..., help="Use the model of this run folder."),
+    features: Path = typer.Argument(..., help="Assign these rows, which need the columns of the training file."),
+    out: Path = option("--out FILE", "Write id, cluster and confidence to this .csv or .parquet file.", ...),
+    id_column: str | None = option("--id COLUMN", "Identify rows by this column.", show_default="as in the run"),
+    columns: list[str] | None = option("--columns NAMES", "Use these feature columns.", show_default="as in the run"),
+    drop: list[str] | None = option("--drop NAMES", "Ignore these columns.", show_default="as in the run"),
     device: str = shared("--device"),
-    overwrite: bool = option("--overwrite", "Replace the file.", False),
+    overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Assign new rows to the clusters of a saved run; no graph is needed.
+    """Assign new rows to the clusters of a saved run, without a graph.
 
     \b
     Example:
@@ -57,7 +55,7 @@ def predict(
 
 
 def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
-    """Return the model of a run, of whatever method it is, and the id column of its rows, if it can label new rows."""
+    """Return the model of a run and its id column; raise ConfigError if it cannot label new rows."""
     from pamc.estimator import estimator_class
     from pamc.results.run_folder import MODEL_FILE
     from pamc.results.saved_fit import read_model
@@ -73,10 +71,10 @@ def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
 
 
 def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | None) -> dict[str, Any]:
-    """Return how to read new rows as the model's own were read.
+    """Return the options that read new rows in the same way as the training rows.
 
-    The columns it was fitted on are found by name, in whatever order and among whatever others they are; where one is
-    missing, all columns are read and the model says which.
+    Columns are matched by name, in any order and among any other columns. If one is missing, all columns are read, and
+    the model reports which one.
     """
     from pamc.data.files import existing_file
     from pamc.data.readers import is_table, open_table
@@ -92,7 +90,7 @@ def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | N
 
 
 def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
-    """Write the labels beside their place, then rename: the file is whole or absent."""
+    """Write the labels atomically: to a temporary file that is then renamed."""
     from pamc.results.run_folder import new_run_folder, write_labels
 
     folder = out.with_name(out.name + ".partial")

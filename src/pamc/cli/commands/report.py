@@ -1,4 +1,4 @@
-"""`pamc report`, and the page that `pamc fit` and `pamc demo` leave."""
+"""`pamc report`, and the report that `pamc fit` and `pamc demo` write."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
 if TYPE_CHECKING:
     from pamc.results.record import RunRecord
 
-__all__ = ["add_report", "report"]
-
 _COMPARISON_FILE = "pamc-comparison.html"
 
 
 @command(CLUSTER, 3)
 def report(
-    runs: list[Path] = typer.Argument(
-        ..., help="Folders of runs: the page of one is written again, several are compared."
+    runs: list[Path] = typer.Argument(..., help="Rewrite the report of this run folder, or compare several."),
+    out: Path | None = option(
+        "--out FILE", "Write the report to this file.", show_default="RUN/report.html, or pamc-comparison.html"
     ),
-    out: Path | None = option("--out FILE", "File to write.", show_default="RUN/report.html, or pamc-comparison.html"),
-    map_by: str | None = option("--map NAME", "Draw the map again: pca, umap or auto.", complete=maps_named),
-    rebuild: bool = option("--rebuild", "Make the page from the run's files, not from the page that exists.", False),
-    overwrite: bool = option("--overwrite", "Replace a file that exists.", False),
+    map_by: str | None = option("--map NAME", "Redraw the map with pca, umap or auto.", complete=maps_named),
+    rebuild: bool = option("--rebuild", "Build the report from the run's files instead of the existing report.", False),
+    overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Write the page of a run again, or a page that compares several runs.
+    """Rewrite the report of a run, or compare several runs.
 
     \b
     Examples:
@@ -48,7 +46,7 @@ def report(
     target = Path(_COMPARISON_FILE) if out is None and len(runs) > 1 else out
     if target is not None and target.is_dir():
         raise OutputError(f"{target} is a folder; name a file")
-    # To write the same comparison twice without naming a file is fine; what else is called so is not ours.
+    # Rewriting a comparison under its default name is fine; any other file of that name is not ours.
     again = out is None and target is not None and _is_comparison(target)
     if target is not None and target.exists() and not overwrite and not again:
         raise OutputError(f"{target} exists; name another file, or pass --overwrite to replace it")
@@ -75,21 +73,22 @@ def add_report(
     color: list[str] | None = None,
     map_by: str = "auto",
 ) -> bool:
-    """Write the page of a fit into its folder, and return whether it could be: no fit is lost over it.
+    """Write the report of a fit into its folder and return whether this succeeded; a failure never loses the fit.
 
     Parameters
     ----------
     folder
-        Of the run, where it is being written.
+        Temporary folder of the run.
     data
-        The graph or store that was fitted.
+        Graph or store that was fitted.
     features, truth, color
-        The table that was read, its column of true classes, and columns to color the map by.
+        Path of the table, its column of true classes, and columns to color the map by.
     """
     from pamc.data.attributed_graph import AttributedGraph
     from pamc.data.readers import is_table, open_table
     from pamc.report.points import class_names, color_column
-    from pamc.report.writing import REPORT_FILE, write_fit_report
+    from pamc.report.runs import REPORT_FILE
+    from pamc.report.writing import write_fit_report
 
     try:
         columns, names = None, None

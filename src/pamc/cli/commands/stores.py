@@ -1,4 +1,4 @@
-"""`pamc ingest` and `pamc synthesize`: data that need not fit in memory, as a store."""
+"""`pamc ingest` and `pamc synthesize`: create stores, for data that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -27,33 +27,31 @@ from pamc.progress import RichProgress, SilentProgress
 if TYPE_CHECKING:
     from pamc.data.store import Store
 
-__all__ = ["ingest", "synthesize"]
-
-_STORE = option("--out DIR", "Folder of the store to write.", ...)
-_STORED_TYPE = option("--dtype TYPE", "Type to store features in: float32 or float16.", "float32")
-_REPLACE_STORE = option("--overwrite", "Replace a store that stands in the folder.", False)
+_STORE = option("--out DIR", "Write the store to this folder.", ...)
+_STORED_TYPE = option("--dtype TYPE", "Store features as float32 or float16.", "float32")
+_REPLACE_STORE = option("--overwrite", "Replace an existing store.", False)
 
 
 @command(CLUSTER, 6)
 def ingest(
     features: str = typer.Argument(
-        ..., help="Rows to read: .csv .tsv .parquet; a file, a folder of parts, or a 'pattern*'."
+        ..., help="Read rows from .csv, .tsv or .parquet: a file, a folder of parts, or a 'pattern*'."
     ),
-    edges: str | None = typer.Argument(None, help="Edges to read: source, target[, weight]; named like the rows."),
+    edges: str | None = typer.Argument(None, help="Read edges from source, target[, weight]; given like the rows."),
     out: Path = _STORE,
     id_column: str | None = shared("--id"),
     columns: list[str] | None = shared("--columns"),
     drop: list[str] | None = shared("--drop"),
     truth: str | None = shared("--truth"),
     dtype: str = _STORED_TYPE,
-    memory: str = option("--memory SIZE", "Memory to use; the rest goes to the disk.", "2GB"),
-    skip_bad_rows: bool = option("--skip-bad-rows", "Leave bad rows out and list them.", False),
+    memory: str = option("--memory SIZE", "Limit memory to this size; the rest goes to disk.", "2GB"),
+    skip_bad_rows: bool = option("--skip-bad-rows", "Skip bad rows and list them.", False),
     overwrite: bool = _REPLACE_STORE,
-    resume: bool = option("--resume", "Go on with an ingest that was stopped.", False),
+    resume: bool = option("--resume", "Resume a stopped ingest.", False),
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Turn tables of any size into a store that pamc fit reads from the disk.
+    """Convert tables of any size to a store that pamc fit reads from disk.
 
     \b
     Examples:
@@ -92,26 +90,26 @@ def ingest(
 @command(LABORATORY, 3)
 def synthesize(
     out: Path = _STORE,
-    n_nodes: str = option("--n-nodes N", "Number of rows to make, such as 1e6.", ...),
-    n_clusters: str = option("--n-clusters -k K", "Number of clusters to plant.", ...),
-    n_features: str = option("--n-features N", "Number of features to make.", "128"),
-    degree: float = option("--degree X", "Number of neighbors that a row has on average.", 28.0),
-    homophily: float = option("--homophily X", "Share of edges that stay inside clusters.", 0.8),
-    feature_noise: float = option("--feature-noise X", "Spread that rows have around centers at distance 1.", 0.2),
+    n_nodes: str = option("--n-nodes N", "Generate N rows, such as 1e6.", ...),
+    n_clusters: str = option("--n-clusters -k K", "Plant K clusters.", ...),
+    n_features: str = option("--n-features N", "Generate N features.", "128"),
+    degree: float = option("--degree X", "Give each row X neighbors on average.", 28.0),
+    homophily: float = option("--homophily X", "Keep this share of the edges inside clusters.", 0.8),
+    feature_noise: float = option("--feature-noise X", "Spread rows by X around centers at distance 1.", 0.2),
     power_law: float | None = option(
-        "--power-law X", "Exponent that the degrees follow, above 2.", show_default="equal degrees"
+        "--power-law X", "Draw degrees from a power law, exponent above 2.", show_default="equal degrees"
     ),
     size_power_law: float | None = option(
-        "--size-power-law X", "Exponent that the cluster sizes follow, above 1.", show_default="equal sizes"
+        "--size-power-law X", "Draw cluster sizes from a power law, exponent above 1.", show_default="equal sizes"
     ),
     seed: int = shared("--seed"),
     dtype: str = _STORED_TYPE,
-    memory: str = option("--memory SIZE", "Memory to use for sorting, beside 4 to 8 bytes a row.", "1GB"),
+    memory: str = option("--memory SIZE", "Limit memory for sorting to this size, plus 4 to 8 bytes per row.", "1GB"),
     overwrite: bool = _REPLACE_STORE,
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Make a store of a random attributed graph with planted clusters, of any size.
+    """Generate a store of any size: a random attributed graph with planted clusters.
 
     \b
     Example:
@@ -152,8 +150,8 @@ def _show(store: Store, *, as_json: bool) -> None:
     pairs = f", {counted(store.n_stored // 2, 'pair')} of neighbors" if store.has_edges else ", no graph"
     size = f"{counted(store.n_nodes, 'row')} of {counted(store.n_features, 'feature')}"
     print_text(f"{size}{pairs}, {shown_bytes(store.n_bytes)}")
-    told = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
-    left_out = [f"{facts[name]} {words}" for name, words in told.items() if facts.get(name)]
+    reasons = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
+    left_out = [f"{facts[name]} {words}" for name, words in reasons.items() if facts.get(name)]
     if left_out:
         print_text(f"left out: {', '.join(left_out)}")
     if (store.folder / BAD_ROWS_FILE).exists():

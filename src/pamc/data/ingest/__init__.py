@@ -1,4 +1,4 @@
-"""Tables of any size into a store, out of core and resumable."""
+"""Convert tables of any size to a store, out of core and resumable."""
 
 from pamc.data.ingest.run import LEAST_MEMORY, ingest
 

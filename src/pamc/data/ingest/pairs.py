@@ -1,4 +1,4 @@
-"""The second half of an ingest: edges, joined to row numbers by duckdb and sorted bucket by bucket."""
+"""The second half of an ingest: edges, matched to row numbers by duckdb and sorted bucket by bucket."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_orde
 from pamc.data.store.writer import StoreWriter
 from pamc.progress import Progress
 
-__all__ = ["PairIngest", "edge_parts"]
-
 _MOST_RANGES = 1 << 16
-# A pair on its way through fetching and sorting, with a weight.
+# Memory per pair while it is fetched and sorted, with a weight.
 _BYTES_PER_PAIR = 160
-# Of duckdb's memory, for the names of rows at both ends; and what a hashed name takes beside its text.
+# Share of duckdb's memory for hash tables of row ids at both ends; and the overhead of a hashed id beside its text.
 _NAMES_SHARE = 0.7
 _BYTES_PER_NAME = 40
-# Of the memory, while duckdb only hands out what it has stored.
+# Share of the memory for sorting, while duckdb only returns stored rows.
 _SORTING_SHARE = 0.3
 
 
 def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str) -> Parts:
-    """Return the files of edges, after finding out which of them begin with the names of their columns.
+    """Return the edge files, after detecting which of them start with a header.
 
-    A first line is data if one of its ends could be a row: a whole number where rows go by numbers, else a known id.
+    A first line is data if one of its ends can be a row: an integer if row ids are integers, else a known id.
     """
     first_lines = [first_ends(path) for path in files]
     ends = {end for line in first_lines if line is not None for end in line}
@@ -49,7 +47,7 @@ def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str) -> Parts:
 
 @dataclass(frozen=True)
 class PairIngest:
-    """Reads the files of edges, part by part, and writes indptr.npy, indices.npy and weight.npy."""
+    """Reads the edge files, part by part, and writes indptr.npy, indices.npy and weight.npy."""
 
     workspace: Workspace
     writer: StoreWriter
@@ -63,7 +61,7 @@ class PairIngest:
     progress: Progress
 
     def read(self) -> None:
-        """Read all parts that were not read yet; an edge that cannot be used has no row at one end."""
+        """Read all parts that were not read before; an invalid edge has NULL as the row of one end."""
         self.workspace.run("CREATE TABLE IF NOT EXISTS pairs (a BIGINT, b BIGINT, w FLOAT)")
         for number, path in self.parts:
             if self.workspace.info(f"edges {number}") is not None:
@@ -83,7 +81,7 @@ class PairIngest:
             raise no_edges(self.parts.first.path)
 
     def sort(self) -> dict[str, int]:
-        """Sort the pairs into the arrays of the store, and return counts."""
+        """Sort the pairs into the arrays of the store, and return the counts of lines, self-loops and duplicates."""
         n_nodes = self.n_rows - len(self.skipped)
         done = self.workspace.info("pairs")
         starts = np.array(done["starts"]) if done else self._bucket_starts(n_nodes)
@@ -103,11 +101,11 @@ class PairIngest:
         return len(self.parts.first.names) == 3
 
     def _join(self, table: Table) -> None:
-        """Add the edges of a part to the table of pairs."""
+        """Append the edges of a part to the table of pairs."""
         if self.kind != "strings" or not self._ids_are_large():
             self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
             return
-        # One end at a time: two tables of names at once would not leave room for anything else.
+        # Join one end at a time: hash tables of all ids for both ends would not fit in memory.
         a, b = (table.text_sql(name) for name in table.names[:2])
         self.workspace.run(
             "CREATE OR REPLACE TABLE halves AS SELECT ids.row AS a, b, w "
@@ -132,9 +130,9 @@ class PairIngest:
         return f"w > 0 AND w <= {MAX_EDGE_WEIGHT}" if self._weighted else "true"
 
     def _joined(self, table: Table, *, numbered: bool = False) -> str:
-        """Return SQL of all edges of a part: ends a, b as the file has them, their rows, and a weight.
+        """Return SQL of all edges of a part: ends a, b as written in the file, their rows, and a weight.
 
-        The row of a is NULL too where the weight is wrong. With ``numbered`` a column n has the place in the file.
+        The row of a is also NULL if the weight is invalid. With ``numbered``, column n is the position in the file.
         """
         by_name = self.kind == "strings"
         ends = [table.text_sql(name) if by_name else table.number_sql(name, dtype="int64") for name in table.names[:2]]
@@ -147,9 +145,9 @@ class PairIngest:
             rows = [f"CASE WHEN {x} >= 0 AND {x} < {self.n_rows} THEN {x} END" for x in ("a", "b")]
             joins = ""
             if len(self.skipped):
-                gone = "(SELECT DISTINCT row FROM bad WHERE part = 'rows' AND row IS NOT NULL)"
+                bad = "(SELECT DISTINCT row FROM bad WHERE part = 'rows' AND row IS NOT NULL)"
                 rows = [f"CASE WHEN {x}_gone.row IS NULL THEN {row} END" for x, row in zip("ab", rows, strict=True)]
-                joins = "".join(f" LEFT JOIN {gone} AS {x}_gone ON {x}_gone.row = edges.{x}" for x in "ab")
+                joins = "".join(f" LEFT JOIN {bad} AS {x}_gone ON {x}_gone.row = edges.{x}" for x in "ab")
         else:
             ids = "names" if by_name else "keys"
             rows = ["a_ids.row", "b_ids.row"]
@@ -160,9 +158,9 @@ class PairIngest:
         )
 
     def _find_bad(self, table: Table, number: int) -> None:
-        """List the edges of a part that cannot be used, with their places in the file."""
+        """Record the invalid edges of a part with their positions in the file."""
         empty = [f"coalesce(t{i}, '') = ''" for i in range(2)]
-        found = f"(SELECT * FROM {self._joined(table, numbered=True)} WHERE a_row IS NULL OR b_row IS NULL)"
+        invalid = f"(SELECT * FROM {self._joined(table, numbered=True)} WHERE a_row IS NULL OR b_row IS NULL)"
         reason = f"CASE WHEN {empty[0]} OR {empty[1]} THEN 'end' WHEN a_found IS NULL OR b_row IS NULL THEN 'unknown' "
         col = (
             f"CASE WHEN {empty[0]} THEN 0 WHEN {empty[1]} THEN 1 WHEN a_found IS NULL THEN 0 WHEN b_row IS NULL THEN 1 "
@@ -170,25 +168,25 @@ class PairIngest:
         self.bad.forget_lines()
         self.workspace.run(
             f"INSERT INTO bad BY NAME SELECT 'edges' AS part, {number} AS file, n AS place, {col} ELSE 2 END AS col, "
-            f"{reason} ELSE 'weight' END AS reason FROM {found}"
+            f"{reason} ELSE 'weight' END AS reason FROM {invalid}"
         )
 
     def _bucket_starts(self, n_nodes: int) -> NDArray[np.int64]:
-        """Return buckets that follow the degrees, counted in ranges of rows as they were read."""
+        """Return bucket boundaries that balance the degrees, counted in ranges of rows as they were read."""
         width = max(1, -(-self.n_rows // _MOST_RANGES))
         counts = np.zeros(-(-self.n_rows // width), dtype=np.int64)
         for end in ("a", "b"):
-            found = self.workspace.arrays(
+            degrees = self.workspace.arrays(
                 f"SELECT {end} // {width} AS place, count(*) AS n FROM pairs WHERE a IS NOT NULL AND b IS NOT NULL "
                 "GROUP BY place"
             )
-            counts[np.ma.getdata(found["place"])] += np.ma.getdata(found["n"])
+            counts[np.ma.getdata(degrees["place"])] += np.ma.getdata(degrees["n"])
         memory = int(_SORTING_SHARE * self.memory_bytes)
         starts = bucket_starts(self.n_rows, counts, memory_bytes=memory, weighted=self._weighted)
         return np.unique(np.minimum(starts - np.searchsorted(self.skipped, starts), n_nodes - 1))
 
     def _distribute(self, sorter: NeighborSorter) -> dict[str, Any]:
-        """Hand all pairs to the sorter, and count them."""
+        """Pass all pairs to the sorter, and return the counts of lines and self-loops."""
         n_pairs = max(1 << 12, int(_SORTING_SHARE * self.memory_bytes) // (_BYTES_PER_PAIR * (self.n_threads + 1)))
         blocks = self.workspace.row_blocks("pairs", n_pairs)
         counts = {"n_lines": 0, "n_loops": 0}
@@ -215,7 +213,7 @@ class PairIngest:
 
 
 def _known(workspace: Workspace, cells: set[str]) -> set[str]:
-    """Return those of some texts that are ids of rows."""
+    """Return the given texts that are ids of rows."""
     if not cells:
         return set()
     marks = ", ".join("?" * len(cells))

@@ -20,8 +20,6 @@ from pamc.data.store import row_blocks
 from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.progress import Progress
 
-__all__ = ["RowIngest"]
-
 _KEYS_PER_BLOCK = 1 << 19
 _IDS_PER_GROUP = 1 << 16
 _IS_INTEGER = "coalesce(CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = {0}, false)"
@@ -31,8 +29,8 @@ _IS_INTEGER = "coalesce(CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = {0}, false)"
 class RowIngest:
     """Reads the files of rows, part by part, and writes features.npy, the ids and labels.npy.
 
-    Rows are numbered from 0 through all parts as they are read. Bad ones are written too and left out afterwards: only
-    when all parts were read is it known which ids are repeated.
+    Rows are numbered from 0 across all parts in reading order. Bad rows are written too and removed afterwards, because
+    repeated ids are known only after all parts were read.
     """
 
     workspace: Workspace
@@ -47,7 +45,7 @@ class RowIngest:
     progress: Progress
 
     def read(self) -> int:
-        """Read all parts that were not read yet, and return the number of rows."""
+        """Read all parts that were not read before, and return the number of rows."""
         self.workspace.run("CREATE TABLE IF NOT EXISTS names (row BIGINT, id VARCHAR, truth VARCHAR)")
         n_rows = 0
         for number, path in self.parts:
@@ -64,7 +62,7 @@ class RowIngest:
         return n_rows
 
     def check(self, n_rows: int) -> None:
-        """Find rows without id or truth, and ids that are repeated."""
+        """Record rows without id or truth, and rows with a repeated id."""
         if self.workspace.info("row checks") is not None:
             return
         with self.workspace.step("row checks"), self.progress.phase("check ids"):
@@ -81,12 +79,12 @@ class RowIngest:
             check_has_rows(self.parts.first, n_rows + self.bad.count("rows"))
 
     def skipped(self) -> NDArray[np.int64]:
-        """Return the numbers of the bad rows among those that were read, ascending."""
-        found = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
-        return np.ma.getdata(found).astype(np.int64)
+        """Return the row numbers of the bad rows in ascending order."""
+        rows = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
+        return np.ma.getdata(rows).astype(np.int64)
 
     def write(self, skipped: NDArray[np.int64]) -> str:
-        """Write the arrays of all rows but the bad ones, and return what edges name, as `_keep_good` does."""
+        """Write the arrays of all good rows, and return the kind of ids that edges refer to, as `_keep_good` does."""
         self._write_features(skipped)
         kind = self._keep_good()
         self._write_ids(kind, skipped)
@@ -94,7 +92,7 @@ class RowIngest:
         return kind
 
     def _write_features(self, skipped: NDArray[np.int64]) -> None:
-        """Put the features of all rows but the bad ones in their place."""
+        """Write the features of all good rows to the store."""
         if self.workspace.info("features") is not None:
             return
         raw, target = self.writer.scratch / "features.npy", self.writer.path("features.npy")
@@ -103,7 +101,7 @@ class RowIngest:
                 if raw.exists():
                     raw.replace(target)
                 return
-            # The raw file stays until the ingest is over, so that this can be done again.
+            # The raw file is kept until the ingest is finished, so that this step can be repeated.
             with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as good:
                 rows = np.lib.format.open_memmap(raw, mode="r")
                 for block in row_blocks(len(rows), self._rows_per_block):
@@ -111,7 +109,7 @@ class RowIngest:
                     good.append(np.delete(np.array(rows[block]), skipped[first:last] - block.start, axis=0))
 
     def _keep_good(self) -> str:
-        """Leave bad rows out of the names, and return what edges name: "rows", "integers" or "strings"."""
+        """Delete bad rows from the names, and return what edges refer to: "rows", "integers" or "strings"."""
         done = self.workspace.info("good rows")
         if done is None:
             with self.workspace.step("good rows") as done:
@@ -122,13 +120,13 @@ class RowIngest:
         return str(done["kind"])
 
     def _write_ids(self, kind: str, skipped: NDArray[np.int64]) -> None:
-        """Write the ids; row numbers need no file, unless some are missing."""
+        """Write the ids; row numbers need no file unless rows were removed."""
         if self.workspace.info("ids") is not None:
             return
         self.workspace.ordered(True)
         with self.workspace.step("ids"), self.progress.phase("ids"):
             if kind == "strings":
-                # In the order of the rows, as they were inserted.
+                # Insertion order is row order.
                 self.workspace.run(
                     f"COPY (SELECT id FROM names) TO {quoted(str(self.writer.path('ids.parquet').absolute()))} "
                     f"(FORMAT parquet, ROW_GROUP_SIZE {_IDS_PER_GROUP})"
@@ -143,7 +141,7 @@ class RowIngest:
                     ids[rows - np.searchsorted(skipped, rows)] = rows
 
     def _write_labels(self, skipped: NDArray[np.int64]) -> None:
-        """Write the truth as integers 0, 1, … in sorted order."""
+        """Write the true classes, encoded as integers 0, 1, … in sorted order."""
         if self.truth_column is None or self.workspace.info("labels") is not None:
             return
         with self.workspace.step("labels"), self.progress.phase("labels"):
@@ -157,7 +155,7 @@ class RowIngest:
             self._scatter("labels", query, "names", skipped)
 
     def _scatter(self, name: str, query: str, table: str, skipped: NDArray[np.int64]) -> None:
-        """Write an array of the store from a query of (row, value), block by block of the table it reads."""
+        """Write an array of the store from a query of (row, value), in blocks of the given table."""
         n_nodes = self._starts()[-1] - len(skipped)
         array = self.writer.create(name, n_nodes, np.int64)
         for block in self.workspace.row_blocks(table, _KEYS_PER_BLOCK):
@@ -176,7 +174,7 @@ class RowIngest:
 
     def _stage(self, table: Table) -> None:
         """Read one part into the table ``stage``, in the order of the file."""
-        # One list per row, not a column per feature: duckdb keeps a block of each column in memory.
+        # One list per row instead of one column per feature: duckdb keeps a block of each column in memory.
         columns = [f"[{', '.join(table.number_sql(name) for name in self.feature_names)}] AS features"]
         for role, name in (("id", self.id_column), ("truth", self.truth_column)):
             columns.append(f"{'NULL::VARCHAR' if name is None else table.text_sql(name)} AS {role}")
@@ -223,7 +221,7 @@ class RowIngest:
         self.workspace.insert("bad", columns)
 
     def _note(self, column: str, reason: str, rows: str) -> None:
-        """Add the rows of a query to the bad ones, but for those that are there already."""
+        """Record the rows of a query as bad, except those that are recorded already."""
         starts = self._starts()
         ranges = ", ".join(f"({i}, {low}, {high})" for i, (low, high) in enumerate(pairwise(starts)))
         self.workspace.run(
@@ -234,11 +232,11 @@ class RowIngest:
         )
 
     def _starts(self) -> list[int]:
-        """Return the first row of each part, and the number of rows."""
+        """Return the first row of each part, followed by the number of rows."""
         infos = [self.workspace.info(f"rows {number}") or {"n_rows": 0} for number, _ in self.parts]
         return [0, *accumulate(int(info["n_rows"]) for info in infos)]
 
     @property
     def _rows_per_block(self) -> int:
-        # A fetched value, its copy in the block, and what is known of it.
+        # Memory per value: the fetched value, its copy in the block, and its mask.
         return max(256, self.memory_bytes // 16 // (12 * len(self.feature_names)))

@@ -1,4 +1,4 @@
-"""Tables in, one store out: the steps of an ingest in their order."""
+"""The steps of an ingest, which converts tables to a store."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
 from pamc.progress import Progress, SilentProgress
 
-__all__ = ["LEAST_MEMORY", "ingest", "source_files"]
-
 LEAST_MEMORY = 256_000_000
 _MEMORY_PER_THREAD = 250_000_000
 _SETTINGS = "ingest.json"
@@ -46,34 +44,34 @@ def ingest(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Store:
-    r"""Return a new store of tables that need not fit in memory.
+    r"""Convert tables that need not fit in memory to a new store, and return the store.
 
-    The graph is that of :func:`pamc.data.readers.read_graph` and :func:`pamc.graph.adjacency.build_adjacency` on the
-    same files: self-loops are left out, repeated lines count once or with the sum of their weights, and the two
-    directions of a pair are joined by the larger weight. Rows keep their order.
+    The graph equals that of :func:`pamc.data.readers.read_graph` and :func:`pamc.graph.adjacency.build_adjacency` on
+    the same files: self-loops are removed, repeated lines count once or with the sum of their weights, and the two
+    directions of a pair are merged by the larger weight. Rows keep their order.
 
     Parameters
     ----------
     features, edges
-        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a pattern; and
-        tables of source, target and perhaps weight, given alike. Ends are ids where the rows have ids, else row numbers
-        from 0 through all parts. None for rows alone.
+        A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a glob pattern; and
+        likewise tables of source, target and optionally weight, or None for no edges. Edges refer to ids if the rows
+        have ids, else to row numbers from 0 across all parts.
     out, overwrite
-        The store's folder, and whether a store that stands there may be replaced.
+        Folder of the store, and whether an existing store there may be replaced.
     id_column, truth_column, columns, drop
         As for :func:`pamc.data.readers.read_features`.
     dtype
-        "float32" or "float16", of the stored features.
+        Data type of the stored features, "float32" or "float16".
     memory_bytes, n_threads
-        What the process may use, about; the rest goes to the disk, beside the store. Without a number of threads, as
-        many as there are cores and as memory allows.
+        Approximate memory limit of the process, beyond which data is spilled to disk next to the store, and number of
+        threads; by default as many as there are cores and as memory allows.
     skip_bad_rows
-        Leave out rows and edges that cannot be used, and list them in bad-rows.csv in the store; else the first one is
+        If True, skip invalid rows and edges and list them in bad-rows.csv in the store; otherwise the first one raises
         an error.
     resume
-        Go on with an ingest of the same files and options that was interrupted or killed.
+        Whether to continue an interrupted or killed ingest of the same files and options.
     progress
-        Shows the steps.
+        Reporter of the steps; None reports nothing.
 
     O((N·d + E) log E) time; memory as given.
 
@@ -106,13 +104,13 @@ def ingest(
 
 
 def source_files(given: str | PathLike[str]) -> list[Path]:
-    """Return the tables that a path stands for, in the order of their names.
+    """Return the tables that a path refers to, sorted by name.
 
     Parameters
     ----------
     given
-        A file; a folder, of which all tables at any depth are taken, but for files and folders whose name begins with a
-        dot or an underscore; or a pattern such as ``parts/*.csv``.
+        A file; a folder, from which all tables at any depth are taken, except files and folders whose name starts with
+        a dot or an underscore; or a glob pattern such as ``parts/*.csv``.
 
     Examples
     --------
@@ -124,21 +122,21 @@ def source_files(given: str | PathLike[str]) -> list[Path]:
     if is_store(path):
         raise DataError(f"{path}: is a store already; `pamc fit {path}` clusters it")
     if path.is_dir():
-        found = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path)]
-        files = [file for file in found if is_table(file) and file.stat().st_size > 0]
+        candidates = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path)]
+        files = [file for file in candidates if is_table(file) and file.stat().st_size > 0]
         if not files:
             raise DataError(f"{path}: the folder holds no table; tables end in {known}")
     elif not path.exists() and glob.has_magic(str(given)):
-        # Unlike Path.glob, it takes patterns that begin at the root.
-        found = [Path(name) for name in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
-        files = [file for file in found if file.is_file()]
+        # Unlike Path.glob, glob.glob accepts absolute patterns.
+        candidates = [Path(name) for name in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
+        files = [file for file in candidates if file.is_file()]
         if not files:
             raise DataError(f"{given}: no file has such a name")
     else:
         files = [existing_file(path)]
-    strange = [file for file in files if not is_table(file)]
-    if strange:
-        raise DataError(f"{strange[0]}: cannot be ingested; known endings are {known}, the text ones also with .gz")
+    unsupported = [file for file in files if not is_table(file)]
+    if unsupported:
+        raise DataError(f"{unsupported[0]}: cannot be ingested; known endings are {known}, the text ones also with .gz")
     kinds = sorted({kind_of(file) for file in files})
     if len(kinds) > 1:
         raise DataError(
@@ -158,12 +156,12 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
     if dtype not in ("float32", "float16"):
         raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
     if not set("?\\").isdisjoint(str(Path(out).absolute())):
-        # duckdb takes the first for the end of a file's name, the second for a slash.
+        # duckdb interprets the first as the end of a file name, the second as a slash.
         raise OutputError(f"{out}: an ingest cannot work under a name with '?' or a backslash; name another folder")
 
 
 class _Options(NamedTuple):
-    """How files are read, which an attempt to resume must share."""
+    """Options for reading the files, which must be equal when an ingest is resumed."""
 
     id_column: str | None
     truth_column: str | None
@@ -174,7 +172,7 @@ class _Options(NamedTuple):
 
 @dataclass(frozen=True)
 class _Ingest:
-    """What is ingested, and with which means."""
+    """The inputs, options and resources of an ingest."""
 
     sources: list[str]
     rows: Parts
@@ -185,18 +183,18 @@ class _Ingest:
     progress: Progress
 
     def run(self, writer: StoreWriter) -> Store:
-        """Return the store; an interrupted ingest leaves what it has done."""
+        """Run the ingest and return the store; an interrupted ingest keeps its finished steps."""
         with writer:
             writer.keep_partial = True
             try:
                 return self._write(writer)
             except (DataError, ConfigError):
-                # What the files hold will not change by going on.
+                # Resuming cannot succeed: the content of the files stays invalid.
                 writer.keep_partial = False
                 raise
 
     def _write(self, writer: StoreWriter) -> Store:
-        """Take all steps that are not finished."""
+        """Run all steps that are not finished."""
         _check_same(writer, [*self.rows.files, *self.edge_files], self.options._asdict())
         if is_store(writer.folder):
             return writer.commit()
@@ -213,7 +211,7 @@ class _Ingest:
             )
 
     def _write_arrays(self, writer: StoreWriter, workspace: Workspace) -> dict[str, Any]:
-        """Write the arrays of the store, and return counts for the manifest."""
+        """Write the arrays of the store, and return the counts for the manifest."""
         id_column, truth_column, names, dtype, skip = self.options
         parts = {"rows": self.rows}
         bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
@@ -255,15 +253,15 @@ class _Ingest:
 
 
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:
-    """Write down what is ingested, or compare it with what an earlier attempt wrote down."""
+    """Save the files and options of an ingest, or compare them with those saved by an earlier attempt."""
     stats = [(str(path), path.stat()) for path in files]
-    asked = {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats], "options": options}
+    current = {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats], "options": options}
     path = writer.scratch / _SETTINGS
     if not path.exists():
         if not is_store(writer.folder):
-            path.write_text(json.dumps(asked), encoding="utf-8")
+            path.write_text(json.dumps(current), encoding="utf-8")
         return
-    if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(asked)):
+    if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(current)):
         raise OutputError(
             f"{writer.folder}: holds an ingest of other files or options, or the files have changed since; remove it "
             "to start again"

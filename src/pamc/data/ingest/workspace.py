@@ -1,4 +1,4 @@
-"""The database of an ingest: what was read so far, which steps are finished, and which rows cannot be used."""
+"""The database of an ingest: the data read so far, the finished steps, and the rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -23,38 +23,36 @@ from pamc.data.readers.tables import Cell, Table, not_a_number
 from pamc.data.store import row_blocks
 from pamc.errors import DataError, OutputError
 
-__all__ = ["BAD_ROWS_FILE", "BadRows", "Parts", "Workspace", "unmasked"]
-
-# Of the memory of an ingest: duckdb's share. The rest is for numpy's blocks and what duckdb does not count.
+# duckdb's share of the memory of an ingest. The rest is for numpy's blocks and memory that duckdb does not count.
 _DATABASE_SHARE = 0.6
 
 
 class Workspace:
-    """A duckdb database in a folder, with bounded memory, that spills into the same folder.
+    """A duckdb database in a folder, with a memory limit, that spills to the same folder.
 
-    A step and the record that it is finished are one transaction: whenever the process is killed, a step has happened
-    or it has not. duckdb is given a share of the memory of the whole ingest, `memory_bytes` of the constructor; what it
-    may use is the attribute of that name.
+    A step and the record of its completion are one transaction: if the process is killed, a step has either happened
+    or not. duckdb receives a share of `memory_bytes`, the memory of the whole ingest; the attribute `memory_bytes` is
+    that share.
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, n_threads: int) -> None:
         self._duckdb = duckdb = load_duckdb("ingest works")
         self.folder = folder
-        place = folder.absolute()
+        path = folder.absolute()
         self.memory_bytes = int(_DATABASE_SHARE * memory_bytes)
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{self.memory_bytes // 10**6}MB",
-            "temp_directory": str(place / "spill"),
+            "temp_directory": str(path / "spill"),
             "threads": n_threads,
         }
         with self.explained():
             try:
-                self._connection = duckdb.connect(str(place / "rows.duckdb"), config=config)
+                self._connection = duckdb.connect(str(path / "rows.duckdb"), config=config)
             except duckdb.IOException as error:
                 if "lock" in str(error):
                     raise OutputError(f"{folder.parent}: another ingest is writing there; wait for it") from error
                 raise
-            # Its guess of a CSV's length would make it hash the edges instead of the ids.
+            # duckdb's estimate of a CSV's length would make it hash the edges instead of the ids.
             self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             self._connection.execute("SET enable_progress_bar = false")
             self._connection.execute("CREATE TABLE IF NOT EXISTS steps (name VARCHAR, info VARCHAR)")
@@ -66,22 +64,22 @@ class Workspace:
         self._connection.close()
 
     def run(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a query and return its rows, which must be few."""
+        """Execute a query and return all of its rows, which should be few."""
         with self.explained():
             return list(self._connection.execute(query, list(values)).fetchall())
 
     def value(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """Return the one value of a query."""
+        """Return the single value of a query."""
         return self.run(query, values)[0][0]
 
     def arrays(self, query: str) -> dict[str, NDArray[Any]]:
-        """Return the columns of a query by name; cells without value are masked."""
+        """Return the columns of a query by name; NULL cells are masked."""
         with self.explained():
             fetched: dict[str, NDArray[Any]] = self._connection.execute(query).fetchnumpy()
             return fetched
 
     def insert(self, table: str, columns: dict[str, NDArray[Any]]) -> None:
-        """Append columns of equal length to a table, by name."""
+        """Append columns of equal length to a table, matched by name."""
         with self.explained():
             self._connection.register("added", columns)
             try:
@@ -90,7 +88,7 @@ class Workspace:
                 self._connection.unregister("added")
 
     def iterate(self, query: str, n_rows: int = 2048) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, a few at a time in memory."""
+        """Yield the rows of a query, fetched `n_rows` at a time."""
         with self.explained():
             cursor = self._connection.cursor()
             cursor.execute(query)
@@ -98,13 +96,13 @@ class Workspace:
                 yield from rows
 
     def info(self, step: str) -> dict[str, Any] | None:
-        """Return what a finished step has noted, or None for a step that is not finished."""
-        found = self.run("SELECT info FROM steps WHERE name = ?", [step])
-        return json.loads(found[0][0]) if found else None
+        """Return the notes of a finished step, or None if the step is not finished."""
+        notes = self.run("SELECT info FROM steps WHERE name = ?", [step])
+        return json.loads(notes[0][0]) if notes else None
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield a place for notes; what is done inside counts together with the record of it, or not at all."""
+        """Yield a dict for notes; the changes made inside are committed together with the record of the step."""
         notes: dict[str, Any] = {}
         self.run("BEGIN")
         try:
@@ -116,20 +114,20 @@ class Workspace:
             raise
 
     def ordered(self, wanted: bool) -> None:
-        """Choose whether tables are filled in the order of the file, which takes more memory and time."""
+        """Set whether tables are filled in file order, which takes more memory and time."""
         self.run(f"SET preserve_insertion_order = {'true' if wanted else 'false'}")
 
     def give_memory(self, share: float) -> None:
-        """Give duckdb another share of its memory, for steps in which it only hands out what it has stored."""
+        """Limit duckdb to a share of its memory, for steps in which it only returns stored rows."""
         self.run(f"SET memory_limit = '{int(share * self.memory_bytes / 1e6)}MB'")
 
     def row_blocks(self, table: str, block_size: int) -> list[slice]:
-        """Return ranges of duckdb's row numbers that cover a table, which was not made in the step under way."""
+        """Return ranges of row numbers that cover a table, which must not have been created in the current step."""
         return row_blocks(self.value(f"SELECT coalesce(max(rowid) + 1, 0) FROM {table}"), block_size)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn what duckdb raises on a full disk, too little memory or a damaged file into one line."""
+        """Convert duckdb's errors about a full disk, low memory or a damaged file to one-line messages."""
         try:
             yield
         except self._duckdb.OutOfMemoryException as error:
@@ -144,7 +142,7 @@ class Workspace:
 
 
 def unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the values of a fetched column, and where there are none."""
+    """Return the values of a fetched column, and the mask of its missing values."""
     return np.ma.getdata(column), np.ma.getmaskarray(column)
 
 
@@ -161,16 +159,16 @@ _REASONS = {
     "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
 }
 _COLUMNS = "file, place, line, col, cell, reason"
-# Of one listed line of a file.
+# Maximum number of characters kept of a malformed line.
 _LONGEST = 1000
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Tables of the same columns, one after the other.
+    """A sequence of tables with the same columns.
 
-    `headers` says per file whether its first line names the columns: then columns go by position. It is None where all
-    files are as the first and columns go by name.
+    `headers` says for each file whether its first line is a header; columns are then matched by position. If None, all
+    files have a header if the first does, and columns are matched by name.
     """
 
     files: Sequence[Path]
@@ -181,7 +179,7 @@ class Parts:
         return iter(enumerate(self.files))
 
     def table(self, number: int) -> Table:
-        """Return a part, or say in which column it differs from the first."""
+        """Open a part; raise DataError if its columns differ from those of the first."""
         if number == 0:
             return self.first
         header = self.first.has_header if self.headers is None else self.headers[number]
@@ -201,13 +199,13 @@ class Parts:
         return table
 
     def position(self, table: Table, col: int) -> int:
-        """Return where in a part the column stands that the first part has at a position."""
+        """Return the position in a part of the column at position `col` of the first part."""
         return col if self.headers is not None else table.names.index(self.first.names[col])
 
 
 @dataclass(frozen=True)
 class _Bad:
-    """One bad row: where it is, and why it is bad."""
+    """A bad row: its location and the reason."""
 
     file: int
     place: int | None
@@ -218,9 +216,9 @@ class _Bad:
 
 
 class BadRows:
-    """The table ``bad`` of a workspace.
+    """The bad rows and edges of an ingest, stored in the table ``bad`` of a workspace.
 
-    `parts` are the files by what they hold, "rows" and perhaps "edges"; `ids_are_rows` where edges name row numbers.
+    `parts` maps "rows", and "edges" if any, to their files; `ids_are_rows` says that edges refer to row numbers.
     """
 
     def __init__(self, workspace: Workspace, parts: dict[str, Parts], *, dtype: str, ids_are_rows: bool) -> None:
@@ -234,17 +232,17 @@ class BadRows:
         )
 
     def count(self, part: str, reason: str = "%") -> int:
-        """Return the number of bad rows of a part; malformed lines, "line", are not among the rows that were read."""
+        """Return the number of bad rows of a part; malformed lines ("line") are not among the rows that were read."""
         query = "SELECT count(*) FROM bad WHERE part = ? AND reason LIKE ?"
         return int(self._workspace.value(query, [part, reason]))
 
     def forget_lines(self) -> None:
-        """Empty duckdb's list of malformed lines, before a file is read."""
+        """Clear duckdb's list of malformed lines before reading a file."""
         self._workspace.run("DROP TABLE IF EXISTS reject_errors")
         self._workspace.run("DROP TABLE IF EXISTS reject_scans")
 
     def take_lines(self, part: str, file: int) -> None:
-        """Take duckdb's list of malformed lines of the file that was just read."""
+        """Record duckdb's list of malformed lines of the file that was just read."""
         if not self._workspace.value("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"):
             return
         self._workspace.run(
@@ -266,7 +264,7 @@ class BadRows:
         )
 
     def write(self, path: Path) -> None:
-        """Write all bad rows to a CSV: part, file, line, row, column, cell and reason."""
+        """Write all bad rows to a CSV file with part, file, line, row, column, cell and reason."""
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["part", "file", "line", "row", "column", "cell", "reason"])
@@ -276,7 +274,7 @@ class BadRows:
                     writer.writerow([part, *where, cell.text, _REASONS[bad.reason]])
 
     def _located(self, part: str, *, limit: int | None = None) -> Iterator[tuple[_Bad, Cell]]:
-        """Yield bad rows with the cells they are about; each file is gone through once."""
+        """Yield bad rows with the cells that are invalid, in one pass over each file."""
         query = f"SELECT {_COLUMNS} FROM bad WHERE part = '{part}' ORDER BY file, place NULLS FIRST, line"
         rows = self._workspace.iterate(query + ("" if limit is None else f" LIMIT {limit}"))
         for file, group in groupby((_Bad(*row) for row in rows), key=lambda bad: bad.file):
@@ -301,10 +299,10 @@ class BadRows:
             return f"{path}, line {bad.line}: malformed: expected {n_cells} cells of UTF-8 text, got {cell.text!r}"
         if bad.reason == "number":
             return str(not_a_number(path, cell, self._dtype))
-        shown = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
+        problem = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",
-            "truth": f"{shown}; every row needs a truth",
+            "truth": f"{problem}; every row needs a truth",
             "repeated": f"the id {cell.text!r} names an earlier row too; ids must name one row each",
             "end": "the cell is empty; every edge needs two ends",
             "unknown": f"no row has the id {cell.text!r}",
@@ -316,18 +314,18 @@ class BadRows:
 
 
 class _Records:
-    """Records of a table at ascending places, until the file can no longer be followed."""
+    """Looks up records of a table at ascending positions, as far as the file can be parsed."""
 
     def __init__(self, table: Table) -> None:
-        self._wanted: list[int] = []
-        self._found = table.records(iter(self._wanted.pop, None))
+        self._requested: list[int] = []
+        self._records = table.records(iter(self._requested.pop, None))
 
     def at(self, place: int) -> tuple[int | None, list[str | None] | None]:
-        """Return line and cells of a row; None for what cannot be told."""
-        self._wanted.append(place)
+        """Return the line and the cells of a row, each None if unknown."""
+        self._requested.append(place)
         try:
-            _, line, cells = next(self._found)
+            _, line, cells = next(self._records)
         except (StopIteration, IndexError, DataError):
-            self._found = iter(())
+            self._records = iter(())
             return None, None
         return line, cells

@@ -1,4 +1,4 @@
-"""Columns of a table: ids, classes and features, and warnings about those that do not look like features."""
+"""Columns of a table: ids, classes and features, and warnings about columns that do not look like features."""
 
 from __future__ import annotations
 
@@ -15,23 +15,9 @@ from pamc.data.attributed_graph import NOT_LABELS
 from pamc.data.readers.tables import Table
 from pamc.errors import ConfigError, DataError, DataWarning
 
-__all__ = [
-    "check_has_rows",
-    "feature_columns",
-    "find_rows",
-    "id_texts",
-    "integers_if_all",
-    "known_column",
-    "label_texts",
-    "listed",
-    "shown_names",
-    "warn_about_columns",
-    "warn_about_points",
-]
-
 
 def integers_if_all(texts: NDArray[Any]) -> NDArray[Any]:
-    """Return strings as int64 when each is an integer written the usual way, else as they are.
+    """Return strings as int64 if each is an integer in canonical form, else unchanged.
 
     Examples
     --------
@@ -46,7 +32,7 @@ def integers_if_all(texts: NDArray[Any]) -> NDArray[Any]:
 
 
 def find_rows(names: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the rows that names of any shape stand for, and which of the names no row has. O((N + M) log N).
+    """Return the row of each name (any shape), and a mask of the names that match no row. O((N + M) log N) time.
 
     Examples
     --------
@@ -62,15 +48,15 @@ def find_rows(names: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[np.int64]
 
 
 _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target": "--truth", "y": "--truth"}
-# In SQL: whole numbers below 1,000 and above, with points between the thousands; and the latter alone.
+# SQL patterns: integers, with points between the thousands if 1,000 or above; and only those with one such point.
 _WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
 _WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
-# Cells, from the first rows, that say which columns may have points between thousands.
+# Number of cells, from the first rows, that are inspected to find columns that may have points between thousands.
 _CELLS_LOOKED_AT = 200_000
 
 
 def listed(names: Sequence[str] | None) -> list[str] | None:
-    """Return names as a list; one name may stand alone."""
+    """Return names as a list; a single string is one name."""
     return [names] if isinstance(names, str) else None if names is None else list(names)
 
 
@@ -81,7 +67,7 @@ def feature_columns(
     columns: Sequence[str] | None,
     drop: Sequence[str] | None,
 ) -> list[str]:
-    """Return the names of a table's feature columns, or say which option names a column that is not there."""
+    """Return the names of a table's feature columns; raise DataError if an option names a missing column."""
     columns = listed(columns)
     role: dict[str, str] = {}
     options = [("--id", [id_column]), ("--truth", [truth_column]), ("--columns", columns), ("--drop", listed(drop))]
@@ -98,7 +84,7 @@ def feature_columns(
 
 
 def known_column(table: Table, name: str, option: str) -> str:
-    """Return the name of a column, or say that the table has no such column."""
+    """Return the name of a column; raise DataError if the table has no such column."""
     if name in table:
         return name
     near = difflib.get_close_matches(name, table.names, n=1)
@@ -107,13 +93,13 @@ def known_column(table: Table, name: str, option: str) -> str:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return names for a message, of which there are at most ten."""
+    """Format up to ten names for a message."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(names[:10]) + more
 
 
 def id_texts(table: Table, column: str, what: str = "an id") -> NDArray[np.str_]:
-    """Return a column of text, or say in which row there is none."""
+    """Return a column as strings; raise DataError naming the first empty cell."""
     texts, empty = table.texts(column)
     if empty is not None:
         raise DataError(f"{table.path}: {empty.where}: the cell is empty; every row needs {what}")
@@ -121,7 +107,7 @@ def id_texts(table: Table, column: str, what: str = "an id") -> NDArray[np.str_]
 
 
 def label_texts(table: Table, column: str, what: str) -> NDArray[np.str_]:
-    """Return a column of classes, or say in which row there is none."""
+    """Return a column of class labels as strings; raise DataError naming the first cell without a class."""
     texts = id_texts(table, column, what)
     wrong = np.flatnonzero(np.isin(np.char.lower(texts), NOT_LABELS))
     if len(wrong):
@@ -131,16 +117,16 @@ def label_texts(table: Table, column: str, what: str) -> NDArray[np.str_]:
 
 
 def check_has_rows(table: Table, n_rows: int) -> None:
-    """Raise DataError for a table without rows."""
+    """Raise DataError if a table has no rows."""
     if n_rows == 0:
         raise DataError(f"{table.path}: has a header but no rows; add a line per row")
 
 
 def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
-    """Warn about columns that are about to become features and do not look like features."""
+    """Warn about selected feature columns that do not look like features."""
     if not table.has_header:
-        shown = shown_names(table.names)
-        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {shown}")
+        columns = shown_names(table.names)
+        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {columns}")
         return
     unnamed = {table.names[position] for position in table.unnamed}
     for name in () if explicit else names:
@@ -151,9 +137,9 @@ def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) ->
 
 
 def warn_about_points(table: Table, names: Sequence[str]) -> None:
-    """Warn about columns of text whose points may separate thousands: every one stands before three digits.
+    """Warn about text columns whose points may separate thousands, that is, each is followed by three digits.
 
-    Other tables write three decimals, so these cells are read with a decimal point; O(N) time for such columns alone.
+    Other tables write three decimals, so these cells are read with a decimal point. O(N) time for such columns only.
     """
     first_rows = table.first_rows(max(20, _CELLS_LOOKED_AT // len(table.names)))
     suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]

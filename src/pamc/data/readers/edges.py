@@ -1,4 +1,4 @@
-"""Edge lists and adjacency matrices from files, joined to the rows they name."""
+"""Read edge lists and adjacency matrices from files and match them to the rows."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from pamc.data.readers.format import EdgeList, endings, format_of, open_table
 from pamc.data.readers.tables import Cell, Table, is_integer_text
 from pamc.errors import DataError, DataWarning
 
-__all__ = ["first_ends", "no_edges", "open_edge_table", "read_edges", "warn_about_header"]
-
 _END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
 
 
 def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int) -> Edges:
-    r"""Return (2, E) row indices and (E,) weights or None, as the file lists them.
+    r"""Read (2, E) row indices and (E,) weights, or None, in the order of the file.
 
     Parameters
     ----------
     path
-        Two or three columns (source, target, weight) in .csv, .tsv, .parquet or, with blanks between, .txt, .edges and
-        .edgelist, with or without a header; an (E, 2) or (2, E) array in .npy; an .npz with `edges` (E, 2),
-        `edge_index` (2, E), one array, or a matrix of ``scipy.sparse.save_npz``; an adjacency matrix in .mtx.
+        A file with two or three columns (source, target, weight) in .csv, .tsv, .parquet or, separated by whitespace,
+        .txt, .edges and .edgelist, with or without a header; an (E, 2) or (2, E) array in .npy; an .npz with `edges`
+        (E, 2), `edge_index` (2, E), one array, or a matrix of ``scipy.sparse.save_npz``; an adjacency matrix in .mtx.
     ids
-        (N,) ids of the rows: then the ends of edges are ids. None: they are row numbers from 0. Rows and columns of an
-        adjacency matrix are always in the order of the rows.
+        (N,) ids of the rows, which the edges refer to. If None, edges refer to row numbers from 0. Rows and columns of
+        an adjacency matrix are always in the order of the rows.
     n_nodes
-        N.
+        Number of nodes, N.
 
     O(E log N) time.
 
@@ -66,7 +64,7 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
 
 
 def first_ends(path: Path) -> list[str] | None:
-    """Return the first two cells of a table of edges, or None where its format itself names the columns."""
+    """Return the first two cells of an edge table, or None if its format stores the column names."""
     file_format = format_of(path)
     if file_format is None or file_format.first_cells is None:
         return None
@@ -74,7 +72,7 @@ def first_ends(path: Path) -> list[str] | None:
 
 
 def open_edge_table(path: Path, *, header: bool) -> Table:
-    """Return a table of edges, or say that it has too few columns or too many."""
+    """Open a table of edges; raise DataError unless it has 2 or 3 columns."""
     table = open_table(path, header=header)
     if len(table.names) not in (2, 3):
         raise DataError(f"{path}: edges need 2 or 3 columns (source, target, weight), found {len(table.names)}")
@@ -82,14 +80,14 @@ def open_edge_table(path: Path, *, header: bool) -> Table:
 
 
 def warn_about_header(path: Path, ends: list[str], *, stacklevel: int) -> None:
-    """Warn about a first line that names no row and is read as a header, unless it looks like one."""
+    """Warn that a first line that matches no row is read as a header, unless it contains usual column names."""
     if not _END_NAMES.issuperset(end.lower() for end in ends):
         message = f"{path}: the first line ({', '.join(ends)}) names no row and is read as a header"
         warnings.warn(message, DataWarning, stacklevel=stacklevel + 1)
 
 
 def no_edges(path: Path) -> DataError:
-    """Return the error about a file of edges that has none."""
+    """Return the DataError for an edge file without edges."""
     return DataError(f"{path}: has no edges; leave it out to have neighbors found from the features")
 
 
@@ -110,13 +108,13 @@ def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
         return EdgeList(ends)
     weight, wrong = table.numbers(table.names[2:])
     if wrong is not None:
-        shown = "the cell is empty" if wrong.text is None else f"{wrong.text!r} is not a finite number"
-        raise DataError(f"{path}: {wrong.where}: {shown}; the third column is the weight of the edge")
+        problem = "the cell is empty" if wrong.text is None else f"{wrong.text!r} is not a finite number"
+        raise DataError(f"{path}: {wrong.where}: {problem}; the third column is the weight of the edge")
     return EdgeList(ends, weight[:, 0])
 
 
 def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> bool:
-    """Return whether the first line names columns: neither of its ends could be a row."""
+    """Return whether the first line is a header, that is, neither of its first two cells can be a row."""
     ends = first_ends(path)
     if ends is None:
         return True
@@ -136,7 +134,7 @@ def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:
 
 
 def _join(ends: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rows that (2, E) ids stand for."""
+    """Return the row numbers of (2, E) ids; raise DataError for ids that match no row."""
     rows, is_unknown = find_rows(ends, ids)
     if is_unknown.any():
         first = list(dict.fromkeys(str(end) for end in ends.T[is_unknown.T][:100]))[:3]

@@ -1,4 +1,4 @@
-"""Files in, one checked AttributedGraph out."""
+"""Read features, and optionally edges, into a validated AttributedGraph."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Table, not_a_number
 from pamc.errors import ConfigError, DataError
 
-__all__ = ["read_features", "read_graph"]
-
 
 def read_graph(
     features_path: str | PathLike[str],
@@ -40,10 +38,10 @@ def read_graph(
     drop: Sequence[str] | None = None,
     dtype: str = "float32",
 ) -> AttributedGraph:
-    r"""Return the features of one file and the edges of another.
+    r"""Read the features of one file and the edges of another.
 
-    Ends of edges are ids where the rows have ids, else row numbers from 0. A file of edges takes the place of edges
-    that an .npz file of features holds. The other options are those of `read_features`.
+    Edges refer to ids if the rows have ids, else to row numbers from 0. An edge file replaces the edges stored in an
+    .npz file of features. The other options are those of `read_features`.
 
     Examples
     --------
@@ -74,23 +72,24 @@ def read_features(
     drop: Sequence[str] | None = None,
     dtype: str = "float32",
 ) -> AttributedGraph:
-    r"""Return the rows of one file, or say which cell is wrong and what to do.
+    r"""Read the rows of one file; raise DataError naming the first invalid cell and how to fix it.
 
     Parameters
     ----------
     path
-        A table or a matrix file. An .npz or svmlight file may have edges and labels beside its features.
+        A table or a matrix file. An .npz or svmlight file may also contain edges and labels.
     id_column
-        Column that names the rows (tables only).
+        Column with the ids of the rows (tables only).
     truth_column
-        Column of known classes, text or numbers, kept as labels 0, 1, … in sorted order and never a feature. For an
-        .npz file the name of an array, "y" by default; for svmlight "label": its targets are not labels by default.
+        Column of known classes, strings or numbers, which is encoded as labels 0, 1, … in sorted order and never used
+        as a feature. For an .npz file, the name of an array, "y" by default. For svmlight, "label" selects its targets,
+        which are not labels by default.
     columns
-        The feature columns (tables only), all that are left over by default.
+        Feature columns (tables only); all remaining columns by default.
     drop
-        Columns to leave out (tables only).
+        Columns to ignore (tables only).
     dtype
-        "float32" or "float64".
+        Data type of the features, "float32" or "float64".
 
     Examples
     --------
@@ -137,7 +136,7 @@ def _refuse_column_options(path: Path, id_column: str | None, columns: Any, drop
 def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:
     features = matrix.features
     if features.dtype.kind in "fiub":
-        # What float32 cannot hold becomes inf, which the container then refuses by row and column.
+        # Values that overflow float32 become inf, which AttributedGraph rejects with row and column.
         with np.errstate(over="ignore"):
             features = features.astype(dtype, copy=False)
     with naming(path):

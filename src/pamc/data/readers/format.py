@@ -1,4 +1,4 @@
-"""What makes a file format: its endings, what its files hold, and how that is read. One registry of all formats."""
+"""The definition of a file format (its suffixes, contents and reading functions) and the registry of all formats."""
 
 from __future__ import annotations
 
@@ -15,21 +15,9 @@ from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 from pamc.registry import Registry
 
-__all__ = [
-    "FORMATS",
-    "EdgeList",
-    "Format",
-    "Matrix",
-    "endings",
-    "features_alone",
-    "format_of",
-    "is_table",
-    "open_table",
-]
-
 
 class Matrix(NamedTuple):
-    """Features of a file, not yet checked, with the (2, E) edges and (N,) labels that it has beside them."""
+    """Unvalidated features of a file, with the (2, E) edges and (N,) labels stored in the same file."""
 
     features: Any
     edges: NDArray[Any] | None = None
@@ -37,7 +25,7 @@ class Matrix(NamedTuple):
 
 
 class EdgeList(NamedTuple):
-    """(2, E) ends of edges, as the file names them, and (E,) weights or None."""
+    """(2, E) endpoints of edges, as written in the file, and (E,) weights or None."""
 
     ends: NDArray[Any]
     weight: NDArray[Any] | None = None
@@ -47,24 +35,24 @@ class EdgeList(NamedTuple):
 class Format:
     """A file format.
 
-    A format with named columns declares `open_table`, and features, edges and labels are read from the table. Any other
-    format declares the functions for what its files can hold.
+    A format with named columns defines `open_table`, and features, edges and labels are read from the table. Any other
+    format defines the functions for the contents it supports.
 
     Parameters
     ----------
     endings
-        Endings of file names, in lower case and with the dot. They belong to one format only.
+        File name suffixes, in lower case and with the dot. Each suffix belongs to one format only.
     open_table
-        Returns the table in a file. The second argument says whether the first line names the columns; where it is
-        None, the format decides.
+        Function that opens the table in a file. The second argument says whether the first line is a header; if None,
+        the format decides.
     first_cells
-        Returns the cells of the first line of a table; None where the format itself names the columns.
+        Function that returns the cells of the first line of a table; None if the format stores the column names.
     read_features
-        Returns the matrix in a file. The second argument names the true classes in it, or is None.
+        Function that reads the matrix in a file. The second argument is the name of its true labels, or None.
     read_edges
-        Returns an `EdgeList`, or an array or scipy sparse matrix that is an edge list or an adjacency matrix.
+        Function that reads an `EdgeList`, or an array or scipy sparse matrix that is an edge list or an adjacency.
     read_labels
-        Returns the labels in a file. The second argument names them, or is None.
+        Function that reads the labels in a file. The second argument is their name, or None.
     """
 
     endings: tuple[str, ...]
@@ -75,7 +63,7 @@ class Format:
     read_labels: Callable[[Path, str | None], NDArray[Any]] | None = None
 
     def gives(self, what: str) -> bool:
-        """Return whether a file can be read as a "table", or as "features", "edges" or "labels"."""
+        """Return whether a file can be read as "table", "features", "edges" or "labels"."""
         if self.open_table is not None:
             return True
         return what != "table" and getattr(self, f"read_{what}") is not None
@@ -85,13 +73,13 @@ FORMATS: Registry[Format] = Registry("format", package="pamc.data.readers.format
 
 
 def format_of(path: Path) -> Format | None:
-    """Return the format that the ending of a name stands for, or None for an unknown ending."""
+    """Return the format with the suffix of a path, or None if the suffix is unknown."""
     kind = kind_of(path)
     return next((FORMATS[name] for name in FORMATS if kind in FORMATS[name].endings), None)
 
 
 def endings(what: str) -> tuple[str, ...]:
-    """Return the endings of the formats that give a "table", "features", "edges" or "labels", tables first.
+    """Return the suffixes of the formats that contain a "table", "features", "edges" or "labels", tables first.
 
     Examples
     --------
@@ -99,20 +87,20 @@ def endings(what: str) -> tuple[str, ...]:
     ('.csv', '.tsv', '.tab', '.parquet', '.pq', '.txt', '.edges', '.edgelist')
     """
     formats = [FORMATS[name] for name in FORMATS if FORMATS[name].gives(what)]
-    formats.sort(key=lambda known: known.open_table is None)
-    return tuple(ending for known in formats for ending in known.endings)
+    formats.sort(key=lambda file_format: file_format.open_table is None)
+    return tuple(ending for file_format in formats for ending in file_format.endings)
 
 
 def is_table(path: Path) -> bool:
-    """Return whether the ending of a name is that of a table, compressed or not."""
+    """Return whether a path has the suffix of a table, compressed or not."""
     return kind_of(path) in endings("table")
 
 
 def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Table:
-    r"""Return the table in a .csv, .tsv, .txt (blanks between cells) or .parquet file; the text ones may end in .gz.
+    r"""Open the table in a .csv, .tsv, .txt (whitespace-separated) or .parquet file; text files may end in .gz.
 
-    Cells of a .csv are divided by commas or, when the first line has none, by semicolons or tabs. Without ``header``, a
-    first line of numbers only is data.
+    A .csv is comma-separated or, if its first line has no comma, separated by semicolons or tabs. If ``header`` is
+    None, a first line that contains only numbers is data.
 
     Examples
     --------
@@ -133,7 +121,7 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
 
 
 def features_alone(load: Callable[[Path], Any]) -> Callable[[Path, str | None], Matrix]:
-    """Return the `read_features` of a format whose files hold nothing but the features that `load` returns."""
+    """Return the `read_features` function of a format whose files contain only the features that `load` returns."""
 
     def read(path: Path, truth: str | None) -> Matrix:
         if truth is not None:

@@ -1,4 +1,4 @@
-"""Labels from files, and the labels of two files brought into one order."""
+"""Read labels from files, and align the labels of two files."""
 
 from __future__ import annotations
 
@@ -24,24 +24,22 @@ from pamc.data.readers.format import format_of, open_table
 from pamc.data.readers.tables import Table
 from pamc.errors import DataError
 
-__all__ = ["LabelColumn", "codes_of", "read_label_pairs", "read_labels"]
-
 _LABEL_NAMES = ("cluster", "label", "class", "target", "y")
 
 
 class LabelColumn(NamedTuple):
-    """Labels as (N,) integers, and the ids of their rows where the file has them."""
+    """(N,) integer labels, and the ids of their rows if the file has ids."""
 
     labels: NDArray[np.int64]
     ids: NDArray[Any] | None
 
 
 def read_labels(path: str | PathLike[str], *, column: str | None = None, id_column: str | None = None) -> LabelColumn:
-    r"""Return the labels of a file, for comparing two clusterings or a clustering with the truth.
+    r"""Read the labels of a file, to compare two clusterings or a clustering with the truth.
 
-    A table has one column, or a column named cluster, label, class, target or y, or the one named by ``column``; a
-    column named id gives the ids. A .npy file holds a 1-D array, an .npz file its y. Integers stay as they are, other
-    labels become 0, 1, … in sorted order.
+    A table must have one column, a column named cluster, label, class, target or y, or the column ``column``; a column
+    named id is read as ids. A .npy file holds a 1-D array, an .npz file the array y. Integers are kept; other labels
+    are encoded as 0, 1, … in sorted order.
 
     Examples
     --------
@@ -72,7 +70,7 @@ def read_labels(path: str | PathLike[str], *, column: str | None = None, id_colu
 def read_label_pairs(
     truth: str | PathLike[str], predicted: str | PathLike[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the labels of two files row by row: joined by ids where both have them, else by order.
+    r"""Read the labels of two files, aligned by ids if both have ids, else by order.
 
     Examples
     --------
@@ -104,7 +102,7 @@ def read_label_pairs(
 
 
 def codes_of(texts: NDArray[Any]) -> NDArray[np.int64]:
-    """Return classes as 0, 1, … in sorted order, by number where all are whole numbers.
+    """Encode classes as 0, 1, … in sorted order, which is numerical if all are integers.
 
     Examples
     --------

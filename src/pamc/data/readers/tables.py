@@ -1,8 +1,7 @@
-"""Tables of named columns, read through duckdb, with every wrong cell found by row, line and column.
+"""Tables of named columns, read with duckdb, that report the row, line and column of every invalid cell.
 
-duckdb reads each column once and marks the cells that are not what was asked for. Only when something is wrong does
-Python go through the lines of the file, to name the one with that cell. Columns go by position inside the queries, so
-names may differ in case alone.
+duckdb reads each column once and marks invalid cells. Only if there are any does Python scan the lines of the file, to
+find the line number of the cell. Queries refer to columns by position, so names may differ in case only.
 """
 
 from __future__ import annotations
@@ -26,33 +25,14 @@ from pamc.data.database import connected, literal_path, load_duckdb, quoted
 from pamc.data.files import kind_of, open_bytes, reason_of
 from pamc.errors import DataError
 
-__all__ = [
-    "INTEGER",
-    "MISSING",
-    "SPACES",
-    "Cell",
-    "Records",
-    "Table",
-    "TextTable",
-    "column_names",
-    "first_record",
-    "header_of",
-    "is_integer_text",
-    "is_number_text",
-    "not_a_number",
-    "shorten",
-    "text_lines",
-    "unreadable",
-]
-
 SPACES = " \t"
 INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
-# Words for a cell without a value.
+# Spellings of a missing value.
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
-# Characters of a wrong cell that a message shows.
+# Maximum number of characters of an invalid cell in a message.
 _LONGEST_SHOWN = 100
-# Numbers as other countries and spreadsheets write them.
+# Numbers in other locales and spreadsheet notations.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -63,7 +43,7 @@ _NO_FILL = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a file: row from 0, line from 1 (None in Parquet), column, text (None when empty, cut when long)."""
+    """A cell of a file: row from 0, line from 1 (None in Parquet), column, and text (None if empty, may be cut)."""
 
     row: int
     line: int | None
@@ -72,7 +52,7 @@ class Cell:
 
     @property
     def where(self) -> str:
-        """The place in words.
+        """Location of the cell, for messages.
 
         Examples
         --------
@@ -84,12 +64,12 @@ class Cell:
 
 
 def shorten(text: str) -> str:
-    """Return as much of a cell's text as a message shows."""
+    """Truncate the text of a cell for a message."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def is_number_text(text: str) -> bool:
-    """Return whether a cell reads as a number (NaN and infinities included)."""
+    """Return whether the text is a number (including NaN and infinities)."""
     try:
         float(text)
     except ValueError:
@@ -98,7 +78,7 @@ def is_number_text(text: str) -> bool:
 
 
 def is_integer_text(text: str) -> bool:
-    """Return whether a cell reads as a whole number.
+    """Return whether the text is an integer.
 
     Examples
     --------
@@ -109,7 +89,7 @@ def is_integer_text(text: str) -> bool:
 
 
 def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
-    """Return the error that says what is wrong with a cell that should be a feature, and what to do about it."""
+    """Return the DataError that explains why a cell is not a valid feature and how to fix it."""
     return DataError(_number_problem(path, cell, dtype))
 
 
@@ -131,7 +111,7 @@ def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
 
 
 def _readings(text: str) -> str | None:
-    """Return how a number with separators can be read, None where it is not such a number.
+    """Return the possible readings of a number with separators, or None if the text is not such a number.
 
     Examples
     --------
@@ -159,23 +139,23 @@ def _readings(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Table(ABC):
-    """The columns of one file, read when asked for.
+    """The columns of one file, read on demand.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     names
-        Column names; an empty name in the file, or a file without header, gives ``c0``, ``c1``, ….
+        Column names; columns without a name, and all columns of a file without header, are named ``c0``, ``c1``, ….
     unnamed
-        Positions of the columns that had no name.
+        Positions of the columns without a name.
     has_header
-        Whether the first line names the columns.
+        Whether the first line contains the column names.
     relation
-        SQL that yields the columns in order; its one parameter is the path.
+        SQL expression that yields the columns in order; its only parameter is the path.
     """
 
-    # What a file that duckdb cannot read may suffer from.
+    # Probable cause, for the error message about a file that duckdb cannot read.
     _damage: ClassVar[str] = "damaged?"
 
     path: Path
@@ -187,8 +167,8 @@ class Table(ABC):
     def numbers(self, names: Sequence[str], *, dtype: str = "float32") -> tuple[NDArray[Any], Cell | None]:
         """Return columns as (N, len(names)) numbers, and the first cell that is not a finite number, if any.
 
-        Text is parsed in double precision and rounded once. ``dtype`` is float32, float64 or int64; a cell that the
-        type cannot hold counts as wrong. O(N·d) time and memory.
+        Text is parsed in double precision and rounded once. ``dtype`` is float32, float64 or int64; a cell out of range
+        of that type is invalid. O(N·d) time and memory.
         """
         columns = self._fetch([self.number_sql(name, dtype=dtype) for name in names])
         out = np.empty((len(columns[0]), len(names)), dtype=dtype)
@@ -201,14 +181,14 @@ class Table(ABC):
         return out, None if first is None else self.cell(first[0], names[first[1]])
 
     def texts(self, name: str) -> tuple[NDArray[np.str_], Cell | None]:
-        """Return one column as (N,) strings without blanks around them, and the first empty cell, if any."""
+        """Return one column as (N,) stripped strings, and the first empty cell, if any."""
         (column,) = self._fetch([self.text_sql(name)])
         empty = np.flatnonzero(_is_empty(column))
         texts = np.ma.getdata(column).astype(np.str_)
         return texts, self.cell(int(empty[0]), name) if len(empty) else None
 
     def cells(self, name: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Return one column as (N,) strings, None where a cell is empty, and as (N,) numbers, NaN where it is none."""
+        """Return one column as (N,) strings, None for empty cells, and as (N,) numbers, NaN for non-numeric cells."""
         column, numbers = self._fetch([self.text_sql(name), self.number_sql(name, dtype="float64")])
         texts = np.ma.getdata(column).astype(np.str_).astype(object)
         texts[_is_empty(column)] = None
@@ -226,44 +206,44 @@ class Table(ABC):
         return str(first[0]) if bool(np.ma.getdata(agree)[0]) and not np.ma.getmaskarray(first)[0] else None
 
     def number_sql(self, name: str, *, dtype: str = "float32") -> str:
-        """Return SQL that is the number in a column, or NULL where there is none; dtype as for `numbers`."""
+        """Return a SQL expression for the number in a column, NULL if there is none; dtype as for `numbers`."""
         position = self._positions[name]
         is_numeric = self._stores_numbers(position)
         if dtype == "int64" and is_numeric:
-            # Not through text, as below, where a large whole number of a float column has a power of ten.
+            # Not cast via text, as below: large integers of a float column would be written with an exponent.
             double = f"CAST(c{position} AS DOUBLE)"
             return f"CASE WHEN {double} = floor({double}) THEN TRY_CAST(c{position} AS BIGINT) END"
         if dtype == "int64":
             text = self.text_sql(name)
             return f"CASE WHEN regexp_full_match({text}, '{INTEGER.pattern}') THEN TRY_CAST({text} AS BIGINT) END"
-        # A cast passes over blanks. The function keeps duckdb from pushing it into its CSV reader, where it raises.
+        # The cast ignores spaces; nullif keeps duckdb from pushing it into its CSV reader, where it would raise.
         number = f"c{position}" if is_numeric else f"nullif(CAST(c{position} AS VARCHAR), '')"
         double = f"TRY_CAST({number} AS DOUBLE)"
         return double if dtype == "float64" else f"TRY_CAST({double} AS FLOAT)"
 
     def text_sql(self, name: str) -> str:
-        """Return SQL that is the text in a column without blanks around it, NULL or '' where there is none."""
-        # Few cells have blanks, and to look for one costs a fraction of cutting it off.
+        """Return a SQL expression for the stripped text in a column, NULL or '' if the cell is empty."""
+        # Few cells contain spaces, and searching for one is much cheaper than trimming.
         text = f"CAST(c{self._positions[name]} AS VARCHAR)"
         has_blanks = f"contains({text}, ' ') OR contains({text}, '\t')"
         return f"CASE WHEN {has_blanks} THEN trim({text}, '{SPACES}') ELSE {text} END"
 
     @property
     def tolerant_sql(self) -> str:
-        """SQL of the whole table as ``file(c0, c1, …)``, without lines that have a wrong number of cells."""
+        """SQL of the whole table as ``file(c0, c1, …)``, without lines that have the wrong number of cells."""
         return self._from(self._relation_of_path)
 
     @abstractmethod
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
-        """Yield row, line (None where there are none) and cells of rows of :attr:`tolerant_sql`, in ascending order."""
+        """Yield (row, line or None, cells) for the given ascending rows of :attr:`tolerant_sql`."""
 
     @abstractmethod
     def cell(self, row: int, name: str) -> Cell:
-        """Return one cell as the file has it, with its line."""
+        """Return one cell as written in the file, with its line number."""
 
     @abstractmethod
     def first_rows(self, n_rows: int) -> dict[str, list[str]]:
-        """Return the first cells of every column as they are written; none where numbers are not stored as text."""
+        """Return the first cells of every column as text; empty for columns that store numbers in binary form."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._positions
@@ -273,16 +253,16 @@ class Table(ABC):
         return {name: position for position, name in enumerate(self.names)}
 
     def _stores_numbers(self, position: int) -> bool:
-        """Return whether the file itself has numbers in a column, not their text."""
+        """Return whether the file stores a column as numbers rather than text."""
         return False
 
     def _malformed(self) -> DataError | None:
-        """Return the error that says where a file is malformed, or None where that cannot be told."""
+        """Return the error that locates a malformed line, or None if it cannot be located."""
         return None
 
     @property
     def _relation_of_path(self) -> str:
-        """The relation with the path in it."""
+        """The SQL relation with the path substituted."""
         return self.relation.replace("?", quoted(literal_path(self.path)), 1)
 
     def _from(self, relation: str) -> str:
@@ -290,7 +270,7 @@ class Table(ABC):
         return f"{relation} AS file({columns})"
 
     def _fetch(self, expressions: Sequence[str], *, tail: str = "") -> list[NDArray[Any]]:
-        """Return the values of SQL expressions over the rows of the file."""
+        """Evaluate SQL expressions over the rows of the file."""
         duckdb = load_duckdb("tables are read")
         values = ", ".join(f"{expression} AS v{i}" for i, expression in enumerate(expressions))
         query = f"SELECT {values} FROM {self._from(self.relation)} {tail}"
@@ -303,7 +283,7 @@ class Table(ABC):
 
 
 def column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], frozenset[int]]:
-    """Return the names of columns, which must differ, and the positions of those that the file does not name."""
+    """Return the column names, which must be unique, and the positions of the columns without a name."""
     stripped = [cell.strip() for cell in cells]
     names = tuple(name or f"c{i}" for i, name in enumerate(stripped))
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -315,7 +295,7 @@ def column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], fro
 
 
 def unreadable(path: Path, damage: str, error: Exception) -> DataError:
-    """Return the error about a file that duckdb cannot read."""
+    """Return the DataError for a file that duckdb cannot read."""
     return DataError(f"{path}: cannot be read as {kind_of(path)}; {damage} ({reason_of(error)})")
 
 
@@ -323,51 +303,51 @@ def _is_empty(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.ma.getmaskarray(column) | (np.ma.getdata(column) == ""), dtype=bool)
 
 
-# Bytes that are not UTF-8, as Python keeps them in text.
+# Bytes that are not valid UTF-8, as decoded with surrogateescape.
 _FOREIGN = re.compile("[\udc80-\udcff]")
 
-# Line number and cells of records; a blank line, or a comment, has no cells.
+# Line number and cells of each record; a blank line or a comment has no cells.
 Records: TypeAlias = Iterator[tuple[int, list[str]]]
 
 
 @dataclass(frozen=True)
 class TextTable(Table):
-    """A table in a text file, with `n_skipped` records before the first row of data."""
+    """A table in a text file, with `n_skipped` records before the first data row."""
 
     _damage: ClassVar[str] = "damaged, or line ends of two kinds?"
-    # Whether `tolerant_sql` leaves out a line with a wrong number of cells; else all of its cells are NULL.
+    # Whether `tolerant_sql` drops a line with the wrong number of cells; otherwise all of its cells are NULL.
     _drops_ragged_lines: ClassVar[bool]
 
     n_skipped: int
 
     @abstractmethod
     def all_records(self) -> Records:
-        """Yield line number and cells of every record of the file."""
+        """Yield (line number, cells) of every record of the file."""
 
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
-        """Yield row, line and cells of some rows, given in ascending order; the file is gone through once."""
+        """Yield (row, line, cells) of the given ascending rows in one pass over the file."""
         n_cells = len(self.names)
-        kept = (record for record in self._rows() if not self._drops_ragged_lines or len(record[1]) == n_cells)
-        numbered = enumerate(kept)
+        records = (record for record in self._rows() if not self._drops_ragged_lines or len(record[1]) == n_cells)
+        numbered = enumerate(records)
         for row in rows:
             for line, cells in (record for i, record in numbered if i == row):
                 yield row, line, [*map(_text_of, cells), *[None] * n_cells][:n_cells]
                 break
 
     def cell(self, row: int, name: str) -> Cell:
-        """Return one cell as the file has it, with its line."""
+        """Return one cell as written in the file, with its line number."""
         line, cells = next(record for i, record in enumerate(self._rows()) if i == row)
         return Cell(row, line, name, _text_of(cells[self._positions[name]]))
 
     def first_rows(self, n_rows: int) -> dict[str, list[str]]:
-        """Return the first cells of every column, up to the first line that cannot be read."""
+        """Return the first cells of every column, up to the first unreadable line."""
         rows: list[list[str]] = []
         with contextlib.suppress(DataError):
             rows.extend(cells for _, cells in itertools.islice(self._rows(), n_rows))
         return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
 
     def _malformed(self) -> DataError | None:
-        """Return the error that names the first line with a wrong number of cells, or None."""
+        """Return the error that names the first line with the wrong number of cells, or None."""
         for line, cells in self._rows():
             if len(cells) != len(self.names):
                 return DataError(
@@ -377,7 +357,7 @@ class TextTable(Table):
         return None
 
     def _rows(self) -> Records:
-        """Yield the records that duckdb takes for rows of data."""
+        """Yield the records that duckdb treats as data rows."""
         for i, (line, cells) in enumerate(self.all_records()):
             if i >= self.n_skipped and (cells or self._has_blank_rows):
                 yield line, cells or [""]
@@ -391,7 +371,7 @@ class TextTable(Table):
 def header_of(path: Path, records: Records, header: bool | None) -> tuple[tuple[str, ...], frozenset[int], bool, int]:
     """Return `names`, `unnamed`, `has_header` and `n_skipped` of the table in a text file.
 
-    Where ``header`` is None, a first line of numbers only is data.
+    If ``header`` is None, a first line that contains only numbers is data.
     """
     n_before, first = first_record(path, records)
     has_header = header if header is not None else not all(is_number_text(cell) for cell in first)
@@ -400,7 +380,7 @@ def header_of(path: Path, records: Records, header: bool | None) -> tuple[tuple[
 
 
 def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
-    """Return how many records come before the first that is not blank, and the cells of that one."""
+    """Return the number of records before the first one that is not blank, and the cells of that record."""
     for i, (_, cells) in enumerate(records):
         if "".join(cells).strip():
             return i, cells
@@ -408,9 +388,9 @@ def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of UTF-8 text, which may be compressed."""
+    """Yield the lines of a UTF-8 text file, which may be compressed."""
     try:
-        # A foreign byte is found when its line is reached, not when it is read ahead.
+        # An invalid byte is reported when its line is reached, not when the buffer is filled.
         stream = io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
         with stream:
             for number, text in enumerate(stream, start=1):

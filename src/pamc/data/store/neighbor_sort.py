@@ -1,7 +1,7 @@
-"""Neighbors of any number of pairs, sorted on disk: each pair in both directions, once, row after row.
+"""External sorting of neighbors: each pair is stored in both directions, once, ordered by row.
 
-Pairs are divided by row into buckets, files that are small enough to be sorted in memory one by one. Nothing of the
-size of the graph is ever held.
+Pairs are partitioned by row into buckets, which are files small enough to be sorted in memory one at a time. Nothing
+proportional to the size of the graph is held in memory.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from pamc.data.store.writer import StoreWriter
 from pamc.errors import DataError
 from pamc.progress import Progress
 
-__all__ = ["NeighborSorter", "bucket_starts", "in_order"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# One key holds a row and its neighbor.
+# A 64-bit key holds a row and its neighbor.
 _MOST_NODES = 2**32
-# Files of buckets; each is opened when it is written to.
+# Maximum number of bucket files; a file is opened only while it is written.
 _MOST_BUCKETS = 4096
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Some rows, and the file of their neighbors."""
+    """A range of rows, and the file of their neighbors."""
 
     start: int
     stop: int
@@ -43,11 +41,11 @@ class _Bucket:
 
 
 class NeighborSorter:
-    """Takes pairs in any order and writes them as ``indptr``, ``indices`` and ``weight`` of a store.
+    """Sorts pairs given in any order and writes them as ``indptr``, ``indices`` and ``weight`` of a store.
 
-    As :func:`pamc.graph.adjacency.build_adjacency` has it: a pair of a row with itself is left out; a line that is
-    repeated counts once, or with the sum of its weights; the two directions of a pair are joined by their maximum.
-    Buckets are files in `folder`; `starts` has the first row of each, from :func:`bucket_starts`.
+    As in :func:`pamc.graph.adjacency.build_adjacency`, self-loops are removed; a repeated line counts once, or with the
+    sum of its weights; and the two directions of a pair are merged by their maximum. Buckets are files in `folder`;
+    `starts` is the first row of each bucket, from :func:`bucket_starts`.
     """
 
     def __init__(self, folder: Path, n_nodes: int, starts: NDArray[np.int64], *, weighted: bool) -> None:
@@ -65,25 +63,25 @@ class NeighborSorter:
         ]
 
     def start(self) -> None:
-        """Remove what an earlier attempt left in the buckets."""
+        """Delete bucket files left by an earlier attempt."""
         for bucket in self._buckets:
             bucket.path.unlink(missing_ok=True)
             _weights_of(bucket).unlink(missing_ok=True)
 
     def add(self, source: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None) -> None:
-        """Take (M,) pairs; several threads may call it. O(M log M) time, O(M) memory."""
+        """Add (M,) pairs; thread-safe. O(M log M) time, O(M) memory."""
         source, target = source.astype(np.uint64), target.astype(np.uint64)
         keys = np.concatenate([source << self._shift | target, target << self._shift | source])
-        proper = np.tile(source != target, 2)
+        is_pair = np.tile(source != target, 2)
         signed = None
         if weight is None:
-            keys = keys[proper]
+            keys = keys[is_pair]
             keys.sort()
             keys = keys[_first_of_equals(keys)]
         else:
-            # The sign tells the direction in which a line names the pair.
+            # The sign encodes the direction in which a line lists the pair.
             order = np.argsort(keys)
-            order = order[proper[order]]
+            order = order[is_pair[order]]
             keys = keys[order]
             signed = np.concatenate([weight, -weight]).astype(np.float32)[order]
         ends = np.searchsorted(keys, self._starts[1:].astype(np.uint64) << self._shift)
@@ -99,7 +97,7 @@ class NeighborSorter:
                         file.write(signed[first:last].data)
 
     def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2) -> int:
-        """Write the arrays of the store and return the number of stored neighbors. One bucket per thread in memory."""
+        """Write the arrays of the store and return the number of stored neighbors; holds one bucket per thread."""
         indptr = writer.create("indptr", self.n_nodes + 1, np.int64)
         n_stored = 0
         indices = writer.grow("indices", index_dtype(self.n_nodes))
@@ -119,7 +117,7 @@ class NeighborSorter:
         return n_stored
 
     def _sorted(self, bucket: _Bucket) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32] | None]:
-        """Return the degrees of a bucket's rows, their neighbors and the weights."""
+        """Return the degrees, neighbors and weights of a bucket's rows."""
         keys = _from_file(bucket.path, np.uint64)
         weight = None
         if self.weighted:
@@ -139,33 +137,33 @@ class NeighborSorter:
 
 
 def bucket_starts(n_nodes: int, counts: NDArray[np.int64], *, memory_bytes: int, weighted: bool) -> NDArray[np.int64]:
-    """Return the first rows of buckets that can be sorted within some memory, two at a time.
+    """Return the first rows of buckets such that two at a time can be sorted within the given memory.
 
-    `counts` (R,) has the neighbors, repeated ones included, of the rows in each of R equal ranges. A range is the least
-    that a bucket can hold.
+    `counts` (R,) is the number of neighbors, including repeated ones, of the rows in each of R equal ranges. A bucket
+    consists of whole ranges.
 
     Examples
     --------
     >>> bucket_starts(100, np.array([10, 1000, 1000, 10]), memory_bytes=65_000, weighted=False).tolist()
     [0, 50]
     """
-    # Keys, their sorted order or distinct values, rows and neighbors, of two buckets that are sorted at a time.
+    # Keys, their sorted order or distinct values, rows and neighbors, of two buckets that are sorted at once.
     per_entry = 2 * (72 if weighted else 32)
-    most = max(1, memory_bytes // per_entry, int(counts.sum()) // _MOST_BUCKETS)
+    max_entries = max(1, memory_bytes // per_entry, int(counts.sum()) // _MOST_BUCKETS)
     width = -(-n_nodes // len(counts))
-    starts, held = [0], 0
+    starts, n_entries = [0], 0
     for number, count in enumerate(counts.tolist()):
-        if held and held + count > most and number * width < n_nodes:
+        if n_entries and n_entries + count > max_entries and number * width < n_nodes:
             starts.append(number * width)
-            held = 0
-        held += count
+            n_entries = 0
+        n_entries += count
     return np.array(starts, dtype=np.int64)
 
 
 def in_order(
     pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
 ) -> Iterator[Result]:
-    """Yield the results of a function in the order of its items, with so many calls under way and no more."""
+    """Yield the results of a function in the order of its items, with at most `ahead` pending calls."""
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
@@ -186,7 +184,7 @@ def _first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _joined(signed: NDArray[np.float32], first: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return a weight per group of lines: the sum in one direction or in the other, whichever is larger."""
+    """Return one weight per pair: the larger of the sums of its two directions."""
     if len(signed) == 0:
         return signed
     begins = np.flatnonzero(first)

@@ -1,4 +1,4 @@
-"""Prepared rows of a store: read from its files when they are asked for, and never all at once."""
+"""The Store class, and preprocessed rows of a store that are read from its files on demand."""
 
 from __future__ import annotations
 
@@ -22,20 +22,6 @@ from pamc.data.files import reason_of, sha256_of
 from pamc.data.preprocessing import Preprocessing
 from pamc.errors import DataError
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "VERSION",
-    "Store",
-    "StoreFeatures",
-    "has_manifest",
-    "index_dtype",
-    "is_store",
-    "neighborhood_means",
-    "open_store",
-    "row_blocks",
-]
-
 FORMAT = "pamc-store"
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -48,22 +34,22 @@ _AGAIN = "make the store again with `pamc ingest … --overwrite`"
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """An opened store. Arrays are mapped read-only when first asked for, so opening costs no memory.
+    """An open store. Arrays are memory-mapped read-only on first access, so opening costs no memory.
 
     Parameters
     ----------
     folder
-        Where it lies.
+        Path of the store.
     n_nodes, n_features, n_stored
-        N, d, and the number of stored neighbors: twice the number of pairs.
+        Number of nodes, N, of features, d, and of stored neighbors, which is twice the number of pairs.
     id_kind
-        "rows" (named 0 … N−1), "integers" or "strings".
+        Kind of row ids: "rows" (named 0 … N−1), "integers" or "strings".
     has_edges
-        False for rows that came without a graph; their rows have no neighbors.
+        False if the data has no graph; its rows have no neighbors.
     feature_names
-        d names, or None.
+        Names of the d features, or None.
     manifest
-        All that manifest.json says.
+        Content of manifest.json.
     """
 
     folder: Path
@@ -77,42 +63,42 @@ class Store:
 
     @cached_property
     def features(self) -> NDArray[Any]:
-        """(N, d) float32 or float16."""
+        """Features of shape (N, d), float32 or float16."""
         return self._mapped("features.npy")
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
-        """(N + 1,) where the neighbors of each row begin."""
+        """Offsets of shape (N + 1,) at which the neighbors of each row begin."""
         return self._mapped("indptr.npy")
 
     @cached_property
     def indices(self) -> NDArray[Any]:
-        """(n_stored,) neighbors, ascending within a row."""
+        """Neighbors of shape (n_stored,), ascending within a row."""
         return self._mapped("indices.npy")
 
     @cached_property
     def weight(self) -> NDArray[np.float32] | None:
-        """(n_stored,) weights, or None for all ones."""
+        """Weights of shape (n_stored,), or None if all are 1."""
         return self._mapped("weight.npy") if "weight.npy" in self.manifest["files"] else None
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        """(N,) true classes for the metrics, or None."""
+        """True classes of shape (N,) for the metrics, or None."""
         return self._mapped("labels.npy") if "labels.npy" in self.manifest["files"] else None
 
     @property
     def name(self) -> str:
-        """What the data are called in tables and records."""
+        """Name of the data set in tables and records."""
         return str(self.manifest.get("name") or self.folder.name)
 
     @property
     def n_edges(self) -> int:
-        """The number of pairs."""
+        """Number of pairs."""
         return self.n_stored // 2
 
     @property
     def n_bytes(self) -> int:
-        """Size of all files but the manifest."""
+        """Total size of all files except the manifest."""
         return sum(int(file["bytes"]) for file in self.manifest["files"].values())
 
     def ids(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -125,11 +111,11 @@ class Store:
         return _parquet_ids(self.folder / "ids.parquet", start, stop)
 
     def verify(self) -> None:
-        """Compare the size and checksum of every file with the manifest, or say which differ. Reads every byte."""
+        """Check the size and checksum of every file; raise DataError naming the files that changed. Reads all bytes."""
         files = self.manifest["files"]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            found = dict(zip(files, pool.map(lambda name: sha256_of(self.folder / name), files), strict=True))
-        wrong = [name for name, file in files.items() if found[name] != file.get("sha256")]
+            checksums = dict(zip(files, pool.map(lambda name: sha256_of(self.folder / name), files), strict=True))
+        wrong = [name for name, file in files.items() if checksums[name] != file.get("sha256")]
         if wrong:
             raise DataError(
                 f"{self.folder}: {', '.join(wrong)} changed since the store was written (another sha256 than in "
@@ -137,10 +123,10 @@ class Store:
             )
 
     def verify_once(self) -> bool:
-        """Call :meth:`verify` unless these very files passed it before; return whether it was called.
+        """Call :meth:`verify` unless these files have passed it before; return whether it was called.
 
-        What passed is written to ``verified.json`` in the store: size, times and inode of every file. A folder
-        that cannot be written to is verified every time.
+        The size, times and inode of every verified file are written to ``verified.json`` in the store. A read-only
+        folder is verified every time.
         """
         state = {name: _state_of(self.folder / name) for name in (MANIFEST, *self.manifest["files"])}
         path = self.folder / _VERIFIED
@@ -157,10 +143,10 @@ class Store:
         return True
 
     def to_graph(self, *, verify: bool = True) -> AttributedGraph:
-        """Return everything in memory as one checked graph; each pair is listed once, from its lower row.
+        """Load the store into memory as one validated graph; each pair is listed once, from its lower row.
 
-        The checksums are compared first, once (:meth:`verify_once`), unless `verify` is False. O(N·d + n_stored)
-        memory: for stores that fit.
+        The checksums are first verified once (see :meth:`verify_once`) unless `verify` is False. O(N·d + n_stored)
+        memory.
         """
         if verify:
             self.verify_once()
@@ -186,17 +172,17 @@ class Store:
 
 
 def row_blocks(n_rows: int, block_size: int) -> list[slice]:
-    """Return slices of at most `block_size` rows that cover all rows in their order."""
+    """Return consecutive slices of at most `block_size` rows that cover all rows."""
     return [slice(start, min(start + block_size, n_rows)) for start in range(0, n_rows, block_size)]
 
 
 def index_dtype(n_nodes: int) -> np.dtype[Any]:
-    """Return the number type of stored neighbors: int32 where every row number fits."""
+    """Return the dtype of stored neighbors: int32 if every row number fits, else int64."""
     return np.dtype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64)
 
 
 def has_manifest(path: str | PathLike[str]) -> bool:
-    """Return whether a folder is meant to be a store, damaged or not."""
+    """Return whether a folder contains a manifest, valid or not."""
     try:
         return (Path(path) / MANIFEST).is_file()
     except (OSError, ValueError):
@@ -204,7 +190,7 @@ def has_manifest(path: str | PathLike[str]) -> bool:
 
 
 def is_store(path: str | PathLike[str]) -> bool:
-    """Return whether a folder says that it is a store, of whatever version."""
+    """Return whether a folder contains the manifest of a store, of any version."""
     try:
         manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -213,10 +199,10 @@ def is_store(path: str | PathLike[str]) -> bool:
 
 
 def open_store(path: str | PathLike[str]) -> Store:
-    """Return the store in a folder, or say what is wrong with it.
+    """Open the store in a folder; raise DataError if it is invalid.
 
-    The manifest, the size of every file and the shape and number type of every array are checked; their content is
-    checked by :meth:`Store.verify`. O(1) time and memory.
+    The manifest, the size of every file, and the shape and dtype of every array are checked; the content is checked by
+    :meth:`Store.verify`. O(1) time and memory.
 
     Examples
     --------
@@ -311,8 +297,8 @@ def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[
 
 
 def _state_of(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _map(path: Path) -> NDArray[Any]:
@@ -337,14 +323,14 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
     return np.ma.getdata(column).astype(np.str_)
 
 
-# Neighbors of a row that its neighborhood is made of, and rows whose neighborhoods are read at a time.
+# Maximum number of neighbors averaged per row, and number of rows averaged at a time.
 _MOST_NEIGHBORS = 16
 _READ_AT_A_TIME = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class StoreFeatures:
-    """(N, d) rows of a table `raw`, in a file or in memory, each of them prepared when it is read."""
+    """(N, d) rows of an array `raw`, on disk or in memory, that are preprocessed when read."""
 
     raw: NDArray[Any]
     preprocessing: Preprocessing
@@ -365,20 +351,20 @@ class StoreFeatures:
 
 
 def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """Return (n, d) the mean of each numbered row and its neighbors, of which at most 16, spread evenly, are read.
+    """Return (n, d) means of each given row and its neighbors, using at most 16 evenly spaced neighbors.
 
-    O(n·d) time, O(d) memory beside the result.
+    O(n·d) time, O(d) additional memory.
     """
     means = np.empty((len(numbers), store.n_features), dtype=np.float32)
     for block in row_blocks(len(numbers), _READ_AT_A_TIME):
-        asked = numbers[block]
-        begin, n_all = store.indptr[asked], store.indptr[asked + 1] - store.indptr[asked]
+        requested = numbers[block]
+        begin, n_all = store.indptr[requested], store.indptr[requested + 1] - store.indptr[requested]
         n_read = np.minimum(n_all, _MOST_NEIGHBORS)
-        owner = np.repeat(np.arange(len(asked)), n_read)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(n_read) - n_read, n_read)
-        entry = begin[owner] + place * n_all[owner] // np.maximum(n_read[owner], 1)
-        total = rows[asked]
-        # Rows of a file are read in the order in which they lie there.
+        owner = np.repeat(np.arange(len(requested)), n_read)
+        position = np.arange(len(owner)) - np.repeat(np.cumsum(n_read) - n_read, n_read)
+        entry = begin[owner] + position * n_all[owner] // np.maximum(n_read[owner], 1)
+        total = rows[requested]
+        # Rows of a file are read in file order.
         neighbors, order = np.unique(np.asarray(store.indices[entry]), return_inverse=True)
         np.add.at(total, owner, rows[neighbors][order])
         means[block] = total / (n_read + 1)[:, None]

@@ -1,4 +1,4 @@
-"""Writing a store: arrays of given shapes in a partial folder, then checksums, manifest and one rename."""
+"""Write a store: arrays in a temporary folder, then checksums, the manifest and one rename."""
 
 from __future__ import annotations
 
@@ -27,20 +27,18 @@ from pamc.data.files import (
 from pamc.data.store.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
 from pamc.errors import ConfigError, OutputError
 
-__all__ = ["GrowingArray", "StoreWriter"]
-
 _FILES = ("features.npy", "indptr.npy", "indices.npy", "weight.npy", "labels.npy", "ids.npy", "ids.parquet")
-# Also kept in a finished store and covered by its checksums.
+# Additional files that are kept in a finished store and covered by its checksums.
 _REPORTS = ("bad-rows.csv",)
 _SCRATCH = "work"
-# Of an array that grows: room for the shape of any store, and a multiple of 64, so that rows are aligned.
+# Header size of a growing array: it fits the shape of any store, and is a multiple of 64 to align the rows.
 _HEADER_BYTES = 128
 
 
 class GrowingArray:
-    r"""A .npy file whose number of rows is not known before the last of them: blocks are appended, then it is closed.
+    r"""A .npy file whose number of rows is unknown in advance: blocks are appended, then the header is written.
 
-    Where `n_rows` are given, the file holds as many already; they are kept, and whatever comes after them is cut off.
+    If `n_rows` is given, the file must already contain that many rows; they are kept, and the rest is truncated.
 
     Examples
     --------
@@ -62,15 +60,15 @@ class GrowingArray:
         self._file.truncate()
 
     def append(self, block: NDArray[Any]) -> None:
-        """Write rows after those that are there."""
+        """Append a block of rows."""
         self._file.write(np.ascontiguousarray(block, dtype=self.dtype).data)
         self.n_rows += len(block)
 
     def close(self) -> None:
-        """Write the header, which says how many rows there are."""
+        """Write the header with the number of rows, and close the file."""
         shape = (self.n_rows, *self._row_shape)
-        about = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        text = repr(about).encode().ljust(_HEADER_BYTES - 11) + b"\n"
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        text = repr(header).encode().ljust(_HEADER_BYTES - 11) + b"\n"
         self._file.seek(0)
         self._file.write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
         self._file.close()
@@ -83,29 +81,29 @@ class GrowingArray:
 
 
 class StoreWriter:
-    """The making of one store, in ``OUT.partial``; `finish` renames it to OUT, which is whole or absent.
+    """Writes a store in ``OUT.partial``; `finish` renames it to OUT, which is therefore either complete or absent.
 
-    Used as a context. What is not finished at its end is removed, unless `keep_partial` was set: then a later writer
-    with ``resume`` goes on with what is there. A folder that holds a store is replaced only with ``overwrite``; a
-    folder that holds anything else never is.
+    It is a context manager. An unfinished store is removed on exit, unless `keep_partial` is set: a later writer with
+    ``resume`` then continues it. A folder that contains a store is replaced only with ``overwrite``; a folder that
+    contains anything else is never replaced.
 
     Parameters
     ----------
     out
-        The store's folder.
+        Folder of the store.
     overwrite
-        Whether a store that stands there may be replaced.
+        Whether an existing store there may be replaced.
     resume
-        Whether to go on in a partial folder that was left; without one there, nothing differs.
+        Whether to continue in an existing partial folder; has no effect if there is none.
 
     Attributes
     ----------
     folder
-        The partial folder, where the arrays are made.
+        The partial folder, in which the arrays are written.
     scratch
-        A folder in it for what is needed on the way; it goes when the store is finished.
+        Subfolder for temporary files; removed when the store is finished.
     keep_partial
-        Whether an interrupted writer leaves the partial folder.
+        Whether an interrupted writer keeps the partial folder.
 
     Examples
     --------
@@ -149,7 +147,7 @@ class StoreWriter:
             raise cannot_write(self.target, error) from error
 
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return a writable map of a new array of the store: features, indptr, indices, weight, labels or ids."""
+        """Create an array of the store (features, indptr, indices, weight, labels or ids) as a writable memory map."""
         file = f"{name}.npy"
         if file not in _FILES:
             raise ConfigError(f"a store has no array {name!r}; it has {', '.join(_FILES)}")
@@ -160,11 +158,11 @@ class StoreWriter:
         return array
 
     def grow(self, name: str, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> GrowingArray:
-        """Return an array of the store that blocks of rows are appended to; ``n_rows`` of an earlier one are kept."""
+        """Create an array of the store to which blocks are appended; the first ``n_rows`` existing rows are kept."""
         return GrowingArray(self.folder / f"{name}.npy", dtype, row_shape=row_shape, n_rows=n_rows)
 
     def path(self, file: str) -> Path:
-        """Return the path of a file of the store in the making."""
+        """Return the path of a file in the partial folder."""
         return self.folder / file
 
     def finish(
@@ -176,11 +174,11 @@ class StoreWriter:
         options: Mapping[str, Any] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Store:
-        """Return the finished store: checksums and manifest are written, and the folder is renamed to its place.
+        """Write checksums and the manifest, rename the folder to its destination, and return the finished store.
 
-        Without ``indptr`` and ``indices`` it is a store of rows alone. The manifest keeps a `name`, the folder's by
-        default, the names of the d features, the files that the store was made from, how it was made, and `facts` such
-        as counts of what was left out.
+        Without ``indptr`` and ``indices`` the store has no edges. The manifest contains a `name`, the folder's by
+        default, the names of the d features, the source files, the options, and `facts` such as counts of skipped
+        rows.
         """
         has_edges = self.path("indptr.npy").exists()
         n_nodes, n_features = self._array("features.npy").shape
@@ -191,7 +189,7 @@ class StoreWriter:
         arrays = {file: self._array(file) for file in files if file.endswith(".npy")}
         ids = "strings" if "ids.parquet" in files else "integers" if "ids.npy" in files else "rows"
         with ThreadPoolExecutor(max_workers=2) as pool:
-            sums = list(pool.map(sha256_of, [self.path(file) for file in files]))
+            checksums = list(pool.map(sha256_of, [self.path(file) for file in files]))
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -208,14 +206,14 @@ class StoreWriter:
             "facts": dict(facts or {}),
             "files": {
                 file: {"bytes": self.path(file).stat().st_size, "sha256": checksum}
-                for file, checksum in zip(files, sums, strict=True)
+                for file, checksum in zip(files, checksums, strict=True)
             },
         }
         self.path(MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return self.commit()
 
     def commit(self) -> Store:
-        """Return the store whose manifest is written already, in its place; what was needed on the way goes."""
+        """Move a store whose manifest is written to its destination, delete temporary files, and return the store."""
         open_store(self.folder)
         shutil.rmtree(self.scratch, ignore_errors=True)
         commit(self.target, self.folder)

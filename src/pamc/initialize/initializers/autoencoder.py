@@ -1,4 +1,4 @@
-"""The paper's initializer: an autoencoder of the features, kept between fits where that is asked for."""
+"""The paper's initializer: an autoencoder of the features, optionally cached between fits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ from pamc.initialize.fitting import fit_batches, mean_squared
 from pamc.models.layers import Autoencoder
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 
-__all__ = ["keep_start", "kept_start", "kept_starts", "pretrain_autoencoder"]
-
 
 @INITIALIZERS.register("autoencoder")
 def pretrain_autoencoder(given: InitContext) -> InitResult:
-    """Return encoder and decoder of an autoencoder trained to reconstruct the rows.
+    """Train an autoencoder to reconstruct the rows, and return its encoder and decoder.
 
-    As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; the sizes, the rate
-    and the number of epochs are settings.
+    As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; layer sizes,
+    learning rate and number of epochs are settings.
     """
     autoencoder = _new_autoencoder(given)
     rows = given.rows
@@ -61,16 +59,16 @@ def _new_autoencoder(given: InitContext) -> Autoencoder:
 
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of kept starts", default=None)
 
-# What an autoencoder's weights depend on, beside the rows and the seed.
+# Settings that determine the weights of an autoencoder, besides the rows and the seed.
 _SETTINGS = ("hidden", "n_dims", "pretrain_epochs", "pretrain_lr", "batch_size", "precision")
 
 
 @contextmanager
 def kept_starts(folder: Path | None) -> Iterator[None]:
-    """Keep what pre-training leaves in a folder inside this block, and take it from there where it was kept before.
+    """Cache pre-trained weights in a folder inside this block, and reuse those that are already there.
 
-    Two fits with the same rows, seed, kind of device and settings of pre-training get the same bits either way. None
-    keeps nothing, as outside of any block.
+    Fits with the same rows, seed, type of device and pre-training settings get bitwise identical weights either way.
+    With None nothing is cached, as outside of any block.
     """
     token = _FOLDER.set(folder)
     try:
@@ -80,7 +78,7 @@ def kept_starts(folder: Path | None) -> Iterator[None]:
 
 
 def kept_start(features: Features, config: Any, *, seed: int, device: torch.device) -> tuple[Path | None, Any]:
-    """Return the file of a start and its weights by name: no file where none are kept, no weights before the first."""
+    """Return the cache file and the weights in it: the file is None without a cache, the weights if it is missing."""
     folder = _FOLDER.get()
     if folder is None:
         return None, None
@@ -89,7 +87,7 @@ def kept_start(features: Features, config: Any, *, seed: int, device: torch.devi
 
 
 def keep_start(path: Path | None, weights: dict[str, Tensor]) -> None:
-    """Write the weights of a start, whole or not at all; nothing without a path."""
+    """Write pre-trained weights atomically; do nothing if the path is None."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +97,7 @@ def keep_start(path: Path | None, weights: dict[str, Tensor]) -> None:
 
 
 def _digest(features: Features, config: Any, seed: int, device: torch.device) -> str:
-    """Return a name for a start that is the same for equal rows, settings, seed and kind of device."""
+    """Return the cache key of pre-trained weights: a hash of rows, settings, seed and type of device."""
     settings = {name: getattr(config, name) for name in _SETTINGS}
     digest = hashlib.sha256(json.dumps([settings, seed, device.type, features.shape], sort_keys=True).encode())
     arrays = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)

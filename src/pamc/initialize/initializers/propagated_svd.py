@@ -13,24 +13,22 @@ from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
 from pamc.initialize.fitting import fitted_to
 from pamc.runtime import one_thread, seed_for
 
-__all__ = ["fit_propagated_svd"]
-
 
 @INITIALIZERS.register("propagated_svd")
 def fit_propagated_svd(given: InitContext) -> InitResult:
     """Return an encoder fitted to a truncated SVD of the features propagated twice over the graph.
 
-    The target knows the graph, the encoder needs none: it maps a row's own features to what its neighborhood looks
-    like. Departure from the paper, whose start sees features only. O(E·d + N·d·n_dims) time.
+    The targets depend on the graph, the encoder does not: it predicts the propagated features of a row from the row's
+    own. Departure from the paper, whose initializer uses features only. O(E·d + N·d·n_dims) time.
     """
     return InitResult(fitted_to(_propagated_svd(given), given))
 
 
 def _propagated_svd(given: InitContext) -> NDArray[np.floating]:
-    """Return (N, n_dims) rows of length 1: the leading directions of Ã²X, Ã the symmetrically normalized adjacency.
+    """Return unit rows (N, n_dims): the truncated SVD of Ã²X, with Ã the symmetrically normalized adjacency.
 
-    Fewer features than dimensions leave room: one further column gets the typical length of a row before all rows are
-    scaled to length 1, so that rows which differ in length alone stay apart.
+    If there are fewer features than dimensions, one further column is set to the root mean square length of a row
+    before normalization, so that rows which differ only in length stay distinct.
     """
     from sklearn.decomposition import TruncatedSVD
 

@@ -20,8 +20,6 @@ from pamc.lab.settings import ALL_SETS, table_1_row
 from pamc.losses.pamc import bound_holds, bound_ratio
 from pamc.results.table import Table
 
-__all__ = ["bound_margin", "bound_surface", "cells", "least_nodes", "render"]
-
 Values: TypeAlias = "NDArray[np.float64]"
 
 TAUS = (0.25, 0.5, 1.0, 2.0)
@@ -80,7 +78,7 @@ def least_nodes(n_clusters: int, tau: float, *, proxy: str) -> int:
 
 @register_experiment(
     "bound",
-    summary="Where the negatives over nodes bound those over clusters: Eq 7 of the paper and its correction.",
+    summary="When the negatives over nodes bound those over clusters: Eq 7 of the paper and its correction.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:

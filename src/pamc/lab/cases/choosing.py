@@ -27,8 +27,6 @@ from pamc.lab.settings import load_unlinked, n_classes, seeds_of
 from pamc.results.table import Table
 from pamc.selection.choose_k import choose_k
 
-__all__ = ["CHOOSING", "PLANTED", "SETS", "WITHOUT"]
-
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
 
 _NOISE: dict[str, dict[str, float]] = {"clear": {}, "noisy": {"homophily": 0.65, "feature_noise": 2.0}}

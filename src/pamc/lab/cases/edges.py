@@ -46,8 +46,6 @@ from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device, seed_for
 
-__all__ = ["RULES", "UndirectedGraph", "drop_edges", "drop_order", "rewire_edges", "undirected"]
-
 # Ways to choose the edges that are dropped, and what they are called in figures.
 RULES = {
     "random": "at random",
@@ -140,7 +138,7 @@ _BY_EDGE = (
 
 @register_experiment(
     "edge-drop",
-    summary="PamCGC with 0 to 90 % of the edges dropped: at random, by weight, and by two rules that look at the data.",
+    summary="PamCGC with 0 to 90 % of the edges dropped: at random, by weight, and by two rules that use the data.",
     cells=drop_cells,
 )
 def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -219,7 +217,7 @@ def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 @register_experiment(
     "edge-noise",
-    summary="PamCGC, SCGC*, SDCN, GAE and K-means with 0 to 50 % of the edges moved to random ends.",
+    summary="PamCGC, SCGC*, SDCN, GAE and K-means with 0 to 50 % of the edges rewired at random.",
     cells=noise_cells,
 )
 def render_noise(rows: Sequence[Row], folder: Path) -> list[Path]:

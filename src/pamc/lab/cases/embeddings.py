@@ -19,8 +19,6 @@ from pamc.lab.settings import fit_cells, load
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, seed_for
 
-__all__ = ["project"]
-
 Points: TypeAlias = "NDArray[np.float64]"
 
 DATA_SETS = ("usps", "hhar", "news4", "reut21578_4", "acm", "cite", "dblp")

@@ -36,8 +36,6 @@ from pamc.ops.dispatch import preferring, resolve_backend
 from pamc.runtime import generator
 from pamc.training.trainer import train
 
-__all__ = ["TRAINERS", "Beginning", "beginning", "part_values", "sparse_values", "training_values"]
-
 # Runs a number of epochs; nothing waits for the device at the end.
 Training: TypeAlias = Callable[[int], None]
 

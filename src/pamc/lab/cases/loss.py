@@ -22,8 +22,6 @@ from pamc.models.products import products_in_tf32
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch.rows import unit_rows
 
-__all__ = ["exponents", "moved_bytes"]
-
 # The point through which all sweeps go, and what each varies. The degree counts stored neighbors.
 _BASE = {"degree": 20, "n_dims": 10, "n_clusters": 10}
 _BASES = {

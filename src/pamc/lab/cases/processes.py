@@ -45,18 +45,6 @@ from pamc.runtime import generator
 from pamc.training import checkpoint
 from pamc.training.trainer import train
 
-__all__ = [
-    "SETTINGS",
-    "begin",
-    "crash",
-    "fit_arguments",
-    "kill_all",
-    "kill_moment",
-    "wait_for",
-    "worker_of",
-    "write_data",
-]
-
 _MODULE = "pamc.lab.cases.processes"
 _TORCHRUN = ("-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
 

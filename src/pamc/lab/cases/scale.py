@@ -39,8 +39,6 @@ from pamc.results.metrics import nmi_of_table
 from pamc.runtime import resolve_row_dtype
 from pamc.training.trainer import EpochRecord, train
 
-__all__ = ["Planted", "planted"]
-
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 111_000_000)
 _SIZES_ON_CPU = (10_000, 100_000)
 _QUICK_SIZES = (2_000, 4_000)

@@ -27,8 +27,6 @@ from pamc.lab.settings import (
 from pamc.models.method import METHODS
 from pamc.results.table import MeanStd, Table, mean_std, paired_t_test
 
-__all__ = ["LARGE", "Comparison", "differences", "reason", "table_cells"]
-
 # Stand-ins for REUT, whose features are not public; they are shown under their own names.
 STAND_INS = ("news4", "reut21578_4")
 
@@ -290,7 +288,7 @@ def difference_cells(scope: Scope) -> list[Cell]:
 
 @register_experiment(
     "differences",
-    summary="Every system under other settings, one at a time: what a difference to the paper's figures is due to.",
+    summary="Every method with one setting changed at a time, to explain differences from the paper's figures.",
     cells=difference_cells,
 )
 def render_differences(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -37,8 +37,6 @@ from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device
 
-__all__ = ["acc_differences", "cells", "time_cell"]
-
 METHODS_TIMED = ("pamcgc", "scgc*", "scgc", "sdcn", "agcn")
 # Epochs of training and runs of inference: as in the paper on a GPU, a twentieth of that on a CPU.
 N_REPEATS = {"cuda": 200, "cpu": 10}
@@ -249,7 +247,7 @@ def ablation_cells(scope: Scope) -> list[Cell]:
 
 @register_experiment(
     "ablation",
-    summary="SDCN and AGCN as they are, with the N × N contrastive loss, and with PamC: training time and accuracy.",
+    summary="SDCN and AGCN unmodified, with the N × N contrastive loss, and with PamC: training time and accuracy.",
     cells=ablation_cells,
 )
 def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -42,8 +42,6 @@ from pamc.results.metrics import evaluate
 from pamc.results.table import Table
 from pamc.runtime import resolve_device, seed_for
 
-__all__ = ["GRID", "HELD_OUT", "SHARES", "VARIANTS", "clusters_lost", "combinations", "reveal"]
-
 Integers: TypeAlias = "NDArray[np.int64]"
 
 DATA_SETS = ("dblp", "acm", "usps")
@@ -90,7 +88,7 @@ def _point(row: Row) -> tuple[float, ...]:
 
 @register_experiment(
     "hyper",
-    summary="Accuracy of PamCGC and SCGC* over τ, α, the number of hops and the learning rate.",
+    summary="Accuracy of PamCGC and SCGC* as a function of τ, α, the number of hops and the learning rate.",
     cells=hyper_cells,
 )
 def render_hyper(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -209,7 +207,7 @@ def clusters_lost(row: Row) -> int:
 
 @register_experiment(
     "assignment",
-    summary="PamCGC with hard, soft and soft detached meta-nodes and both forms of the proxy.",
+    summary="PamCGC with hard, soft and detached soft meta-nodes and both forms of the proxy.",
     cells=assignment_cells,
 )
 def render_assignment(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -342,7 +340,7 @@ _CURVES = {
 
 @register_experiment(
     "supervision",
-    summary="PamCGC with the classes of 0 to 100 % of the nodes known, measured on the unknown ones.",
+    summary="PamCGC with known classes for 0 to 100 % of the nodes, evaluated on the others.",
     cells=supervision_cells,
 )
 def render_supervision(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -25,8 +25,6 @@ from pamc.results.metrics import evaluate
 from pamc.runtime import generator
 from pamc.training.pipeline import assign_rows, fit_method
 
-__all__ = ["RowsOnDevice"]
-
 # Epochs of the fit before the measured one: enough that an epoch is captured.
 _WARM_UP_EPOCHS = 6
 

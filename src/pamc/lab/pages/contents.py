@@ -19,8 +19,6 @@ from pamc.lab.rows import CHECKOUT, machine_of, rows_of, stored
 from pamc.lab.settings import PAPER_SETS, paper_figure, paper_title, rival_figure
 from pamc.results.table import Table, mean_std
 
-__all__ = ["PAGES", "PAPER_KMEANS", "accuracy_table", "path_of"]
-
 _SHOWN_METHODS = ("kmeans", "ae", "gae", "sdcn", "agcn", "scgc*", "pamcgc")
 
 # ACC of K-means in Tables 2 and 3 of the paper.

@@ -16,11 +16,6 @@ from pamc.lab.pages.speed import over_nodes
 from pamc.lab.pages.style import CLASS_COLORS, PALETTE, drawing
 from pamc.lab.rows import stored
 
-__all__ = [
-    "FIGURES",
-    "draw",
-]
-
 FIGURES = ("neighbors", "negatives", "training", "confidence", "cost")
 _DPI = 90
 

@@ -20,8 +20,6 @@ from pamc.lab.rows import machine_of, stored
 from pamc.results.table import Table
 from pamc.training.plan import plan_fit, size_text
 
-__all__ = ["SCALE"]
-
 _GIB = 1 << 30
 
 # On paper: a billion rows, as many neighbors a row as measured, machines of eight GPUs.

@@ -28,8 +28,6 @@ from pamc.lab.pages.style import (
 from pamc.lab.rows import kind_of, machine_of, stored
 from pamc.results.table import Table
 
-__all__ = ["SPEED", "Ceilings", "Limit", "ceilings_of", "limits_of", "loss_table", "over_nodes", "training_table"]
-
 _TRAINERS = ("dense", "released", "torch", "triton", "encoder", "matmul")
 _COLORS = dict(zip(_TRAINERS, (PALETTE[1], PALETTE[4], PALETTE[5], PALETTE[0], "#7F7F7F", PALETTE[6]), strict=True))
 _DEVICES = {"cuda": "GPU", "cpu": "CPU"}

@@ -17,30 +17,6 @@ from pamc.lab.rows import QUICK_NOTE, is_quick, provenance
 from pamc.models.method import METHODS
 from pamc.results.table import Table, mean_std
 
-__all__ = [
-    "CLASS_COLORS",
-    "MISSING",
-    "PALETTE",
-    "ShownTable",
-    "acc_of",
-    "bar_groups",
-    "by",
-    "bytes_text",
-    "data_sets_in",
-    "drawing",
-    "legend",
-    "line_with_band",
-    "mean_text",
-    "method_color",
-    "percent",
-    "ratio_to_pamc",
-    "save_figure",
-    "tables",
-    "time_text",
-    "title_of",
-    "write_table",
-]
-
 # Okabe and Ito (2008): told apart with any color vision, and by their lightness in gray print.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 

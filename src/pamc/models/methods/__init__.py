@@ -1,1 +1,1 @@
-"""One file per method; each registers itself."""
+"""Methods, one file each, that register themselves."""

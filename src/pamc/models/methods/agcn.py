@@ -1,4 +1,4 @@
-"""AGCN: attention between the layers of a graph network and of an autoencoder; also with a contrastive term."""
+"""AGCN: attention between the layers of a graph network and an autoencoder, optionally with a contrastive term."""
 
 from __future__ import annotations
 
@@ -25,20 +25,10 @@ from pamc.models.methods.dual_networks import (
     network_parts,
 )
 
-__all__ = [
-    "AGCNConfig",
-    "AGCNContrastConfig",
-    "AGCNModel",
-    "AGCNPamCConfig",
-    "Attention",
-    "BlockLinear",
-    "build_agcn",
-]
-
 _REFERENCE = "Peng et al. (2021), ACM MM, Attention-driven graph clustering network"
 _WITH_CONTRAST = f"{_REFERENCE}; {CONTRAST}"
 
-# Of the graph convolutions, as in the released program; the attention has torch's own slope there.
+# Negative slope of the graph convolutions, as in the released program; its attention uses torch's default slope.
 _SLOPE = 0.2
 
 
@@ -58,9 +48,9 @@ class AGCNPamCConfig(PamCSettings, AGCNConfig):
 
 
 class BlockLinear(nn.Module):
-    r"""[X_1 ‖ … ‖ X_k]Wᵀ without the concatenated rows: Σ_b X_b W_bᵀ, where W_b are blocks of columns of W. No bias.
+    r"""[X_1 ‖ … ‖ X_k]Wᵀ without concatenating rows: Σ_b X_b W_bᵀ, where W_b are blocks of columns of W. No bias.
 
-    `sizes` are the widths of the k blocks, `n_out` that of the result. Starting weights are uniform on ±bound.
+    `sizes` are the widths of the k blocks, `n_out` that of the result. Initial weights are uniform on ±bound.
     """
 
     def __init__(
@@ -76,21 +66,21 @@ class BlockLinear(nn.Module):
                     parameter.uniform_(-bound, bound, generator=generator)
 
     def forward(self, blocks: Sequence[Tensor], shares: Tensor | None = None) -> Tensor:
-        """Return (N, n_out) for k blocks (N, size); `shares` (N, k) multiplies the blocks of each row."""
+        """Return (N, n_out) for k blocks (N, size); `shares` (N, k) scales the blocks of each row."""
         products = [layer(block) for layer, block in zip(self.blocks, blocks, strict=True)]
         if shares is not None:
-            # A factor of a row's block commutes with W_b, and the product is the thinner of the two.
+            # A scale factor of a row's block commutes with W_b, and the product is the narrower of the two.
             products = [shares[:, k : k + 1] * product for k, product in enumerate(products)]
         return torch.stack(products).sum(dim=0)
 
 
 class Attention(nn.Module):
-    r"""How much each of k blocks counts in each row: positive shares, rows of Euclidean length 1.
+    r"""The weights of k blocks in each row, positive and of Euclidean norm 1.
 
     .. math:: M = \ell_2(softmax(LeakyReLU([X_1 \,\|\, \dots \,\|\, X_k]\,W)))
 
-    `sizes` are the widths of the k blocks. Starting weights are uniform on ±1/√(sum of the widths), torch's own rule
-    for `nn.Linear`.
+    `sizes` are the widths of the k blocks. Initial weights are uniform on ±1/√(sum of the widths), as in
+    `nn.Linear`.
     """
 
     def __init__(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -105,19 +95,19 @@ class Attention(nn.Module):
 
 
 class AGCNModel(DualNetwork):
-    r"""AGCN: attention decides, row by row, how much of either network's layer is taken and which layers count at last.
+    r"""AGCN: attention sets, for each row, the share of each network's layer and of each layer in the output.
 
     .. math:: Z_1 = \phi(\tilde A X W_1), \quad
               Z_{l+1} = \phi(\tilde A\,(m_1 \odot Z_l + m_2 \odot H_l)\,W_{l+1}), \quad
               Z = softmax(\tilde A\,[u_1 \odot Z_1 \,\|\, \dots \,\|\, u_L \odot Z_L \,\|\, u_{L+1} \odot z]\,W)
 
     m is the :class:`Attention` of [Z_l ‖ H_l], u that of [Z_1 ‖ … ‖ Z_L ‖ z], φ the LeakyReLU of slope 0.2, H_l the
-    hidden activations of the encoder. As in the paper; its program adds a bias to the attention. No row is repeated or
-    concatenated: each column of m or u multiplies where it is thin.
+    hidden activations of the encoder. As in the paper; its program adds a bias to the attention. Rows are neither
+    repeated nor concatenated: each column of m or u is multiplied where the factor is narrow.
     """
 
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
-        """Draw graph convolutions, the attention between the networks, that between the layers, and the last layer."""
+        """Initialize graph convolutions, the attention between networks and between layers, and the last layer."""
         weights: Any = {"generator": generator, "dtype": dtype}
         _, *hidden, n_dims = sizes
         scales = (*hidden, n_dims, n_dims)
@@ -128,12 +118,12 @@ class AGCNModel(DualNetwork):
         self.classifier = BlockLinear(scales, len(self.centers), bound=bound, **weights)
 
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
-        """Return the last layer (N, C) before its softmax."""
+        """Return the output of the last layer (N, C) before its softmax."""
         first, *others = self.convolutions
         scales = [leaky_relu(first(x, self.normalized), _SLOPE)]
-        for layer, attention, own in zip(others, self.fusions, hidden, strict=True):
-            m = attention((scales[-1], own))
-            fused = m[:, :1] * scales[-1] + m[:, 1:] * own
+        for layer, attention, activation in zip(others, self.fusions, hidden, strict=True):
+            m = attention((scales[-1], activation))
+            fused = m[:, :1] * scales[-1] + m[:, 1:] * activation
             scales.append(leaky_relu(layer(fused, self.normalized), _SLOPE))
         scales.append(z)
         return propagate(self.normalized, self.classifier(scales, self.scale_attention(scales)))
@@ -143,5 +133,5 @@ class AGCNModel(DualNetwork):
 @register_method("agcn+pamc", title="AGCN + PamC", reference=_WITH_CONTRAST, config=AGCNPamCConfig, **DUAL)
 @register_method("agcn", title="AGCN", reference=_REFERENCE, config=AGCNConfig, **DUAL)
 def build_agcn(given: BuildInput) -> AGCNModel:
-    """Return AGCN from an autoencoder's weights, with the contrastive term that its settings have."""
+    """Return AGCN with an autoencoder's weights, and with the contrastive term of its settings, if any."""
     return AGCNModel(**network_parts(given)).to(given.device)

@@ -1,4 +1,4 @@
-"""AE with K-means, DEC and IDEC: clustering by features alone."""
+"""AE with K-means, DEC and IDEC, which use features only."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
 
-__all__ = ["AEConfig", "AutoencoderConfig", "DECModel", "IDECConfig", "StartOnly", "build_ae", "build_dec"]
-
 _FACTS: dict[str, Any] = {"uses_graph": False, "inductive": True, "init": "autoencoder"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AEConfig(EncoderConfig, MethodConfig):
-    """Settings of an autoencoder, whose decoder is the mirror image of its encoder."""
+    """Settings of an autoencoder, whose decoder mirrors its encoder."""
 
     n_dims: int = setting(10, Count(), "Size that the embedding z has.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderConfig(AEConfig, AssigningConfig):
-    """Settings of a method that goes on from a pre-trained autoencoder."""
+    """Settings of a method that starts from a pretrained autoencoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class StartOnly(Model):
         self.encoder = encoder
 
     def objective(self, z: Tensor) -> LossTerms:
-        """Return a loss that is 0: there is nothing left to train."""
+        """Return a zero loss, because there is nothing to train."""
         return LossTerms(total=0 * z.sum(), parts={})
 
 
@@ -58,27 +56,27 @@ class StartOnly(Model):
     **_FACTS,
 )
 def build_ae(given: BuildInput) -> StartOnly:
-    """Return the encoder of the autoencoder as it is: K-means of its z are the clusters."""
+    """Return the encoder of the autoencoder unchanged; clusters are K-means of its z."""
     return StartOnly(given.encoder)
 
 
 class DECModel(Model):
-    r"""DEC and IDEC: an encoder and centers trained on the divergence of the sharpened assignment.
+    r"""DEC and IDEC: an encoder and centers trained on the KL divergence to the sharpened assignment.
 
     .. math:: L = KL(P \,\|\, Q) \quad\text{(DEC)}, \qquad
               L = \tfrac{1}{N}\textstyle\sum_i \|x_i - \hat x_i\|^2/d + \gamma\,KL(P \,\|\, Q) \quad\text{(IDEC)}
 
-    q and p are Eqs 9 and 10, the divergence is divided by N. Departure from the papers: full-batch Adam with p of the
-    same epoch, where their programs take batches and refresh p every so many of them.
+    q and p are Eqs 9 and 10, and the divergence is divided by N. Departure from the papers: full-batch Adam with p of
+    the same epoch, whereas their programs use batches and update p at intervals.
 
     Parameters
     ----------
     encoder, centers
-        Of the start.
+        Initialized encoder and (C, n_dims) centers.
     config
-        Settings: `eta`, and for IDEC `kl_weight`.
+        Settings: `eta`, and `kl_weight` for IDEC.
     decoder
-        Keeps the reconstruction (IDEC); None leaves it out (DEC).
+        Decoder of the reconstruction term (IDEC); None omits the term (DEC).
     """
 
     def __init__(self, encoder: nn.Module, centers: Tensor, config: Any, *, decoder: MLP | None = None) -> None:
@@ -111,6 +109,6 @@ class DECModel(Model):
     **_FACTS,
 )
 def build_dec(given: BuildInput) -> DECModel:
-    """Return DEC, or IDEC with its decoder, from an autoencoder's weights."""
+    """Return DEC, or IDEC with its decoder, with an autoencoder's weights."""
     decoder = given.required_decoder() if isinstance(given.config, IDECConfig) else None
     return DECModel(given.encoder, given.centers, given.config, decoder=decoder)

@@ -22,8 +22,6 @@ from pamc.ops.torch.clustering import cluster_sums, squared_distances
 from pamc.ops.torch.rows import unit_rows
 from pamc.runtime import generator
 
-__all__ = ["CGCConfig", "CGCModel", "Neighbors", "Prototypes", "build_cgc"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CGCConfig(GraphConfig, TrainedConfig):
@@ -43,17 +41,17 @@ class CGCConfig(GraphConfig, TrainedConfig):
 
 
 class Neighbors(nn.Module):
-    r"""The positives of each node with their weights, and a test of what may be its negative.
+    r"""The positives of each node with their weights, and a sampler of its negatives.
 
     .. math:: w_{ij} = \frac{1 + t_{ij}}{\sum_k (1 + t_{ik})}
 
-    t_ij is the number of triangles on the edge i, j: neighbors with whom many others are shared count more. O(number of
-    walks of two steps) time once, O(E) memory.
+    t_ij is the number of triangles on the edge i, j, so that neighbors with many common neighbors have more weight.
+    O(number of walks of two steps) time once, O(E) memory.
 
     Parameters
     ----------
     adjacency
-        (N, N) symmetric, without diagonal; its weights are not used.
+        (N, N) symmetric adjacency without diagonal; its weights are ignored.
     """
 
     edges: Tensor
@@ -64,7 +62,7 @@ class Neighbors(nn.Module):
         super().__init__()
         binary = adjacency.copy()
         binary.data[:] = 1
-        # A + A² at the edges: one for the edge itself, one for each walk of two steps beside it.
+        # A + A² on the edges: one for the edge itself, plus one for each parallel walk of two steps.
         weight = row_normalize(walk_sums(binary, binary, n_steps=2)).tocoo()
         loops = with_self_loops(binary).tocoo()
         self.n_nodes = adjacency.shape[0]
@@ -76,30 +74,29 @@ class Neighbors(nn.Module):
         self.register_buffer("taken", torch.from_numpy(taken), persistent=False)
 
     def draw_negatives(self, n_negatives: int) -> tuple[Tensor, Tensor]:
-        """Return (N, K) random nodes for each node, and (N, K) whether they are neither the node nor its neighbors.
+        """Return (N, K) random nodes for each node, and (N, K) whether each is neither the node nor its neighbor.
 
         Draws from torch's global generator of the device. O(N·K·log E) time.
         """
         device = self.taken.device
         drawn = torch.randint(self.n_nodes, (self.n_nodes, n_negatives), device=device)
         key = torch.arange(self.n_nodes, device=device)[:, None] * self.n_nodes + drawn
-        place = torch.searchsorted(self.taken, key).clamp(max=len(self.taken) - 1)
-        return drawn, self.taken[place] != key
+        position = torch.searchsorted(self.taken, key).clamp(max=len(self.taken) - 1)
+        return drawn, self.taken[position] != key
 
 
 class Prototypes(nn.Module):
     """The prototypes of one level, which follow the embedding.
 
-    Departure from the paper, which runs K-means anew: a few steps of Lloyd's algorithm go on from where the last epoch
-    left the prototypes. The first ones are rows of the first embedding, a random choice. A prototype without rows stays
-    where it is.
+    Departure from the paper, which reruns K-means: a few steps of Lloyd's algorithm continue from the prototypes of the
+    last epoch. They are initialized with random rows of the first embedding. A prototype without rows does not move.
 
     Parameters
     ----------
     n_nodes, n_dims, n_clusters
-        Sizes; min(n_clusters, n_nodes) prototypes are kept.
+        Sizes; there are min(n_clusters, n_nodes) prototypes.
     generator
-        Source of the random choice.
+        Random generator of the initial choice.
     """
 
     first_rows: Tensor
@@ -111,12 +108,12 @@ class Prototypes(nn.Module):
         super().__init__()
         rows = torch.randperm(n_nodes, generator=generator)[:n_clusters]
         self.register_buffer("first_rows", rows)
-        # Not a number until the first embedding is seen.
+        # NaN until the first embedding is computed.
         self.register_buffer("prototypes", torch.full((len(rows), n_dims), torch.nan, dtype=dtype))
 
     @torch.no_grad()
     def forward(self, z: Tensor, *, n_steps: int) -> tuple[Tensor, Tensor]:
-        """Move the prototypes to z (N, n_dims); return them and (N,) the nearest one of each row. O(N·C·n_dims)."""
+        """Move the prototypes to z (N, n_dims); return them and the (N,) nearest of each row. O(N·C·n_dims) time."""
         moved = torch.where(self.prototypes.isnan(), z[self.first_rows], self.prototypes)
         for _ in range(n_steps):
             sums, counts = cluster_sums(z, _nearest(z, moved), len(moved))
@@ -130,16 +127,16 @@ def _nearest(z: Tensor, prototypes: Tensor) -> Tensor:
 
 
 class CGCModel(GraphModel):
-    r"""Contrastive graph clustering of Park et al. (2022), for one graph that does not change.
+    r"""Contrastive graph clustering of Park et al. (2022), for one static graph.
 
     .. math:: L = \lambda_F\,\ell_F(z, f) + \lambda_H\,\ell_H(z; w)
               + \lambda_C\,\frac{1}{L}\sum_{l=0}^{L-1}\ell_C(z; 2^l C \text{ prototypes})
 
-    z = ÃReLU(ÃXW₁ᵀ)W₂ᵀ, a graph convolutional network, and f = XWᵀ + b; the levels are in
-    :mod:`pamc.losses.contrastive`. Written from the paper's description, without its program. Departures: graph
-    convolutions are the encoder; cosines times τ stand for inner products and a bilinear form over a temperature; one
-    uniform sample of negatives serves the levels of features and of neighbors; all neighbors count, with their weights,
-    in place of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means' on z at the end.
+    z = ÃReLU(ÃXW₁ᵀ)W₂ᵀ is a graph convolutional network, and f = XWᵀ + b; the levels are defined in
+    :mod:`pamc.losses.contrastive`. Implemented from the paper's description, without its program. Departures: graph
+    convolutions are the encoder; cosines times τ replace inner products and a bilinear form over a temperature; the
+    levels of features and of neighbors share one uniform sample of negatives; all neighbors are used, with weights,
+    instead of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means of the final z.
 
     Parameters
     ----------
@@ -150,11 +147,11 @@ class CGCModel(GraphModel):
     normalized
         (N, N) CSR tensor Ã.
     neighbors
-        Positives and negatives.
+        Positives and sampler of negatives.
     hierarchy
-        Prototypes of each level, the coarsest first.
+        Prototypes of each level, coarsest first.
     config
-        Weights and options.
+        Settings with weights and options.
     """
 
     draws = True
@@ -180,20 +177,20 @@ class CGCModel(GraphModel):
         self.config = config
 
     def embed(self, x: Tensor | SparseBlock) -> Tensor:
-        """Return z (N, n_dims), rows of length 1: every level looks at cosines."""
+        """Return z (N, n_dims) with rows of length 1, because every level uses cosines."""
         return unit_rows(self.second(relu(self.first(x, self.normalized)), self.normalized))
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return the loss of all rows, after the prototypes have moved to their embedding.
+        """Return the loss of all rows, after moving the prototypes to their embedding.
 
         O(E·(n_hidden + n_dims) + N·d·n_hidden + N·(n_negatives + n_levels·C)·n_dims) time and
         O((E + N·n_negatives)·n_dims) memory.
         """
         config, z = self.config, self.embed(x)
         drawn, is_negative = self.neighbors.draw_negatives(config.n_negatives)
-        own = self.neighbors
+        pairs = self.neighbors
         feature = feature_contrast_loss(z, self.features(x), drawn, tau=config.tau)
-        neighbor = neighbor_contrast_loss(z, own.edges, own.weight, drawn, is_negative=is_negative, tau=config.tau)
+        neighbor = neighbor_contrast_loss(z, pairs.edges, pairs.weight, drawn, is_negative=is_negative, tau=config.tau)
         prototype = torch.stack([self._level(z, level) for level in self.hierarchy]).mean()
         return LossTerms(
             total=config.feature_weight * feature

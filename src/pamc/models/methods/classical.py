@@ -17,8 +17,6 @@ from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.autoencoders import StartOnly
 from pamc.runtime import generator, one_thread, seed_for
 
-__all__ = ["SVDConfig", "build_kmeans", "build_svd"]
-
 
 @register_method(
     "kmeans",
@@ -29,7 +27,7 @@ __all__ = ["SVDConfig", "build_kmeans", "build_svd"]
     inductive=True,
 )
 def build_kmeans(given: BuildInput) -> StartOnly:
-    """Return the prepared rows themselves as the embedding."""
+    """Return the preprocessed rows themselves as the embedding."""
     return StartOnly(MLP((given.n_features,), generator=generator(given.seed, "weights"), dtype=given.dtype))
 
 
@@ -41,7 +39,7 @@ class SVDConfig(GraphConfig):
 
 
 class _Fixed(GraphModel):
-    """An embedding that is given and not trained."""
+    """A fixed embedding that is not trained."""
 
     z: Tensor
 
@@ -50,7 +48,7 @@ class _Fixed(GraphModel):
         self.register_buffer("z", z)
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return a loss that is 0: there is nothing to train."""
+        """Return a zero loss, because there is nothing to train."""
         return LossTerms(total=self.z.sum() * 0, parts={})
 
     def read(self, x: Tensor | SparseBlock) -> Reading:
@@ -67,7 +65,7 @@ class _Fixed(GraphModel):
     uses_features=False,
 )
 def build_svd(given: BuildInput) -> GraphModel:
-    """Return U·S of the leading singular directions of the adjacency A (N, N); features are not looked at."""
+    """Return U·S of the leading singular directions of the adjacency A (N, N); features are not used."""
     from sklearn.decomposition import TruncatedSVD
 
     rank = max(1, min(given.config.n_dims, given.n_nodes - 1))
@@ -75,6 +73,6 @@ def build_svd(given: BuildInput) -> GraphModel:
     if given.n_nodes > 1:
         svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
         with one_thread(), np.errstate(invalid="ignore", divide="ignore"):
-            # K-means does not see a common scale; weights of any size can be squared once the largest is 1.
+            # K-means is invariant to a common scale, and scaling the largest weight to 1 keeps squares finite.
             z[:, :rank] = svd.fit_transform(given.adjacency / (given.adjacency.max() or 1.0))
     return _Fixed(torch.from_numpy(z).to(device=given.device, dtype=given.dtype))

@@ -25,28 +25,16 @@ from pamc.models.method import BuildInput, register_method
 from pamc.ops.torch.rows import csr_tensor, ordered_sum, row_product, unit_rows
 from pamc.runtime import generator
 
-__all__ = [
-    "AttentionLayer",
-    "AttentionPretraining",
-    "DAEGCConfig",
-    "DAEGCModel",
-    "Proximity",
-    "build_daegc",
-    "build_daegc_pretraining",
-    "proximity",
-    "walk_sums",
-]
-
-# Of the leaky ReLU in the attention coefficients, below 0.
+# Negative slope of the leaky ReLU in the attention coefficients.
 _SLOPE = 0.2
 
-# Glorot's bound times this, as in the program of Velickovic et al. (2018), which DAEGC took over.
+# Factor of Glorot's bound, as in the program of Velickovic et al. (2018), which DAEGC reused.
 _GAIN = 1.414
 
 
 @dataclass(frozen=True, kw_only=True)
 class DAEGCConfig(KernelConfig, PretrainConfig, GraphConfig, AssigningConfig):
-    """Settings of DAEGC. It is pre-trained on the reconstruction alone."""
+    """Settings of DAEGC, which is pretrained on the reconstruction only."""
 
     n_hidden: int = setting(256, Count(), "Size that the first attention layer has.")
     n_dims: int = setting(16, Count(), "Size that the embedding z, the second attention layer, has.")
@@ -59,7 +47,7 @@ class DAEGCConfig(KernelConfig, PretrainConfig, GraphConfig, AssigningConfig):
 
 @dataclass(frozen=True, eq=False)
 class Proximity:
-    """M on a symmetric pattern that holds the diagonal, so that no row is empty.
+    """M on a symmetric pattern that includes the diagonal, so that no row is empty.
 
     Parameters
     ----------
@@ -68,8 +56,8 @@ class Proximity:
     rows
         (E,) row i of each entry.
     transposed
-        (E,) position of the entry (j, i) for the entry (i, j): with it, sums over columns are sums over rows, and no
-        atomics are needed.
+        (E,) position of the entry (j, i) for the entry (i, j), with which sums over columns are sums over rows,
+        without atomics.
     """
 
     matrix: Tensor
@@ -77,7 +65,7 @@ class Proximity:
     transposed: Tensor
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
-        """Return (N,) the "sum" or the "max" of the values (E,) of each row."""
+        """Return the (N,) "sum" or "max" of the values (E,) of each row."""
         return torch.segment_reduce(values, how, offsets=self.matrix.crow_indices(), axis=0, unsafe=True)
 
     def with_values(self, values: Tensor) -> Tensor:
@@ -88,10 +76,10 @@ class Proximity:
 
 
 def walk_sums(step: Adjacency, pattern: Adjacency, *, n_steps: int) -> Adjacency:
-    """Return Σ_{r=1..n_steps} S^r at the entries of a pattern, for the (N, N) matrix S of one step.
+    """Return Σ_{r=1..n_steps} S^r at the entries of a pattern, for an (N, N) one-step matrix S.
 
-    Powers are taken of blocks of rows and cut to the pattern at once, so that the memory is that of the pattern and of
-    one block. O(number of walks of n_steps steps) time. Entries of the pattern that no walk reaches are not stored.
+    Powers are computed for blocks of rows and restricted to the pattern immediately, so that memory is that of the
+    pattern and one block. O(number of walks of n_steps steps) time. Entries that no walk reaches are not stored.
 
     Examples
     --------
@@ -114,9 +102,9 @@ def proximity(adjacency: Adjacency, *, n_orders: int, device: torch.device, dtyp
 
     .. math:: M = \frac{1}{t}(B + B^2 + \dots + B^t)
 
-    B is the row-normalized adjacency with self-loops, and M is kept along the edges and on the diagonal alone: a node
-    attends to its neighbors and to itself. As in a public program of the method; in the paper attention goes to every j
-    with M_ij > 0 and B has no self-loops, which leaves a node without edges nobody to attend to. O(E) memory.
+    B is the row-normalized adjacency with self-loops, and M is restricted to the edges and the diagonal: a node attends
+    to its neighbors and itself. As in a public program of the method; in the paper, attention is over every j with
+    M_ij > 0 and B has no self-loops, so that a node without edges has nothing to attend to. O(E) memory.
     """
     steps = row_normalize(with_self_loops(adjacency))
     matrix = walk_sums(steps, steps, n_steps=n_orders) / n_orders
@@ -131,9 +119,9 @@ def proximity(adjacency: Adjacency, *, n_orders: int, device: torch.device, dtyp
 
 
 class _Attention(torch.autograd.Function):
-    """Σ_j α_ij h_j with α the softmax by rows of the attention coefficients.
+    """Σ_j α_ij h_j, where α is the row-wise softmax of the attention coefficients.
 
-    With g the gradient of the result o: ∂α_ij = g_i·h_j at the entries of the pattern, ∂c_ij = α_ij(∂α_ij − g_i·o_i),
+    With the gradient g of the result o: ∂α_ij = g_i·h_j at the entries of the pattern, ∂c_ij = α_ij(∂α_ij − g_i·o_i),
     and every sum over columns is a sum over rows of the transposed entries. O(E·d) time, O(E + N·d) memory.
     """
 
@@ -142,24 +130,24 @@ class _Attention(torch.autograd.Function):
         h = h.contiguous()
         weight = near.matrix.values()
         score = (own[near.rows] + other[near.matrix.col_indices()]) * weight
-        slope = torch.where(score > 0, weight, _SLOPE * weight)
+        derivative = torch.where(score > 0, weight, _SLOPE * weight)
         score = torch.where(score > 0, score, _SLOPE * score)
         share = (score - near.reduce(score, "max")[near.rows]).exp()
         share /= near.reduce(share, "sum")[near.rows]
         mean: Tensor = near.with_values(share) @ h
-        ctx.save_for_backward(h, share, slope, mean)
+        ctx.save_for_backward(h, share, derivative, mean)
         ctx.near = near
         return mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        h, share, slope, mean = ctx.saved_tensors
+        h, share, derivative, mean = ctx.saved_tensors
         near, grad = ctx.near, grad.contiguous()
         agreement = near.with_values(torch.zeros_like(share))
         torch.sparse.sampled_addmm(agreement, grad, h.T, beta=0.0, out=agreement)
         centered = agreement.values() - (grad * mean).sum(dim=1)[near.rows]
-        grad_score = share * centered * slope
+        grad_score = share * centered * derivative
         grad_h = near.with_values(share[near.transposed]) @ grad
         return grad_h, near.reduce(grad_score, "sum"), near.reduce(grad_score[near.transposed], "sum"), None
 
@@ -170,7 +158,7 @@ class AttentionLayer(nn.Module):
     .. math:: z_i = \mathrm{elu}\Big(\sum_j \alpha_{ij} W x_j\Big), \quad
               \alpha_{ij} = \mathrm{softmax}_j\,\mathrm{leaky}\big(M_{ij}(a_s^\top W x_i + a_n^\top W x_j)\big)
 
-    leaky is the leaky ReLU with slope 0.2 below 0. The generator draws the starting weights, uniform on
+    leaky is the leaky ReLU with negative slope 0.2. The generator draws the initial weights, uniform on
     ±1.414·√(6/(fan in + fan out)).
     """
 
@@ -191,27 +179,27 @@ class AttentionLayer(nn.Module):
         # Columns: a_s for the node itself, a_n for its neighbors.
         own, other = row_product(h, self.attention).unbind(dim=1)
         mean: Tensor = _Attention.apply(h, own, other, near)  # type: ignore[no-untyped-call]
-        # elu, put together: the slope of torch's own is rounded by the number of threads.
+        # elu written out, because the gradient of torch's own is rounded differently by the number of threads.
         return torch.where(mean > 0, mean, mean.clamp(max=0).expm1())
 
 
 class AttentionPretraining(GraphModel):
-    r"""Two attention layers trained to reconstruct the edges: DAEGC before it has clusters.
+    r"""Two attention layers trained to reconstruct the edges: the pretraining of DAEGC, without clusters.
 
     .. math:: L = L_r(\sigma(zz^\top), A + I) + \frac{\lambda}{2}\|\theta\|^2
 
-    Departures from the paper: the rows of z have length 1, the target has the diagonal and λ > 0, all as in a public
-    program of the method (GitHub Tiger101010/DAEGC); and all edges together weigh as much as all other pairs together,
-    see :func:`pamc.losses.reconstruction.edge_reconstruction_loss`.
+    Departures from the paper: the rows of z have length 1, the target includes the diagonal and λ > 0, all as in a
+    public program of the method (GitHub Tiger101010/DAEGC); and all edges together have the same weight as all other
+    pairs together, see :func:`pamc.losses.reconstruction.edge_reconstruction_loss`.
 
     Parameters
     ----------
     first, second
-        The attention layers.
+        Attention layers.
     near
         Proximity M, whose pattern is A + I.
     config
-        Weights.
+        Settings with the weights of the terms.
     """
 
     def __init__(self, first: AttentionLayer, second: AttentionLayer, near: Proximity, config: DAEGCConfig) -> None:
@@ -222,13 +210,13 @@ class AttentionPretraining(GraphModel):
         self.config = config
 
     def embed(self, x: Tensor | SparseBlock) -> Tensor:
-        """Return z (N, n_dims), rows of length 1."""
+        """Return z (N, n_dims) with rows of length 1."""
         return unit_rows(self.second(self.first(x, self.near), self.near))
 
     def shared_terms(self, z: Tensor) -> LossTerms:
-        """Return reconstruction and penalty. O(N²·n_dims) time, O(N·n_dims + E) memory."""
+        """Return the reconstruction and the penalty. O(N²·n_dims) time, O(N·n_dims + E) memory."""
         reconstruction = edge_reconstruction_loss(z, self.near.matrix)
-        # Its gradient λθ is what Adam's own weight decay adds.
+        # Its gradient λθ equals Adam's weight decay.
         penalty = torch.stack([ordered_sum(p.square()) for p in self.parameters() if p.requires_grad]).sum() / 2
         total = reconstruction + self.config.weight_decay * penalty
         return LossTerms(total=total, parts={"reconstruction": reconstruction, "penalty": penalty})
@@ -247,13 +235,13 @@ class DAEGCModel(AttentionPretraining):
 
     .. math:: L = L_r(\sigma(zz^\top), A + I) + \gamma\,KL(P\,\|\,Q) + \frac{\lambda}{2}\|\theta\|^2
 
-    q is the Student-t assignment and p its target, computed anew in each epoch. Departures from the paper: those of
+    q is the Student-t assignment and p its target, recomputed in each epoch. Departures from the paper: those of
     :class:`AttentionPretraining` and :func:`proximity`, and KL is divided by N, as in the same program.
 
     Parameters
     ----------
     pretrained
-        Whose layers are taken over.
+        Pretrained model, whose layers are reused.
     centers
         (C, n_dims) K-means centers of z.
     """
@@ -281,11 +269,11 @@ class DAEGCModel(AttentionPretraining):
 
 
 def build_daegc_pretraining(given: BuildInput) -> AttentionPretraining:
-    """Return the untrained layers with the reconstruction as their loss."""
+    """Return the untrained layers with the reconstruction loss."""
     config: DAEGCConfig = given.config
-    source = generator(given.seed, "weights")
+    weights = generator(given.seed, "weights")
     sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
-    first, second = (AttentionLayer(*size, generator=source, dtype=given.dtype) for size in sizes)
+    first, second = (AttentionLayer(*size, generator=weights, dtype=given.dtype) for size in sizes)
     near = proximity(given.adjacency, n_orders=config.n_orders, device=given.device, dtype=given.dtype)
     return AttentionPretraining(first, second, near, config).to(given.device)
 
@@ -299,5 +287,5 @@ def build_daegc_pretraining(given: BuildInput) -> AttentionPretraining:
     pretrain=build_daegc_pretraining,
 )
 def build_daegc(given: BuildInput) -> DAEGCModel:
-    """Return DAEGC from its pre-trained layers and the K-means centers of their embedding."""
+    """Return DAEGC with its pretrained layers and the K-means centers of their embedding."""
     return DAEGCModel(given.pretrained, given.centers).to(given.device)

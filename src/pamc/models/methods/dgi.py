@@ -1,4 +1,4 @@
-"""Deep Graph Infomax: one graph convolution that learns to tell rows from shuffled rows."""
+"""Deep Graph Infomax: a graph convolution that learns to distinguish rows from shuffled rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from pamc.models.methods.graph_autoencoders import log_probability
 from pamc.ops.torch.rows import column_sums
 from pamc.runtime import generator
 
-__all__ = ["DGIConfig", "DGIModel"]
-
-# Slope of PReLU below 0, before training: torch's own.
+# Initial negative slope of PReLU, torch's default.
 _SLOPE = 0.25
 
 
@@ -38,16 +36,16 @@ class DGIModel(GraphModel):
     .. math:: -\frac{1}{N}\sum_i \log D(z_i, s) - \frac{1}{N}\sum_i \log(1 - D(\tilde z_i, s)), \quad
               z = PReLU(ÃXW^T), \quad s = σ(\bar z), \quad D(z, s) = σ(z^T M s)
 
-    z̃ is the embedding of a corrupted graph: the same edges, the rows of X in random order P, drawn anew in each epoch.
-    As Ã(PX)Wᵀ = Ã(P(XWᵀ)), the rows are shuffled after the linear map: X is multiplied once, and sparse rows need no
-    indexing. Departure from the paper: the convolution has no bias, and PReLU has a slope for each dimension.
+    z̃ is the embedding of a corrupted graph, with the same edges and the rows of X in random order P, redrawn in each
+    epoch. As Ã(PX)Wᵀ = Ã(P(XWᵀ)), rows are shuffled after the linear map: X is multiplied once, and sparse rows need no
+    indexing. Departure from the paper: the convolution has no bias, and PReLU has one slope per dimension.
 
     Parameters
     ----------
     convolution
-        Whose linear map is W.
+        Graph convolution whose linear map is W.
     discriminator
-        (n_dims, n_dims) starting weights M.
+        (n_dims, n_dims) initial weights M.
     normalized
         (N, N) CSR tensor Ã.
     """
@@ -57,14 +55,14 @@ class DGIModel(GraphModel):
     def __init__(self, convolution: GraphConvolution, discriminator: Tensor, normalized: Tensor) -> None:
         super().__init__()
         slope = nn.Parameter(torch.full_like(discriminator[0], _SLOPE))
-        # The names of saved weights.
+        # These names are used by saved weights.
         self.network: Any = nn.ModuleDict({"encoder": nn.ParameterDict({"slope": slope})})
         self.network.weight = nn.Parameter(discriminator)
         self.linear = convolution.linear
         self.normalized = normalized
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return the loss of telling true from shuffled rows. O(N·d·n_dims + E·n_dims) time, O(N·n_dims + E) memory."""
+        """Return the loss of classifying true and shuffled rows. O((N·d + E)·n_dims) time, O(N·n_dims + E) memory."""
         h = self.linear(x)
         z = self._aggregated(h)
         shuffled = self._aggregated(h.index_select(0, torch.randperm(len(h), device=h.device)))
@@ -78,7 +76,7 @@ class DGIModel(GraphModel):
         return Reading(self._aggregated(self.linear(x)))
 
     def _aggregated(self, h: Tensor) -> Tensor:
-        """Return PReLU(Ãh): what a graph convolution does after its linear map."""
+        """Return PReLU(Ãh), the part of a graph convolution after its linear map."""
         return nn.functional.prelu(propagate(self.normalized, h), self.network["encoder"]["slope"])
 
 
@@ -86,9 +84,9 @@ class DGIModel(GraphModel):
 def build_dgi(given: BuildInput) -> DGIModel:
     """Return an untrained DGI."""
     n_dims = given.config.n_dims
-    source = generator(given.seed, "weights")
-    convolution = GraphConvolution(given.n_features, n_dims, generator=source, dtype=given.dtype)
+    weights = generator(given.seed, "weights")
+    convolution = GraphConvolution(given.n_features, n_dims, generator=weights, dtype=given.dtype)
     bound = n_dims**-0.5
-    discriminator = torch.empty(n_dims, n_dims, dtype=given.dtype).uniform_(-bound, bound, generator=source)
+    discriminator = torch.empty(n_dims, n_dims, dtype=given.dtype).uniform_(-bound, bound, generator=weights)
     normalized = normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)
     return DGIModel(convolution, discriminator, normalized).to(given.device)

@@ -1,4 +1,4 @@
-"""What SDCN and AGCN share: an autoencoder and a graph network side by side, trained on one target."""
+"""Common base of SDCN and AGCN: an autoencoder and a graph network in parallel, trained on one target."""
 
 from __future__ import annotations
 
@@ -27,28 +27,17 @@ from pamc.models.method import BuildInput
 from pamc.models.methods.autoencoders import AutoencoderConfig
 from pamc.runtime import generator
 
-__all__ = [
-    "CONTRAST",
-    "DUAL",
-    "ContrastSettings",
-    "DualConfig",
-    "DualNetwork",
-    "PamCSettings",
-    "graph_convolutions",
-    "network_parts",
-]
-
-# What all methods of this kind have in common, and where their contrastive terms come from.
+# Facts common to all methods of this kind, and the source of their contrastive terms.
 DUAL: dict[str, Any] = {"uses_graph": True, "init": "autoencoder"}
 CONTRAST = "contrast as in Kulatilleke, Portmann and Chandra (2022)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualConfig(GraphConfig, AutoencoderConfig):
-    """Settings of SDCN and AGCN. `chunk_size` serves the pre-training alone: the network takes all rows at once.
+    """Settings of SDCN and AGCN. `chunk_size` affects the pretraining only: the network processes all rows at once.
 
-    There are more epochs of pre-training than in the papers: rows of length 1 need them to spread z to the width of
-    Eq 9's kernel.
+    There are more pretraining epochs than in the papers, which rows of length 1 need to spread z to the width of Eq 9's
+    kernel.
     """
 
     kl_weight: float = setting(
@@ -62,41 +51,41 @@ class DualConfig(GraphConfig, AutoencoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastSettings(ContrastConfig, InfluenceConfig):
-    """Settings that add the classic contrastive loss (Eq 1) to a method; mixed into its settings."""
+    """Settings mixin that adds the classic contrastive loss (Eq 1) to a method."""
 
     n_hops: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PamCSettings(ProxyConfig, ContrastSettings):
-    """Settings that add the PamC loss (Eq 3) to a method; mixed into its settings."""
+    """Settings mixin that adds the PamC loss (Eq 3) to a method."""
 
 
 class DualNetwork(GraphModel):
-    r"""An autoencoder and a graph network that hears its activations, trained on one target.
+    r"""An autoencoder and a graph network that receives its activations, trained on one target.
 
     .. math:: L = \tfrac{1}{Nd}\|X - \hat X\|^2 + \lambda_1\,KL(P \,\|\, Q) + \lambda_2\,KL(P \,\|\, Z)
               \; [{} + \alpha\,\ell_{contrast}(z; \gamma, \tau)]
 
-    z is the autoencoder's embedding, q its Student-t assignment (Eq 9), p the target made of q (Eq 10), a constant of
-    the epoch, Z the softmax of the graph network; both divergences are divided by N. Labels are the argmax of Z. The
-    term in brackets exists where the settings have it: Eq 1, or Eq 3 with the argmax of q in the meta-nodes. As in the
-    papers, with Ã = D^(−½)(A + I)D^(−½); their programs take D⁻¹(A + I).
+    z is the autoencoder's embedding, q its Student-t assignment (Eq 9), p the target computed from q (Eq 10), constant
+    within an epoch, and Z the softmax of the graph network; both divergences are divided by N. Labels are the argmax of
+    Z. The term in brackets is present if the settings have it: Eq 1, or Eq 3 with the argmax of q in the meta-nodes. As
+    in the papers, with Ã = D^(−½)(A + I)D^(−½); their programs use D⁻¹(A + I).
 
     Parameters
     ----------
     encoder, decoder
-        Of a pre-trained autoencoder; both are trained further.
+        Encoder and decoder of a pretrained autoencoder, which are trained further.
     centers
-        (C, n_dims) starting centers μ of z.
+        (C, n_dims) initial centers μ of z.
     normalized
         (N, N) CSR tensor Ã.
     config
-        Settings; their class decides which contrastive term there is.
+        Settings, whose class determines the contrastive term.
     generator
-        Source of the graph network's starting weights.
+        Random generator of the graph network's initial weights.
     pairs
-        Positive pairs γ over the N rows; None without a contrastive term.
+        Positive pairs γ of the N rows; None without a contrastive term.
     """
 
     centers: nn.Parameter
@@ -123,7 +112,7 @@ class DualNetwork(GraphModel):
 
     @abstractmethod
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
-        """Draw the graph network beside an encoder whose layers have these sizes, the rows' own first."""
+        """Initialize the graph network of an encoder with these layer sizes, the input size first."""
 
     @abstractmethod
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
@@ -134,7 +123,7 @@ class DualNetwork(GraphModel):
         x
             (N, d) rows.
         hidden, z
-            The encoder's hidden activations, (N, n) each, and its embedding (N, n_dims).
+            Hidden activations of the encoder, each (N, n), and its embedding (N, n_dims).
         """
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
@@ -164,7 +153,7 @@ class DualNetwork(GraphModel):
         return Reading(z=z, q=torch.softmax(self.output(x, hidden, z), dim=1))
 
     def encode(self, x: Tensor | SparseBlock) -> tuple[list[Tensor], Tensor]:
-        """Return the encoder's hidden activations, (N, n) each, and its embedding (N, n_dims)."""
+        """Return the encoder's hidden activations, each (N, n), and its embedding (N, n_dims)."""
         *inner, last = self.encoder.layers
         hidden: list[Tensor] = []
         for layer in inner:
@@ -200,7 +189,7 @@ def graph_convolutions(sizes: Sequence[int], *, generator: torch.Generator, dtyp
 
 
 def network_parts(given: BuildInput) -> dict[str, Any]:
-    """Return the arguments that either network is built from; a start without decoder is refused."""
+    """Return the constructor arguments of either network; raise ConfigError if there is no decoder."""
     if not isinstance(given.encoder, MLP) or given.decoder is None:
         raise ConfigError(
             "SDCN and AGCN read the hidden layers of an autoencoder and train its decoder: they cannot start from an "

@@ -18,20 +18,10 @@ from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
 from pamc.runtime import generator
 
-__all__ = [
-    "ARGAConfig",
-    "ARGAModel",
-    "GAEConfig",
-    "GAEModel",
-    "VGAEConfig",
-    "VGAEModel",
-    "log_probability",
-]
-
-# Up to this many nodes all N² pairs are reconstructed in every epoch.
+# Maximum number of nodes for which all N² pairs are reconstructed in every epoch.
 _EXACT_UP_TO = 40_000
 
-# Bound on log σ, and what is added to a probability before its logarithm, both as in torch_geometric.
+# Upper bound of log σ, and the constant added to a probability before its logarithm, both as in torch_geometric.
 _MAX_LOG_STD = 10.0
 _EPS = 1e-15
 
@@ -40,7 +30,7 @@ _EPS = 1e-15
 class GAEConfig(GraphConfig, TrainedConfig):
     """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
-    Raw rows in the place of rows of length 1 gave worse clusters on these sets, and so did more epochs, although the
+    Raw rows instead of rows of length 1 gave worse clusters on these sets, and so did more epochs, although the
     reconstruction still improved.
     """
 
@@ -52,7 +42,7 @@ class GAEConfig(GraphConfig, TrainedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VGAEConfig(GAEConfig):
-    """Settings of VGAE: those of GAE with a higher rate, without which it takes many more epochs."""
+    """Settings of VGAE: those of GAE with a higher learning rate, without which it needs many more epochs."""
 
     n_epochs: int = 90
     lr: float = 3e-3
@@ -60,7 +50,7 @@ class VGAEConfig(GAEConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ARGAConfig(GAEConfig):
-    """Settings of ARGA: those of GAE, and of its discriminator."""
+    """Settings of ARGA: those of GAE and of its discriminator."""
 
     hidden: tuple[int, ...] = setting((64,), Sizes(), "Sizes that the hidden layers of the discriminator have.")
     regularization_weight: float = setting(1.0, Number(), "Weigh the adversarial term of the encoder.")
@@ -68,16 +58,16 @@ class ARGAConfig(GAEConfig):
 
 
 class GAEModel(GraphModel):
-    """The graph autoencoder of Kipf and Welling (2016): z = GCN(X, A), and σ(zzᵀ) is to be A + I.
+    """The graph autoencoder of Kipf and Welling (2016): z = GCN(X, A), where σ(zzᵀ) reconstructs A + I.
 
     The reconstruction loss is over all N² pairs (:func:`pamc.losses.reconstruction.edge_reconstruction_loss`) up to
-    40 000 nodes; above, its negatives are sampled, as many as there are edges, anew in each epoch
+    40 000 nodes; above that, as many negatives as there are edges are sampled in each epoch
     (:func:`pamc.losses.reconstruction.sampled_edge_loss`).
 
     Parameters
     ----------
     encoder
-        Its first output is z.
+        Graph encoder, whose first output is z.
     normalized
         (N, N) CSR tensor Ã.
     """
@@ -86,7 +76,7 @@ class GAEModel(GraphModel):
 
     def __init__(self, encoder: GraphEncoder, normalized: Tensor) -> None:
         super().__init__()
-        # A name of saved weights.
+        # This name is used by saved weights.
         self.network = nn.ModuleDict({"encoder": encoder})
         self.normalized = normalized
 
@@ -111,12 +101,12 @@ class VGAEModel(GAEModel):
     .. math:: \ell_{reconstruction}(z) + \frac{1}{N}\cdot\frac{1}{N}\sum_i KL(N(\mu_i, \sigma_i^2)\,\|\,N(0, I)),
               \quad z_i \sim N(\mu_i, \sigma_i^2)
 
-    As in their program. The encoder's outputs are μ and log σ; the embedding that is read is μ. Reconstruction as in
-    :class:`GAEModel`: sampled above 40 000 nodes.
+    As in their program. The encoder outputs μ and log σ; μ is the embedding. Reconstruction as in :class:`GAEModel`:
+    sampled above 40 000 nodes.
     """
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return the negative evidence lower bound, each term scaled as in the program. Time and memory as GAE."""
+        """Return the negative evidence lower bound, with terms scaled as in the program. Time and memory as GAE."""
         mean, log_std = self.network["encoder"](x, self.normalized)
         log_std = log_std.clamp(max=_MAX_LOG_STD)
         z = mean + torch.randn_like(log_std) * torch.exp(log_std)
@@ -128,23 +118,23 @@ class VGAEModel(GAEModel):
 class ARGAModel(GAEModel):
     r"""The adversarially regularized graph autoencoder of Pan et al. (2018).
 
-    A discriminator D learns to tell z from draws of N(0, I); the encoder learns to reconstruct and to mislead it.
+    A discriminator D learns to distinguish z from samples of N(0, I); the encoder learns to reconstruct and to fool it.
 
     .. math:: \ell_{reconstruction}(z) - \lambda\,\frac{1}{N}\sum_i \log D(z_i) \quad\text{for the encoder},\qquad
               -\frac{1}{N}\sum_i \log D(\epsilon_i) - \frac{1}{N}\sum_i \log(1 - D(z_i)) \quad\text{for } D
 
-    Departure from the paper: both take their step at the same time, once per epoch, from one backward pass. The total
-    is the sum of the two losses, in which z is a constant of D's loss and D a constant of the encoder's. Reconstruction
-    as in :class:`GAEModel`: sampled above 40 000 nodes.
+    Departure from the paper: both are updated simultaneously, once per epoch, from one backward pass. The total is the
+    sum of both losses, in which z is constant in D's loss and D is constant in the encoder's. Reconstruction as in
+    :class:`GAEModel`: sampled above 40 000 nodes.
 
     Parameters
     ----------
     encoder, normalized
-        As of :class:`GAEModel`.
+        As in :class:`GAEModel`.
     discriminator
-        Maps rows (n, n_dims) to (n, 1), D before its sigmoid.
+        MLP that maps rows (n, n_dims) to (n, 1), D before its sigmoid.
     regularization_weight
-        λ.
+        Weight λ of the adversarial term.
     """
 
     def __init__(
@@ -158,10 +148,10 @@ class ARGAModel(GAEModel):
         """Return the sum of both losses; neither has a gradient in the other's weights. Time and memory as GAE."""
         z = self.read(x).z
         reconstruction = self._reconstruction(z)
-        player = self.network["discriminator"]
-        with _constant(player):
-            regularization = -log_probability(player(z)).mean()
-        on_noise, on_rows = player(torch.randn_like(z)), player(z.detach())
+        discriminator = self.network["discriminator"]
+        with _constant(discriminator):
+            regularization = -log_probability(discriminator(z)).mean()
+        on_noise, on_rows = discriminator(torch.randn_like(z)), discriminator(z.detach())
         discrimination = -log_probability(on_noise).mean() - log_probability(on_rows, of_not=True).mean()
         return LossTerms(
             total=reconstruction + self.regularization_weight * regularization + discrimination,
@@ -175,7 +165,7 @@ class ARGAModel(GAEModel):
 
 @contextmanager
 def _constant(module: nn.Module) -> Iterator[None]:
-    """Record the module's parameters as constants in what is computed inside."""
+    """Treat the module's parameters as constants inside the context."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
@@ -187,7 +177,7 @@ def _constant(module: nn.Module) -> Iterator[None]:
 
 
 def log_probability(score: Tensor, *, of_not: bool = False) -> Tensor:
-    """Return log σ(score), or log(1 − σ(score)); a score without bounds gives no infinity."""
+    """Return log σ(score), or log(1 − σ(score)) if `of_not`; finite for any score."""
     probability = torch.sigmoid(score)
     return torch.log((1 - probability if of_not else probability) + _EPS)
 
@@ -219,7 +209,7 @@ def build_arga(given: BuildInput) -> ARGAModel:
 
 
 def _parts(given: BuildInput, *, outputs: Sequence[str] = ("second",)) -> tuple[GraphEncoder, Tensor]:
-    """Return an untrained encoder, and Ã."""
+    """Return an untrained encoder and Ã."""
     sizes = (given.n_features, given.config.n_hidden, given.config.n_dims)
     weights = generator(given.seed, "weights")
     encoder = GraphEncoder(*sizes, generator=weights, dtype=given.dtype, outputs=outputs)

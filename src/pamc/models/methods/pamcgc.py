@@ -1,4 +1,4 @@
-"""PamCGC: an MLP encoder and cluster centers trained on Eq 12; and what it shares with SCGC."""
+"""PamCGC: an MLP encoder and cluster centers trained on Eq 12; and the base class it shares with SCGC."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from pamc.ops.dispatch import NUMBERS, Backend, ObjectiveValues, over_processes,
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.torch.clustering import soft_self_training
 
-__all__ = ["BlockContrastModel", "PamCGCAutoencoderConfig", "PamCGCModel", "build_pamcgc", "watched_rows"]
-
 _REFERENCE = (
     "Kulatilleke, Portmann and Chandra (2022), "
     "Efficient block contrastive learning via parameter-free meta-node approximation"
@@ -35,7 +33,7 @@ _FACTS: dict[str, Any] = {
     "uses_known_labels": True,
 }
 
-# Uniformity is over all pairs; each epoch looks at the pairs of this many rows, spread evenly over the table.
+# Number of evenly spaced rows over whose pairs the uniformity is computed in each epoch.
 _UNIFORMITY_ROWS = 512
 
 _PARTS = ("positive", "proxy", "kl")
@@ -47,27 +45,27 @@ class BlockContrastModel(Model):
     .. math:: L = \alpha\,\ell_{contrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
               \; [{} + w\,\tfrac{1}{N}\textstyle\sum_i \|x_i - \hat x_i\|^2/d]
 
-    In each epoch q (Eq 9) is computed from z once; p (Eq 10) and the hard labels (argmax of q) are constants of that
-    epoch. The term in brackets exists where a decoder is given. `backend` names what computes contrast and clustering,
-    as in :func:`pamc.losses.pamc.pamc_loss`.
+    In each epoch q (Eq 9) is computed from z once; p (Eq 10) and the hard labels (argmax of q) are constant within that
+    epoch. The term in brackets is present if a decoder is given. `backend` selects the implementation of contrast and
+    clustering, as in :func:`pamc.losses.pamc.pamc_loss`.
 
-    Of several processes each has a model with the pairs of its own rows. Its objective takes the embedding of these
-    rows, and its value is that of all rows.
+    In a process group, each process has a model with the pairs of its own rows. Its objective takes the embedding of
+    these rows, and its value is that of all rows.
 
     Parameters
     ----------
     encoder
-        Maps rows (n, d) to z (n, n_dims), each row alone.
+        Module that maps rows (n, d) to z (n, n_dims), each row independently.
     centers
-        (C, n_dims) starting centers μ.
+        (C, n_dims) initial centers μ.
     pairs
         Positive pairs γ of all rows, or of those of this process.
     config
-        Weights and options: `alpha`, `beta`, `eta`, `kl_reduction` and those of the contrast.
+        Settings with weights and options: `alpha`, `beta`, `eta`, `kl_reduction` and those of the contrast.
     decoder
-        Maps z back to rows; None leaves reconstruction out.
+        Module that maps z back to rows; None omits the reconstruction.
     group
-        The processes that share the rows.
+        Processes that share the rows.
     """
 
     backend: str | Backend = "auto"
@@ -95,7 +93,7 @@ class BlockContrastModel(Model):
 
     @abstractmethod
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
-        """Return the contrastive term of z (N, n_dims), given labels (N,), and log q (N, C) where it is asked for."""
+        """Return the contrastive term of z (N, n_dims), given labels (N,), and log q (N, C) for soft meta-nodes."""
 
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims)."""
@@ -111,12 +109,12 @@ class BlockContrastModel(Model):
         )
 
     def _assign(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return KL summed over rows, labels (N,), and, where the meta-nodes are soft, log q (N, C)."""
+        """Return KL summed over rows, labels (N,), and log q (N, C) if the meta-nodes are soft, else None."""
         eta, how = self.config.eta, getattr(self.config, "meta_assignment", "hard")
         if how == "hard":
             return *resolve_backend(self.backend, z.device).self_training(z, self.centers, eta=eta), None
         if how == "soft":
-            # The gradient flows through q into the meta-nodes too.
+            # The gradient also flows through q into the meta-nodes.
             log_q = log_soft_assignment(z, self.centers, eta=eta)
             kl = kl_loss(log_target_distribution(log_q.detach()), log_q, reduction="sum")
         else:
@@ -130,17 +128,17 @@ class PamCGCModel(BlockContrastModel):
     .. math:: L = \alpha\,\ell_{Pcontrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
 
     With ``meta_assignment="soft"`` the gradient also flows through q into the meta-nodes (Eq 8). Departures from the
-    paper: known labels, where given, replace the argmax in the meta-nodes; a decoder, where given, keeps the
-    reconstruction of the autoencoder as a third term.
+    paper: known labels, if given, replace the argmax in the meta-nodes; a decoder, if given, adds the reconstruction of
+    the autoencoder as a third term.
 
     Parameters
     ----------
     encoder, centers, pairs, config, decoder
-        As of :class:`~pamc.models.methods.pamcgc.BlockContrastModel`.
+        As in :class:`~pamc.models.methods.pamcgc.BlockContrastModel`.
     known_labels
-        (N,) cluster of each row whose cluster is known, −1 elsewhere; None for none known.
+        (N,) cluster of each row if known, else −1; None if no cluster is known.
     group
-        The processes that share the rows.
+        Processes that share the rows.
     """
 
     def __init__(
@@ -156,27 +154,27 @@ class PamCGCModel(BlockContrastModel):
     ) -> None:
         super().__init__(encoder, centers, pairs, config, decoder=decoder, group=group)
         self.known_labels = known_labels
-        # What an encoder of the user's does is not known here.
+        # A user-defined encoder may not be capturable.
         self.capturable = isinstance(encoder, MLP) and group.size == 1
 
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims).
 
-        Where a backend takes it as a whole, the gradient flows through the total alone.
+        If a backend computes it as a whole, the gradient flows through the total only.
         """
-        whole = self._whole(z)
-        if whole is None:
+        fused = self._fused_objective(z)
+        if fused is None:
             return super().objective(z)
-        named = dict(zip(NUMBERS, whole.numbers.unbind(), strict=True))
+        named = dict(zip(NUMBERS, fused.numbers.unbind(), strict=True))
         return LossTerms(
-            total=whole.total,
+            total=fused.total,
             parts={name: named[name] for name in _PARTS},
-            labels=whole.labels,
+            labels=fused.labels,
             monitors={name: value for name, value in named.items() if name not in ("loss", *_PARTS)},
-            numbers=whole.numbers,
+            numbers=fused.numbers,
         )
 
-    def _whole(self, z: Tensor) -> ObjectiveValues | None:
+    def _fused_objective(self, z: Tensor) -> ObjectiveValues | None:
         config, backend = self.config, resolve_backend(self.backend, z.device)
         if backend.objective is None or config.meta_assignment != "hard":
             return None
@@ -215,7 +213,7 @@ class PamCGCModel(BlockContrastModel):
 
     @torch.no_grad()
     def _monitors(self, z: Tensor, contrast: PamCTerms) -> dict[str, Tensor]:
-        # Eq 8 divides by N; over its own mass a meta-node is its cluster's mean, which a center can be compared with.
+        # Eq 8 divides by N; divided by its mass, a meta-node is its cluster's mean, which is comparable to a center.
         present = contrast.mass > 0
         means = contrast.meta_nodes * (self.pairs.n_nodes / torch.where(present, contrast.mass, 1.0))[:, None]
         distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
@@ -232,7 +230,7 @@ class PamCGCModel(BlockContrastModel):
 
 
 def watched_rows(n_nodes: int) -> tuple[int, int]:
-    """Return which rows uniformity looks at: the stride of the sample, and its size."""
+    """Return the sample of rows for the uniformity: its stride and its size."""
     step = max(1, n_nodes // _UNIFORMITY_ROWS)
     return step, min(_UNIFORMITY_ROWS, -(-n_nodes // step))
 
@@ -253,7 +251,7 @@ class PamCGCAutoencoderConfig(FitConfig):
 @register_method("pamcgc+ae", title="PamCGC + AE", config=PamCGCAutoencoderConfig, **_FACTS)
 @register_method("pamcgc", title="PamCGC", config=FitConfig, **_FACTS)
 def build_pamcgc(given: BuildInput) -> PamCGCModel:
-    """Return PamCGC from its start; its second name keeps the decoder."""
+    """Return PamCGC with its initialized encoder; "pamcgc+ae" also has the decoder."""
     keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)
     return PamCGCModel(
         given.encoder,

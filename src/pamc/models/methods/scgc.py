@@ -1,4 +1,4 @@
-"""SCGC and SCGC*: the N × N contrastive loss that PamC replaces."""
+"""SCGC and SCGC*, with the N × N contrastive loss that PamC replaces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from pamc.models.method import BuildInput, register_method
 from pamc.models.methods.autoencoders import AutoencoderConfig
 from pamc.models.methods.pamcgc import BlockContrastModel
 
-__all__ = ["SCGCConfig", "SCGCModel", "SCGCStarConfig", "build_scgc"]
-
 _REFERENCE = "Kulatilleke, Portmann and Chandra (2022), SCGC: Self-supervised contrastive graph clustering"
 _FACTS: dict[str, Any] = {"reference": _REFERENCE, "uses_graph": True, "inductive": True, "init": "autoencoder"}
 
@@ -29,16 +27,16 @@ class SCGCStarConfig(ContrastConfig, ClusteringTermConfig, InfluenceConfig, Grap
 
 @dataclass(frozen=True, kw_only=True)
 class SCGCConfig(ContrastConfig, ClusteringTermConfig, GraphConfig, AutoencoderConfig):
-    """Settings of SCGC: those of SCGC*, but the positives are the neighbors, and reconstruction is kept."""
+    """Settings of SCGC: those of SCGC*, but with neighbors as positives, and with reconstruction."""
 
     reconstruction_weight: float = setting(1.0, Number(), "Weigh the mean squared error of the reconstruction.")
 
 
 class SCGCModel(BlockContrastModel):
-    """The model of SCGC and SCGC*: Eq 12 with the classic loss (Eq 1) in the place of PamC. As in the paper.
+    """The model of SCGC and SCGC*: Eq 12 with the classic loss (Eq 1) instead of PamC. As in the paper.
 
-    SCGC* has an MLP encoder and positives by influence; it differs from PamCGC in the loss alone. SCGC keeps the
-    autoencoder's reconstruction and takes neighbors as positives.
+    SCGC* has an MLP encoder and positives by influence, and differs from PamCGC only in the loss. SCGC adds the
+    autoencoder's reconstruction and uses neighbors as positives.
     """
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
@@ -50,7 +48,7 @@ class SCGCModel(BlockContrastModel):
 @register_method("scgc*", title="SCGC*", config=SCGCStarConfig, **_FACTS)
 @register_method("scgc", title="SCGC", config=SCGCConfig, **_FACTS)
 def build_scgc(given: BuildInput) -> SCGCModel:
-    """Return SCGC*, or SCGC with its decoder and neighbors as positives, from an autoencoder's weights."""
+    """Return SCGC*, or SCGC with its decoder and neighbors as positives, with an autoencoder's weights."""
     if isinstance(given.config, SCGCStarConfig):
         return SCGCModel(given.encoder, given.centers, given.pairs, given.config)
     neighbors = PositivePairs.from_matrix(given.adjacency, dtype=given.dtype).to(device=given.device)

@@ -1,4 +1,4 @@
-"""SDCN: a graph network that takes in a fixed share of an autoencoder's activations; also with a contrastive term."""
+"""SDCN: a graph network that mixes in a fixed share of an autoencoder's activations, optionally with contrast."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from pamc.models.methods.dual_networks import (
     graph_convolutions,
     network_parts,
 )
-
-__all__ = ["SDCNConfig", "SDCNContrastConfig", "SDCNModel", "SDCNPamCConfig", "build_sdcn"]
 
 _REFERENCE = "Bo et al. (2020), WWW, Structural deep clustering network"
 _WITH_CONTRAST = f"{_REFERENCE}; {CONTRAST}"
@@ -49,7 +47,7 @@ class SDCNPamCConfig(PamCSettings, SDCNConfig):
 
 
 class SDCNModel(DualNetwork):
-    r"""SDCN: each layer of the graph network takes in a fixed share of the autoencoder's layer beside it.
+    r"""SDCN: each layer of the graph network mixes in a fixed share of the corresponding autoencoder layer.
 
     .. math:: Z_1 = relu(\tilde A X W_1), \quad
               Z_{l+1} = relu(\tilde A\,((1 - \sigma) Z_l + \sigma H_l)\,W_{l+1}), \quad
@@ -59,15 +57,15 @@ class SDCNModel(DualNetwork):
     """
 
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
-        """Draw a graph convolution from each size to the next, and to the clusters."""
+        """Initialize a graph convolution from each size to the next, and to the clusters."""
         self.convolutions = graph_convolutions((*sizes, len(self.centers)), generator=generator, dtype=dtype)
 
     def output(self, x: Tensor | SparseBlock, hidden: Sequence[Tensor], z: Tensor) -> Tensor:
-        """Return the last layer (N, C) before its softmax."""
+        """Return the output of the last layer (N, C) before its softmax."""
         first, *others = self.convolutions
         out: Tensor = first(x, self.normalized)
-        for layer, own in zip(others, (*hidden, z), strict=True):
-            out = layer(torch.lerp(relu(out), own, self.config.sigma), self.normalized)
+        for layer, activation in zip(others, (*hidden, z), strict=True):
+            out = layer(torch.lerp(relu(out), activation, self.config.sigma), self.normalized)
         return out
 
 
@@ -75,5 +73,5 @@ class SDCNModel(DualNetwork):
 @register_method("sdcn+pamc", title="SDCN + PamC", reference=_WITH_CONTRAST, config=SDCNPamCConfig, **DUAL)
 @register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, **DUAL)
 def build_sdcn(given: BuildInput) -> SDCNModel:
-    """Return SDCN from an autoencoder's weights, with the contrastive term that its settings have."""
+    """Return SDCN with an autoencoder's weights, and with the contrastive term of its settings, if any."""
     return SDCNModel(**network_parts(given)).to(given.device)

@@ -1,1 +1,1 @@
-"""Device code: what one program of a Triton kernel does."""
+"""Device code: the work of one program of each Triton kernel."""

@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def _move(parameter, grad, mean, square, powers, program, block, size, ADAM: tl.constexpr):
-    """Move a block of ADAM.numbers numbers of a tensor; its moments and powers are those of the program."""
+    """Update a block of ADAM.numbers elements of a tensor with the moments and powers of this program."""
     first = block.to(tl.int64) * ADAM.numbers
     inside = first + tl.arange(0, ADAM.numbers)
     there = inside < size
@@ -14,7 +14,7 @@ def _move(parameter, grad, mean, square, powers, program, block, size, ADAM: tl.
     kind = parameter.dtype.element_ty
     power_1 = tl.load(powers + 2 * program) * ADAM.beta_1
     power_2 = tl.load(powers + 2 * program + 1) * ADAM.beta_2
-    # Every thread has read what one of them writes.
+    # All threads must have read the powers before one of them writes.
     tl.debug_barrier()
     tl.store(powers + 2 * program, power_1, mask=first < size)
     tl.store(powers + 2 * program + 1, power_2, mask=first < size)
@@ -37,10 +37,10 @@ def adam_step(
     end0, end1, end2, end3, end4, end5, end6, end7, end8, end9,
     size0, size1, size2, size3, size4, size5, size6, size7, size8, size9, ADAM: tl.constexpr
 ):  # fmt: skip
-    """One program per ADAM.numbers numbers of ten tensors p with gradients g: their moments, and their step.
+    """Update the moments and values of ten tensors p with gradients g, one program per ADAM.numbers elements.
 
-    Tensor k has the programs below end k that are not below end k − 1; one without a gradient is given the size 0. The
-    moments lie in the order of the programs. Each program has β₁ᵗ and β₂ᵗ, `powers` (P, 2), for itself: none changes
+    Tensor k is updated by the programs from end k − 1 to end k; a tensor without gradient has size 0. The moments are
+    stored in the order of the programs. Each program has its own β₁ᵗ and β₂ᵗ in `powers` (P, 2), so no program changes
     what another one reads.
     """
     program = tl.program_id(0)

@@ -1,9 +1,9 @@
-"""Device code of :mod:`pamc.ops.triton.clustering`: what one program does with some rows of z.
+"""Device code of :mod:`pamc.ops.triton.clustering`: the work of one program on some rows of z.
 
-In all of them: `z` (N, DIMS) and `centers` (C, DIMS) have whole rows; `squared` and `weights` are (C, N), so that ROWS
-neighbors in memory belong to ROWS threads, each of which holds all CLUSTERS clusters of its rows and adds them up
-alone; sums are taken in the type ACCUMULATOR. ETA is η of Eq 9, a constant of the compiled kernel, which float64 takes
-in full.
+In all kernels, `z` (N, DIMS) and `centers` (C, DIMS) are contiguous; `squared` and `weights` are (C, N), so that ROWS
+adjacent values belong to ROWS threads, each of which holds all CLUSTERS clusters of its rows and sums them without
+communication; sums have the type ACCUMULATOR. ETA is η of Eq 9, a compile-time constant, which keeps full precision in
+float64.
 """
 
 import triton
@@ -12,20 +12,20 @@ import triton.language as tl
 
 @triton.jit
 def log_kernel(squared, ETA: tl.constexpr):
-    """Return log(1 + d²/η)^(−(η + 1)/2), the numerator of Eq 9."""
+    """Return the log of (1 + d²/η)^(−(η + 1)/2), the numerator of Eq 9."""
     return tl.log(1.0 + squared / ETA) * (-(ETA + 1.0) / 2.0)
 
 
 @triton.jit
 def _with_scores(top, total, score):
-    """Return largest score and Σ e^(score − largest) of each row after a tile (CLUSTERS, ROWS) of further scores."""
+    """Return the maximum score and Σ e^(score − maximum) of each row, updated by a tile (CLUSTERS, ROWS) of scores."""
     higher = tl.maximum(top, tl.max(score, axis=0))
     return higher, total * tl.exp(top - higher) + tl.sum(tl.exp(score - higher), axis=0)
 
 
 @triton.jit
 def add(place, value, mask, again):
-    """Add to what this program has stored, or store its first value."""
+    """Add to the value that this program has stored, or store its first value."""
     before = tl.load(place, mask=mask & again, other=0.0)
     tl.store(place, before + value, mask=mask)
 
@@ -46,7 +46,7 @@ def assign_rows(
     ROWS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per ROWS rows: d² to all centers, the nearest, log of Eq 9's denominator, and their part of Σ_i q."""
+    """Compute d² to all centers, labels, log denominators of Eq 9, and a part of Σ_i q, one program per ROWS rows."""
     program = tl.program_id(0).to(tl.int64)
     row = program * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
@@ -72,7 +72,7 @@ def assign_rows(
     log_sum = top + tl.log(total)
     tl.store(log_total + row, log_sum, mask=there)
     tl.store(labels + row, label, mask=there)
-    # Distances that other threads of the program stored are read.
+    # The following loop reads distances stored by other threads of the program.
     tl.debug_barrier()
     for first in range(0, n_clusters, CLUSTERS):
         cluster = first + tl.arange(0, CLUSTERS)
@@ -87,14 +87,14 @@ def assign_rows(
 def _log_assignments(
     squared, log_sum, frequency, first, row, n_rows, n_clusters, ETA: tl.constexpr, CLUSTERS: tl.constexpr
 ):
-    """Return, of CLUSTERS clusters: d², log q (Eq 9), log(q²/f) of Eq 10, and which of them are no padding."""
+    """Return d², log q (Eq 9), log(q²/f) of Eq 10, and the mask of valid entries for CLUSTERS clusters."""
     cluster = first + tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
     known = exists[:, None] & (row < n_rows)
     distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
     log_q = log_kernel(distance, ETA) - log_sum
     size = tl.load(frequency + cluster, mask=exists, other=1.0)
-    # Where f underflows so does every q, and q² with it.
+    # If f underflows, so does every q, and therefore q².
     log_size = tl.log(tl.where(size > 0, size, 1.0))
     return distance, log_q, tl.where(exists[:, None], 2.0 * log_q - log_size[:, None], float("-inf")), known
 
@@ -111,7 +111,7 @@ def sharpen_rows(
     CLUSTERS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """One program per ROWS rows: their part of Eq 11, and (p − q)·(η + 1)/(η + d²) in the place of d²."""
+    """Compute a part of Eq 11, and overwrite d² by (p − q)·(η + 1)/(η + d²), one program per ROWS rows."""
     program = tl.program_id(0).to(tl.int64)
     row = program * ROWS + tl.arange(0, ROWS)
     log_sum = tl.load(log_total + row, mask=row < n_rows, other=0.0)
@@ -151,7 +151,7 @@ def gradient_rows(
     ROWS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per n_tiles·ROWS rows: Σ_u b_iu·(z_i − μ_u) of each, and their part of −Σ_i b_iu·(z_i − μ_u)."""
+    """Compute Σ_u b_iu·(z_i − μ_u) of n_tiles·ROWS rows per program, and its part of −Σ_i b_iu·(z_i − μ_u)."""
     program = tl.program_id(0).to(tl.int64)
     stride = tl.zeros([], tl.int64) + n_rows
     dims = tl.arange(0, WIDTH)
@@ -170,7 +170,7 @@ def gradient_rows(
             place = parts + (program * n_clusters + cluster) * DIMS + dims
             add(place, -tl.sum(row_grad, axis=0), inside, tile > 0)
         tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=there[:, None] & inside)
-        # The next tile adds to what other threads of the program stored.
+        # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
 
@@ -187,7 +187,7 @@ def sum_rows(
     ROWS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """One program per n_tiles·ROWS rows: the sum of those of each cluster, and, in column DIMS, their number."""
+    """Sum the rows of each cluster, and count them in column DIMS, over n_tiles·ROWS rows per program."""
     program = tl.program_id(0).to(tl.int64)
     dims = tl.arange(0, WIDTH)
     inside = dims < DIMS
@@ -201,13 +201,13 @@ def sum_rows(
             place = parts + (program * n_clusters + cluster) * (DIMS + 1)
             add(place + dims, tl.sum(tl.where(member[:, None], own, 0.0), axis=0), inside, tile > 0)
             add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
-        # The next tile adds to what other threads of the program stored.
+        # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
 
 @triton.jit
 def count_changes(labels, previous, parts, n_rows, n_tiles, ROWS: tl.constexpr):
-    """One program per n_tiles·ROWS rows: how many labels are not the previous ones, which they then become."""
+    """Count the labels that differ from `previous`, and overwrite it with them, over n_tiles·ROWS rows per program."""
     program = tl.program_id(0).to(tl.int64)
     count = tl.zeros([ROWS], tl.int64)
     for tile in range(n_tiles):
@@ -222,7 +222,7 @@ def count_changes(labels, previous, parts, n_rows, n_tiles, ROWS: tl.constexpr):
 
 @triton.jit
 def append_sum(numbers, parts, result, n_numbers, n_parts, NUMBERS: tl.constexpr, PARTS: tl.constexpr):
-    """One program: numbers, and behind them the sum of the parts."""
+    """Copy the numbers and append the sum of the parts, in one program."""
     at = tl.arange(0, NUMBERS)
     number = tl.load(numbers + at, mask=at < n_numbers, other=0.0)
     tl.store(result + at, number.to(result.dtype.element_ty), mask=at < n_numbers)

@@ -16,9 +16,9 @@ def relu_backward_parts(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One program per part of the rows and block of columns: the gradient where the output is above 0, and its sums.
+    """Mask the gradient where the output is 0, and sum its columns, one program per part of the rows and column block.
 
-    N_COLUMNS is a constant: what it is a multiple of says how many numbers a thread can move at a time.
+    N_COLUMNS is a constant because its divisibility determines how many elements a thread can move at a time.
     """
     part = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -55,10 +55,10 @@ def relu_linear_backward_parts(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One program likewise, for the gradient grad (N, DEPTH) @ weight (DEPTH, N_IN), which is never stored.
+    """Do the same for the gradient grad (N, DEPTH) @ weight (DEPTH, N_IN), which is never stored.
 
-    N_COLUMNS − N_IN columns of the output are padding. A row of `parts` holds, one after another, the sums of the
-    columns (N_COLUMNS), gradᵀ @ output (DEPTH, N_IN), and the sums of the columns of grad (DEPTH).
+    N_COLUMNS − N_IN columns of the output are padding. A row of `parts` is the concatenation of the column sums
+    (N_COLUMNS), gradᵀ @ output (DEPTH, N_IN), and the column sums of grad (DEPTH).
     """
     part = tl.program_id(0).to(tl.int64)
     stride = tl.zeros([], tl.int64) + grad_stride
@@ -106,7 +106,7 @@ def narrow_product(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One program per ROWS rows: x (N, N_COLUMNS) @ weight (DEPTH, N_IN)ᵀ + bias, COLUMNS columns at a time."""
+    """Compute x (N, N_COLUMNS) @ weight (DEPTH, N_IN)ᵀ + bias, one program per ROWS rows, in blocks of COLUMNS."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
     depth = tl.arange(0, WIDTH)
@@ -126,7 +126,7 @@ def narrow_product(
 
 @triton.jit
 def transpose_tiles(x, y, n_rows, n_columns, SIZE: tl.constexpr):
-    """One program per SIZE × SIZE tile of x (n, m): its place in y (m, n)."""
+    """Copy one SIZE × SIZE tile of x (n, m), transposed, to y (m, n) per program."""
     row = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     column = tl.program_id(1).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     there = (row < n_rows)[:, None] & (column < n_columns)[None, :]

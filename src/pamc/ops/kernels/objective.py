@@ -1,11 +1,10 @@
 """Device code of :mod:`pamc.ops.triton.objective`: Eq 12 from z to its gradient.
 
-In all of them: `z` (N, DIMS) has rows that lie `z_stride` numbers apart, `centers` (C, DIMS) whole ones. A tile is
-(CLUSTERS, ROWS): a thread holds all clusters of its rows, walks through their dimensions, and makes distances anew
-where they are needed again, which takes less time than to fetch them. A program takes n_tiles tiles, one after another,
-and leaves sums over its rows: `parts` (P, …), one row for each program. Sums are taken in the type ACCUMULATOR.
-DIMS and ACCUMULATOR are fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`; WEIGHTS is a
-:class:`~pamc.ops.triton.objective.Weights`.
+In all kernels, `z` (N, DIMS) has rows with stride `z_stride`, and `centers` (C, DIMS) is contiguous. A tile is
+(CLUSTERS, ROWS): a thread holds all clusters of its rows, loops over their dimensions, and recomputes distances that
+are needed again, which is faster than loading them. A program processes n_tiles tiles sequentially and stores sums over
+its rows in `parts` (P, …), one row per program. Sums have the type ACCUMULATOR. DIMS and ACCUMULATOR are fields of
+SHAPE, a :class:`~pamc.ops.triton.rows.Shape`; WEIGHTS is a :class:`~pamc.ops.triton.objective.Weights`.
 """
 
 import triton
@@ -21,7 +20,7 @@ from pamc.ops.kernels.rows import dims_of_slots, packed_word
 def _distances(
     z, centers, row, there, cluster, exists, stride, CLUSTERS: tl.constexpr, ROWS: tl.constexpr, SHAPE: tl.constexpr
 ):
-    """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared lengths (ROWS,) of the rows."""
+    """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared norms (ROWS,) of the rows."""
     distance = tl.zeros([CLUSTERS, ROWS], SHAPE.accumulator)
     length = tl.zeros([ROWS], SHAPE.accumulator)
     for dim in range(SHAPE.dims):
@@ -61,9 +60,9 @@ def assign_rows(
     ROWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Find labels, unit rows, sums for every cluster, and, where some labels are known, what rows are members of.
+    """Compute labels, unit rows, sums for every cluster and, if some labels are known, the cluster members.
 
-    A row of `parts` holds, one after another, Σ_i q (C), the number of members (C), and their sum (C, DIMS).
+    A row of `parts` is the concatenation of Σ_i q (C), the number of members (C), and their sum (C, DIMS).
     """
     program = tl.program_id(0).to(tl.int64)
     stride = tl.zeros([], tl.int64) + z_stride
@@ -79,7 +78,7 @@ def assign_rows(
         add(place + cluster, tl.sum(q, axis=1), exists, tile > 0)
 
         least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
-        # A row that is no number is near nothing, and gets a label that exists all the same.
+        # A row with NaN is near no center, but still gets a valid label.
         label = tl.where(least < float("inf"), number, 0).to(tl.int64)
         tl.store(labels + row, label, mask=there)
         if KNOWN:
@@ -98,7 +97,7 @@ def assign_rows(
                 tl.store(unit + row * SHAPE.stride + dim, own * scale, mask=there)
             total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
             add(place + 2 * n_clusters + cluster * SHAPE.dims + dim, total, exists, tile > 0)
-        # What is no number becomes one nowhere.
+        # NaN stays NaN.
         tl.store(inverse + row, scale + whole * 0.0, mask=there)
         if SHAPE.packed:
             for number in range(SHAPE.stride):
@@ -109,7 +108,7 @@ def assign_rows(
                 last = SHAPE.stride + word // 4
                 fifth = tl.load(z + row * stride + last, mask=there & (last < SHAPE.dims), other=0.0)
                 tl.store(unit + row * SHAPE.stride + word, packed_word(own * scale, fifth * scale, word), mask=there)
-        # The next tile adds to what other threads of the program stored.
+        # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
 
@@ -131,17 +130,17 @@ def sharpen_rows(
     ROWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Sharpen the assignment; `kl_grad` (N, DIMS) is the gradient of Eq 11 by z.
+    """Sharpen the assignment; `kl_grad` (N, DIMS) is the gradient of Eq 11 in z.
 
-    A row of `parts` holds, one after another, the gradient of the centers (C, DIMS), Eq 11, the sum of the log masses
-    that are finite, and the sum of the agreements.
+    A row of `parts` is the concatenation of the gradient of the centers (C, DIMS), Eq 11, the sum of the finite log
+    masses, and the sum of the agreements.
     """
     program = tl.program_id(0).to(tl.int64)
     stride = tl.zeros([], tl.int64) + z_stride
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
     size = tl.load(frequency + cluster, mask=exists, other=1.0)
-    # Where f underflows so does every q, and q² with it.
+    # If f underflows, so does every q, and therefore q².
     log_size = tl.log(tl.where(size > 0, size, 1.0))
     place = parts + program * (n_clusters * SHAPE.dims + 3)
     for tile in range(n_tiles):
@@ -168,7 +167,7 @@ def sharpen_rows(
         add(values, tl.sum(divergence, axis=0), tile >= 0, tile > 0)
         add(values + 1, tl.sum(mass, axis=0), tile >= 0, tile > 0)
         add(values + 2, tl.sum(agreement, axis=0), tile >= 0, tile > 0)
-        # The next tile adds to what other threads of the program stored.
+        # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
 
@@ -196,10 +195,10 @@ def finish(
     CLUSTERS: tl.constexpr,
     POTENTIAL: tl.constexpr,
 ):
-    """One program: all numbers from the sums `assigned` and `sharpened`, whose rows were added up.
+    """Compute all scalars from the sums over rows `assigned` and `sharpened`, in one program.
 
-    `node_gradient` (C, DIMS) is the gradient of the proxy by a row of each cluster, `center_gradient` (C, DIMS) that of
-    the whole by the centers.
+    `node_gradient` (C, DIMS) is the gradient of the proxy in a row of each cluster, `center_gradient` (C, DIMS) that of
+    the total in the centers.
     """
     kind = numbers.dtype.element_ty
     n = tl.zeros([], kind) + n_rows
@@ -210,7 +209,7 @@ def finish(
     exists = cluster < n_clusters
     mass = tl.load(assigned + n_clusters + cluster, mask=exists, other=0.0)
     present = exists & (mass > 0)
-    # The proxy knows directions alone: sums do as well as Eq 8's means over all rows.
+    # The proxy depends on directions only: sums are equivalent to Eq 8's means over all rows.
     sums = assigned + 2 * n_clusters
     proxy = contrast(sums, present, node_gradient, n_clusters, TAU, EQ6, DIMS, WIDTH, CLUSTERS)
 
@@ -263,7 +262,7 @@ def _store_whole(
     WEIGHTS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Store rows of the gradient of Eq 12: α times what the positives and the proxy say, and β times Eq 11's."""
+    """Store rows of the gradient of Eq 12: α times that of the positives and the proxy, plus β times that of Eq 11."""
     kind = across.dtype
     n = tl.zeros([], kind) + n_rows
     share = tl.full([], 1.0, kind)
@@ -298,7 +297,7 @@ def backward_rows(
     TILES: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """One program per ROWS rows of the gradient of Eq 12; rows that are cut are left to the next kernels."""
+    """Compute ROWS rows of the gradient of Eq 12 per program; the following kernels process rows that are split."""
     row, there, own, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, over_mass, inverse, n_rows, TILES, SHAPE
     )
@@ -322,7 +321,7 @@ def join_backward(
     WEIGHTS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """One program per long row: the sum of its pieces, in their order, and with it its row of the gradient."""
+    """Sum the pieces of a long row, in order, to its row of the gradient, one program per long row."""
     row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     across = gradient_of_unit(row, row >= 0, total, own, inverse)
     _store_whole(grad_z, row, row >= 0, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)

@@ -1,11 +1,11 @@
-"""Device code of :mod:`pamc.ops.triton.positives`: what one program does with rows of the pairs.
+"""Device code of :mod:`pamc.ops.triton.positives`: the work of one program on rows of the pairs.
 
-In all of them: `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.rows` describes,
-and `inverse` (N,) what z was multiplied with to get them; `weight` is γ_ij over the largest γ of row i, `weight_t` γ_ji
-over the largest γ of row j. A program takes ROWS rows side by side, or one piece of a long row, and reads COLUMNS
-entries of each at a time, from entry `begin` on, `length` in all. Sums are taken in the type ACCUMULATOR. TAU is τ of
-Eq 3, a constant of the kernel, which float64 takes in full. Where pairs are EVEN, all entries of a row weigh the same:
-1, and no weight is read.
+In all kernels, `unit` (N, STRIDE) holds the unit rows in WIDTH slots, as :mod:`~pamc.ops.kernels.rows` describes, and
+`inverse` (N,) the factors by which z was scaled; `weight` is γ_ij divided by the largest γ of row i, `weight_t` is γ_ji
+divided by the largest γ of row j. A program processes ROWS rows at once, or one piece of a long row, and reads COLUMNS
+entries of each at a time, starting at entry `begin`, `length` in all. Sums have the type ACCUMULATOR. TAU is τ of Eq 3,
+a compile-time constant, which keeps full precision in float64. If pairs are EVEN, all entries of a row have weight 1,
+and no weights are read.
 ROWS, COLUMNS, TAU and EVEN are the fields of TILES, a :class:`~pamc.ops.triton.positives.Tiles`; STRIDE, WIDTH and
 ACCUMULATOR those of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
@@ -18,7 +18,7 @@ from pamc.ops.kernels.rows import dims_of_slots, own_rows, unit_rows
 
 @triton.jit
 def _share(weight, entry, there, own, EVEN: tl.constexpr):
-    """Return the weights of entries, 0 where there is none, in the type of the own row."""
+    """Return the weights of entries, 0 for masked ones, in the dtype of the program's rows."""
     if EVEN:
         share = there.to(own.dtype)
     else:
@@ -28,7 +28,7 @@ def _share(weight, entry, there, own, EVEN: tl.constexpr):
 
 @triton.jit
 def _entries(unit, indices, entry, there, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
-    """Return columns (ROWS, COLUMNS), unit rows there (ROWS, COLUMNS, WIDTH), and their cosines with the own rows."""
+    """Return columns (ROWS, COLUMNS), their unit rows (ROWS, COLUMNS, WIDTH), and cosines with the program's rows."""
     column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
     other = unit_rows(unit, column, there, TILES.rows, TILES.columns, SHAPE)
     return column, other, tl.sum(other * own[:, None, :], axis=2)
@@ -37,7 +37,7 @@ def _entries(unit, indices, entry, there, own, TILES: tl.constexpr, SHAPE: tl.co
 @triton.jit
 def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over entries of each row, (ROWS,)."""
-    # A field of a constant is one to every compiler when it is named as such.
+    # Some compilers treat a field of a constant as constant only if it is assigned to a constexpr.
     ROWS: tl.constexpr = TILES.rows
     COLUMNS: tl.constexpr = TILES.columns
     mass = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
@@ -68,7 +68,7 @@ def gradient_of_rows(
 ):
     """Return Σ_j τ·e^(τ·(cosine − 1))·(w_ij·a_i + w_ji·a_j)·u_j over entries of each row.
 
-    (ROWS, WIDTH); a is `mass_grad`, the gradient of a row's log mass over that mass.
+    The result is (ROWS, WIDTH); a is `mass_grad`, the gradient of a row's log mass divided by that mass.
     """
     ROWS: tl.constexpr = TILES.rows
     COLUMNS: tl.constexpr = TILES.columns
@@ -92,7 +92,7 @@ def gradient_of_rows(
 
 @triton.jit
 def rows_of(indptr, n_rows, TILES: tl.constexpr):
-    """Return the rows of a program, which of them are not cut, and the first entry and number of entries of each."""
+    """Return the rows of a program, the mask of rows that are not split, and each row's first entry and entry count."""
     row = tl.program_id(0).to(tl.int64) * TILES.rows + tl.arange(0, TILES.rows)
     there = row < n_rows
     begin = tl.load(indptr + row, mask=there, other=0)
@@ -103,7 +103,7 @@ def rows_of(indptr, n_rows, TILES: tl.constexpr):
 
 @triton.jit
 def _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
-    """Store L_i = τ + log of the largest γ + log mass, one over the mass, and Σ_j γ_ij·cosine."""
+    """Store L_i = τ + log of the largest γ + log mass, the inverse mass, and Σ_j γ_ij·cosine."""
     nothing = mass == 0
     known = tl.where(nothing, 1.0, mass)
     highest = tl.load(top + row, mask=there, other=0.0).to(mass.dtype)
@@ -128,7 +128,7 @@ def forward_rows(
     TILES: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """One program per ROWS rows; rows that are cut are left to the next kernels."""
+    """Compute the masses of ROWS rows per program; the following kernels process rows that are split."""
     row, there, begin, length = rows_of(indptr, n_rows, TILES)
     own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
     mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
@@ -138,7 +138,7 @@ def forward_rows(
 
 @triton.jit
 def _piece(piece_row, piece_begin, indptr, TILES: tl.constexpr):
-    """Return a piece, its row, first entry and number of entries, each (1,)."""
+    """Return a piece, its row, first entry and number of entries, each of shape (1,)."""
     piece = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(piece_row + piece)
     begin = tl.load(piece_begin + piece)
@@ -149,7 +149,7 @@ def _piece(piece_row, piece_begin, indptr, TILES: tl.constexpr):
 def forward_pieces(
     unit, indptr, indices, weight, piece_row, piece_begin, parts, inverse, TILES: tl.constexpr, SHAPE: tl.constexpr
 ):
-    """One program per piece of a long row: its mass and agreement."""
+    """Compute the mass and agreement of one piece of a long row per program."""
     piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
     own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
     mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
@@ -159,7 +159,7 @@ def forward_pieces(
 
 @triton.jit
 def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
-    """One program per long row: its pieces put together, in their order."""
+    """Combine the pieces of a long row in order, one program per long row."""
     number = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(long_row + number)
     begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
@@ -173,7 +173,7 @@ def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_
 
 @triton.jit
 def gradient_of_unit(row, there, total, own, inverse):
-    """Return the gradient (ROWS, WIDTH) of rows of z, given that of unit rows: what lies along a row is lost."""
+    """Return the gradient (ROWS, WIDTH) in z, given that in unit rows, by removing the component along each row."""
     across = total - tl.sum(total * own, axis=1)[:, None] * own
     return across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
 
@@ -189,7 +189,7 @@ def _store_gradient(grad_z, row, there, total, own, inverse, SHAPE: tl.constexpr
 def rows_of_gradient(
     unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES: tl.constexpr, SHAPE: tl.constexpr
 ):
-    """Return the rows of a program, which of them are not cut, their unit rows, and the gradient of those."""
+    """Return the rows of a program, the mask of rows that are not split, their unit rows, and the gradient in those."""
     row, there, begin, length = rows_of(indptr, n_rows, TILES)
     own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
     row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
@@ -201,7 +201,7 @@ def rows_of_gradient(
 
 @triton.jit
 def joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE: tl.constexpr):
-    """Return the long row of a program, its unit row, and the gradient of that: the sum of its pieces, in order."""
+    """Return the long row of a program, its unit row, and the gradient in that, the ordered sum of its pieces."""
     number = tl.program_id(0) + tl.arange(0, 1)
     row = tl.load(long_row + number)
     begin, end = tl.load(first_piece + tl.program_id(0)), tl.load(first_piece + tl.program_id(0) + 1)
@@ -226,7 +226,7 @@ def backward_rows(
     TILES: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """One program per ROWS rows of the gradient; rows that are cut are left to the next kernels."""
+    """Compute ROWS rows of the gradient per program; the following kernels process rows that are split."""
     row, there, own, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES, SHAPE
     )
@@ -248,7 +248,7 @@ def backward_pieces(
     TILES: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """One program per piece of a long row: its part of that row of the gradient."""
+    """Compute the contribution of one piece of a long row to that row of the gradient, per program."""
     piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
     own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
     row_mass_grad = tl.load(mass_grad + row)
@@ -260,6 +260,6 @@ def backward_pieces(
 
 @triton.jit
 def join_backward(unit, long_row, first_piece, parts, inverse, grad_z, SHAPE: tl.constexpr):
-    """One program per long row: the sum of its pieces, in their order."""
+    """Sum the pieces of a long row in order, one program per long row."""
     row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     _store_gradient(grad_z, row, row >= 0, total, own, inverse, SHAPE)

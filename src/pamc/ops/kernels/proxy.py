@@ -16,7 +16,7 @@ def contrast(
     WIDTH: tl.constexpr,
     CLUSTERS: tl.constexpr,
 ):
-    """Return Eq 2 or Eq 6 of the meta-nodes (C, DIMS) that are present (CLUSTERS,), and store its gradient."""
+    """Return Eq 2 or Eq 6 of the non-empty (`present`, (CLUSTERS,)) meta-nodes (C, DIMS), and store its gradient."""
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
     kind = meta_nodes.dtype.element_ty
@@ -36,7 +36,7 @@ def contrast(
     highest = tl.max(score, axis=1)
     n_present = tl.sum(present.to(kind), axis=0)
     if EQ6:
-        # The diagonal's e⁰, which also keeps a row with nothing to contrast finite.
+        # The e⁰ of the diagonal, which also keeps a row without other clusters finite.
         top = tl.maximum(highest, 0.0)
         share = tl.exp(score - top[:, None])
         total = tl.exp(-top) + tl.sum(share, axis=1)
@@ -52,7 +52,7 @@ def contrast(
         result = tl.where(some, top + tl.log(tl.where(some, total, 1.0)), 0.0)
         share = share / tl.where(some, total, 1.0)
 
-    # A cosine stands twice in the square: for a and b, and for b and a.
+    # The matrix contains each cosine twice: for (a, b) and for (b, a).
     share = TAU * (share + tl.trans(share))
     dims = tl.arange(0, WIDTH)
     inside = exists[:, None] & (dims < DIMS)[None, :]
@@ -85,7 +85,7 @@ def contrast_clusters(
     WIDTH: tl.constexpr,
     CLUSTERS: tl.constexpr,
 ):
-    """One program: Eq 2 or Eq 6 of the meta-nodes (C, DIMS), and its gradient."""
+    """Compute Eq 2 or Eq 6 of the meta-nodes (C, DIMS), and its gradient, in one program."""
     cluster = tl.arange(0, CLUSTERS)
     exists = cluster < n_clusters
     present = exists & (tl.load(mass + cluster, mask=exists, other=0.0) > 0)
@@ -94,7 +94,7 @@ def contrast_clusters(
 
 @triton.jit
 def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constexpr):
-    """One program per block of ROWS × ROWS pairs of rows: Σ exp(4·u_i·u_j − 4) = Σ exp(−2‖u_i − u_j‖²) over i ≠ j."""
+    """Sum exp(4·u_i·u_j − 4) = exp(−2‖u_i − u_j‖²) over i ≠ j in one block of ROWS × ROWS pairs per program."""
     stride = tl.zeros([], tl.int64) + step
     kind = parts.dtype.element_ty
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -116,5 +116,5 @@ def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constex
 
 @triton.jit
 def over_root(squared):
-    """Return 1/√x, 0 for 0."""
+    """Return 1/√x, or 0 for x = 0."""
     return tl.where(squared == 0, 0.0, 1.0 / tl.sqrt(tl.where(squared == 0, 1.0, squared)))

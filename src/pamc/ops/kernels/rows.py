@@ -1,13 +1,13 @@
-"""Rows of length 1 as the kernels keep them: `unit` (N, STRIDE), of which a program reads WIDTH numbers each.
+"""Storage of unit rows in the kernels: `unit` (N, STRIDE), of which a program reads WIDTH values per row.
 
-Memory comes in sectors of 32 bytes, and rows are gathered at random. Ten float32 numbers are two sectors; where rows
-are PACKED, they are one. No number of a unit row is above 1, so fixed point loses nothing that float32 has: 24 bits
-behind the point and a sign. A word of 32 bits holds one number in its upper 25 bits; the 7 bits that are left, of four
-words in turn, hold a fifth. So WIDTH is twice the number of words, which is STRIDE: the even slots are the words' own
-numbers, the first odd one of each four words is the fifth number, and the others are nothing.
+Memory is read in sectors of 32 bytes, and rows are gathered at random. Ten float32 values take two sectors; PACKED rows
+take one. Values of a unit row are at most 1, so fixed point with a sign and 24 fractional bits has the absolute
+precision of float32. A 32-bit word holds one value in its upper 25 bits; the remaining 7 bits of four consecutive words
+hold a fifth value. WIDTH is therefore twice the number of words, which is STRIDE: the even slots are the words' own
+values, the first odd slot of every four words is the fifth value, and the other odd slots are empty.
 
-Elsewhere a row is its numbers, padded to STRIDE, and WIDTH the next power of two. DIMS, STRIDE, WIDTH, PACKED and
-ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
+Rows that are not packed are stored as values padded to STRIDE, and WIDTH is the next power of two. DIMS, STRIDE, WIDTH,
+PACKED and ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.
 """
 
 import triton
@@ -15,13 +15,13 @@ import triton.language as tl
 
 _ONE = tl.constexpr(16777215.0)
 
-# From here on every float32 is a whole number.
+# From this value on, every float32 is an integer.
 _WHOLE = tl.constexpr(8388608.0)
 
 
 @triton.jit
 def dims_of_slots(SHAPE: tl.constexpr):
-    """Return the dimension of each of the WIDTH slots of a row, and whether there is such a dimension."""
+    """Return the dimension of each of the WIDTH slots of a row, and the mask of slots that have a dimension."""
     slot = tl.arange(0, SHAPE.width)
     if SHAPE.packed:
         own = slot % 2 == 0
@@ -35,24 +35,24 @@ def dims_of_slots(SHAPE: tl.constexpr):
 
 @triton.jit
 def _fixed(number):
-    """Return numbers of a unit row in 25 bits."""
+    """Convert values of a unit row to 25-bit fixed point."""
     scaled = tl.minimum(tl.maximum(number.to(tl.float32) * _ONE, -_ONE), _ONE)
     return tl.where(tl.abs(scaled) < _WHOLE, tl.floor(scaled + 0.5), scaled).to(tl.int32)
 
 
 @triton.jit
 def packed_word(number, fifth, word):
-    """Return words that hold a number of their own, and their share of the fifth number of their four."""
+    """Return words that each hold their own value and 7 bits of the fifth value of their group of four."""
     return (_fixed(number) << 7) | (((_fixed(fifth) << 3) >> (7 * (word % 4))) & 127)
 
 
 @triton.jit
 def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
-    """Return the numbers (ROWS, COLUMNS, 2·STRIDE) of words (ROWS, COLUMNS, STRIDE)."""
+    """Return the values (ROWS, COLUMNS, 2·STRIDE) of words (ROWS, COLUMNS, STRIDE)."""
     number = tl.arange(0, STRIDE) % 4
     part = (word & 127) << (7 * number)[None, None, :]
     fifth = tl.sum(tl.reshape(part, [ROWS, COLUMNS, STRIDE // 4, 4]), axis=3)
-    # The sign is the uppermost of 28 bits.
+    # The sign is the highest of 28 bits.
     fifth = tl.broadcast_to(((fifth << 4) >> 7)[:, :, :, None], [ROWS, COLUMNS, STRIDE // 4, 4])
     fifth = tl.where((number == 0)[None, None, :], tl.reshape(fifth, [ROWS, COLUMNS, STRIDE]), 0)
     both = tl.join((word >> 7).to(tl.float32), fifth.to(tl.float32))
@@ -61,9 +61,9 @@ def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.conste
 
 @triton.jit
 def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
-    """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 where there is none.
+    """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 for masked rows.
 
-    They are read again and again, and what is read once makes room for them.
+    Unit rows are read repeatedly and stay in the cache; values that are read once are evicted first.
     """
     place = unit + row[:, :, None] * SHAPE.stride
     if SHAPE.packed:
@@ -79,9 +79,9 @@ def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE
 
 @triton.jit
 def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr):
-    """Return the slots (ROWS, WIDTH) of a program's own rows (ROWS,).
+    """Return the slots (ROWS, WIDTH) of the program's own rows (ROWS,).
 
-    Fixed point has no NaN: a row that had one has it in what it was multiplied with, `inverse`.
+    Fixed point cannot represent NaN: a row with NaN is marked by a NaN in its scale factor, `inverse`.
     """
     slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, SHAPE)
     WIDTH: tl.constexpr = SHAPE.width
@@ -93,7 +93,7 @@ def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr)
 
 @triton.jit
 def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr):
-    """One program per ROWS rows: z (N, DIMS) scaled to length 1; zero rows stay zero."""
+    """Scale ROWS rows of z (N, DIMS) to length 1 per program; zero rows stay zero."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
     dim = tl.arange(0, SHAPE.width)
@@ -102,7 +102,7 @@ def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr
     squared = tl.sum(own * own, axis=1)
     nothing = squared == 0
     scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
-    # What is no number becomes one nowhere.
+    # NaN stays NaN.
     tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=there)
     if SHAPE.packed:
         word = tl.arange(0, SHAPE.stride)
@@ -119,7 +119,7 @@ def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr
 
 @triton.jit
 def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One program per COLUMNS columns of parts (P, k): their sums, in the order of the parts."""
+    """Sum COLUMNS columns of parts (P, k) per program, in the order of the parts."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < n_columns
     tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)

@@ -1,1 +1,1 @@
-"""The ops in plain torch, on CPU and GPU: what the kernels are compared with."""
+"""The ops in plain torch, on CPU and GPU, with which the kernels are compared."""

@@ -1,4 +1,4 @@
-"""Self-training (Eqs 9 to 11) in one operation whose gradient is written out, meta-node sums, and label changes."""
+"""Self-training (Eqs 9 to 11) as one operation with an explicit gradient, meta-node sums, and label changes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,16 @@ from torch.autograd.function import once_differentiable
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, wide_sum
 from pamc.ops.torch.rows import ROWS_PER_BLOCK, column_sums, gram, ordered_sum, row_product
 
-__all__ = [
-    "Assignment",
-    "assign",
-    "cluster_sums",
-    "divergence",
-    "divergence_gradient",
-    "self_training",
-    "self_training_in_blocks",
-    "soft_self_training",
-    "squared_distances",
-    "with_changes",
-]
-
-# Rows times clusters whose assignments a CPU holds at a time.
+# Maximum number of assignments (rows times clusters) that a CPU holds at a time.
 _NUMBERS_PER_BLOCK = 1 << 22
 
 
 def self_training(
     z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum over rows of KL(P ‖ Q), Eq 11, with its gradient, and the labels (N,), the argmax of q.
+    """Return the sum over rows of KL(P ‖ Q), Eq 11, with gradient, and the labels (N,), the argmax of q.
 
-    As :func:`soft_self_training`, or, where a CPU would hold very many assignments, :func:`self_training_in_blocks`.
+    Computed by :func:`soft_self_training`, or by :func:`self_training_in_blocks` on a CPU with very many assignments.
 
     Examples
     --------
@@ -51,14 +38,14 @@ def soft_self_training(
 ) -> tuple[Tensor, Tensor]:
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and log q, Eq 9.
 
-    The target p of Eq 10 is a constant. Then, with b_iu = (p_iu − q_iu)·(η + 1)/(η + ‖z_i − μ_u‖²),
+    The target p of Eq 10 is constant. With b_iu = (p_iu − q_iu)·(η + 1)/(η + ‖z_i − μ_u‖²),
 
     .. math:: \frac{\partial KL}{\partial z_i} = \sum_u b_{iu}(z_i - \mu_u), \qquad
               \frac{\partial KL}{\partial \mu_u} = -\sum_i b_{iu}(z_i - \mu_u)
 
-    z is (N, d), centers (C, d) are μ. Log q (N, C) has no gradient. b is all that is kept for the backward pass.
-    O(N·C·d) time, O(N·(C + d)) memory. Of several processes each has some rows; the frequencies of Eq 10 and KL are
-    those of all rows, the gradient in μ is this process's share.
+    z is (N, d), and centers (C, d) are μ. log q (N, C) has no gradient. Only b is stored for the backward pass.
+    O(N·C·d) time, O(N·(C + d)) memory. In a process group, each process has some of the rows; the frequencies of Eq 10
+    and the KL are those of all rows, and the gradient in μ is the contribution of this process.
 
     Examples
     --------
@@ -74,26 +61,26 @@ def soft_self_training(
 def self_training_in_blocks(
     z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q, (N,).
+    """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels (N,), the argmax of q.
 
-    Value and gradient are those of :func:`soft_self_training`, but assignments are held for a block of rows at a time:
-    once for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
+    Value and gradient equal those of :func:`soft_self_training`, but assignments are computed for one block of rows at
+    a time: once for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
     """
     result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
     return result
 
 
 class Assignment(NamedTuple):
-    """Some rows and the centers, both moved so that the centers' mean is 0, and Eq 9 of them.
+    """The soft assignment, Eq 9, of rows to centers, both translated so that the mean of the centers is 0.
 
     Parameters
     ----------
     z, centers
-        (n, d), (C, d).
+        (n, d) rows and (C, d) centers.
     squared
         (n, C) squared distances.
     log_q, q
-        (n, C) Eq 9.
+        (n, C) soft assignment, Eq 9.
     """
 
     z: Tensor
@@ -113,11 +100,10 @@ def assign(z: Tensor, centers: Tensor, *, eta: float) -> Assignment:
 def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
     """Return the sum over some rows of KL(P ‖ Q), Eqs 10 and 11, and b (n, C) of :func:`soft_self_training`.
 
-    `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a part. The memory of `assignment.squared` is used
-    up.
+    `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a subset. `assignment.squared` is overwritten.
     """
     _, _, squared, log_q, q = assignment
-    # q of Student's t falls off as a power: a frequency of 0 would take centers at a distance of 10¹⁹.
+    # q of Student's t decays as a power: a frequency of 0 would require centers at a distance of 10¹⁹.
     log_p = torch.log_softmax(2 * log_q - frequency.log(), dim=1)
     p = log_p.exp()
     kl = ordered_sum(log_p.sub_(log_q).mul_(p))
@@ -125,7 +111,7 @@ def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tupl
 
 
 def divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of :func:`divergence` in z (n, d), and these rows' share of that in the centers (C, d).
+    """Return the gradient of :func:`divergence` in z (n, d), and these rows' contribution to that in centers (C, d).
 
     `z` and `centers` are those of the :class:`Assignment`, and `weight` (n, C) is b of :func:`soft_self_training`.
     """
@@ -150,7 +136,7 @@ class _SelfTraining(torch.autograd.Function):
 
 
 class _InBlocks(torch.autograd.Function):
-    """The gradient is a constant of the forward pass, up to a factor: it is made there, and nothing else is kept."""
+    """Self-training in blocks; the gradient, known up to a factor, is computed and saved in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
@@ -184,11 +170,11 @@ class _InBlocks(torch.autograd.Function):
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return the sum of the rows of z (N, d) assigned to each cluster (C, d), and how much is assigned to it (C,).
+    """Return the sum of the rows of z (N, d) assigned to each cluster (C, d), and the mass assigned to it (C,).
 
-    That is N times Eq 8, for (N,) labels 0 … C−1 or an (N, C) soft assignment. The sums are differentiable in z and in
+    This is N times Eq 8, for (N,) labels 0 … C−1 or an (N, C) soft assignment. The sums are differentiable in z and in
     a soft assignment. O(N·d) for labels, O(N·C·d) time and O(N·(C + d)) memory for a soft assignment. On a GPU the
-    labels' sums repeat bit by bit under ``torch.use_deterministic_algorithms``.
+    sums for labels are bitwise reproducible under ``torch.use_deterministic_algorithms``.
 
     Examples
     --------
@@ -198,7 +184,7 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
     """
     if assignment.ndim == 2:
         return gram(assignment, z), column_sums(assignment.detach())
-    # Sums of sums: rounding grows with the rows of a block and with the blocks, not with N.
+    # Sums of block sums: rounding errors grow with the block size and the number of blocks, not with N.
     n_blocks = -(-len(z) // ROWS_PER_BLOCK)
     block = torch.arange(len(z), device=z.device) // ROWS_PER_BLOCK
     sums = z.new_zeros(n_blocks * n_clusters, z.shape[1]).index_add(0, block * n_clusters + assignment, z)
@@ -208,9 +194,9 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
 
 
 def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
-    """Return numbers (k,) and then how many labels (N,) differ from `previous` (N,), which holds the labels afterwards.
+    """Append to `numbers` (k,) the count of labels (N,) that differ from `previous` (N,), which is then overwritten.
 
-    (k + 1,) in float64, where counts of any size are whole. Nothing travels to the host. O(N).
+    Returns (k + 1,) in float64, which represents any count exactly. Does not synchronize with the host. O(N) time.
 
     Examples
     --------
@@ -226,9 +212,9 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return (N, C) ‖x_i − y_u‖² for x (N, d) and y (C, d), of Eq 9. O(N·C·d) time, O(N·(C + d)) memory.
+    """Return (N, C) ‖x_i − y_u‖² for x (N, d) and y (C, d), as in Eq 9. O(N·C·d) time, O(N·(C + d)) memory.
 
-    Computed as ‖x‖² + ‖y‖² − 2·x·y after both are moved by the mean of y, so that a common offset costs no precision.
+    Computed as ‖x‖² + ‖y‖² − 2·x·y after subtracting the mean of y from both, so a common offset costs no precision.
 
     Examples
     --------
@@ -256,7 +242,7 @@ class _SquaredDistances(torch.autograd.Function):
 
 
 def _moved_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x and y, moved by the mean of y, so that a common offset costs no precision, and (N, C) ‖x_i − y_u‖²."""
+    """Return x and y minus the mean of y, so that a common offset costs no precision, and (N, C) ‖x_i − y_u‖²."""
     origin = y.mean(dim=0)
     x, y = x - origin, y - origin
     squared = row_product(x, y.T).mul_(-2)

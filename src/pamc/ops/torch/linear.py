@@ -1,4 +1,4 @@
-"""The gradient of a rectified layer, and a transposed copy."""
+"""The gradient of a ReLU layer, and a transposed copy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from torch import Tensor
 
 from pamc.ops.torch.rows import column_sums
 
-__all__ = ["relu_backward", "transposed"]
-
 
 def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient (N, k) where the ReLU's output is above 0, and the sums of its columns (k,). O(N·k).
+    """Return the gradient (N, k), zeroed where the ReLU's output is 0, and its column sums (k,). O(N·k) time.
 
     The sums are the gradient of the bias.
 
@@ -21,12 +19,12 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([[0., 1.],
             [1., 1.]]), tensor([1., 2.]))
     """
-    through = torch.ops.aten.threshold_backward(grad, output, 0)
-    return through, column_sums(through)
+    masked = torch.ops.aten.threshold_backward(grad, output, 0)
+    return masked, column_sums(masked)
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Return xᵀ (m, n) of x (n, m), a copy with whole rows.
+    """Return a contiguous copy of xᵀ (m, n) for x (n, m).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The positive term of the PamC loss from edge lists, in O(E·d) on CPU and GPU."""
+"""The positive term of the PamC loss from edge lists, in O(E·d) time on CPU and GPU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from pamc.graph.positives import PairShard, PositivePairs
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, wide_sum
 from pamc.ops.torch.rows import csr_view, ordered_sum
 
-__all__ = ["RowMass", "log_mass_gradient", "log_mass_of_rows", "positive_log_mass"]
-
-# On a CPU the temporaries of a block of pairs stay in the cache; a GPU wants all pairs at once.
+# Pairs per block: on a CPU the temporaries of a block fit in the cache; a GPU processes all pairs at once.
 _PAIRS_PER_BLOCK = {"cpu": 1 << 20}
 _PAIRS_PER_BLOCK_ELSEWHERE = 1 << 28
 
-# A share of e^-80 of a sum is lost in its rounding; exp of -∞ or of what underflows takes many times as long.
+# A share of e^-80 of a sum is lost to rounding; exp of -∞ or of underflowing values is many times slower.
 _LEAST_LOG_SHARE = -80.0
 
 
@@ -33,30 +31,30 @@ def positive_log_mass(
     self_edges: str,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> tuple[Tensor, Tensor]:
-    r"""Return the inner sum of Eq 3 for each node, and how far positives are apart.
+    r"""Return the log of the inner sum of Eq 3 for each node, and the alignment of the positives.
 
     .. math:: L_i = \log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,u_i \cdot u_j)
 
-    As in the paper; with ``self_edges="keep"`` the sum has the term γ_ii·e⁰ too, as in the released program. The
-    gradient reaches `unit` through L; γ is a constant. O(E·d) time; O(E) memory, one number per pair of which is kept
-    for the backward pass.
+    As in the paper; with ``self_edges="keep"`` the sum also has the term γ_ii·e⁰, as in the released program. L is
+    differentiable in `unit`; γ is constant. O(E·d) time; O(E) memory, of which one number per pair is saved for the
+    backward pass.
 
-    Of several processes each has some rows and their pairs. All rows and the L of all rows are gathered, because what
-    row i means to its neighbor j has L_j in it; the gradient then needs nothing else of the others.
+    In a process group, each process has some of the rows and their pairs. The rows and the L of all processes are
+    gathered, because row i contributes to L_j of its neighbors j; the gradient needs no further communication.
 
     Parameters
     ----------
     unit
         (N, d) rows of length 1 or 0, or those of this process.
     pairs
-        γ of these rows, on the device and with the floating-point type of `unit`.
+        Weights γ of these rows, on the device and with the floating-point dtype of `unit`.
     group
-        The processes that share the rows.
+        Processes that share the rows.
 
     Returns
     -------
     log_mass
-        (N,) L of all rows, −∞ (with gradient 0) for a node that has no positive of weight above 0.
+        (N,) L of all rows, −∞ (with gradient 0) for a node without positives of nonzero weight.
     alignment
         () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. No gradient.
 
@@ -73,14 +71,14 @@ def positive_log_mass(
 
 
 class RowMass(NamedTuple):
-    """The inner sums of Eq 3 of some rows, and what their gradient needs.
+    """The inner sums of Eq 3 of some rows, with the intermediate values of their gradient.
 
     Parameters
     ----------
     cosine
         (E,) u_i · u_j of each pair of these rows.
     log_mass
-        (n,) L of these rows, −∞ without positives; for even pairs without the weight that a whole row has.
+        (n,) L of these rows, −∞ without positives; for even pairs it excludes the common weight of the row.
     total, agreement
         () Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j.
     """
@@ -94,14 +92,14 @@ class RowMass(NamedTuple):
 def log_mass_of_rows(
     own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, keep_self: bool
 ) -> RowMass:
-    """Return L of :func:`positive_log_mass` for the rows that the pairs belong to: all, or those of one process.
+    """Return L of :func:`positive_log_mass` for the rows of the pairs: all rows, or those of one process.
 
     O(E·d) time, O(E) memory.
 
     Parameters
     ----------
     own
-        (n, d) these rows, of length 1 or 0, contiguous.
+        (n, d) rows of the pairs, of length 1 or 0, contiguous.
     unit
         (N, d) all rows.
     """
@@ -141,39 +139,39 @@ def log_mass_gradient(
     *,
     tau: float,
 ) -> Tensor:
-    """Return (n, d) the gradient in u of the rows that the pairs belong to. O(E·d) time, O(E) memory.
+    """Return the (n, d) gradient in u of the rows of the pairs. O(E·d) time, O(E) memory.
 
     Parameters
     ----------
     unit
         (N, d) all rows, of length 1 or 0.
     cosine
-        (E,) of the pairs of these rows.
+        (E,) cosines of the pairs of these rows.
     log_mass, grad
-        (N,) L of all rows, and the gradient of each: what row i means to its neighbor j has L_j in it.
+        (N,) L of all rows and its gradient, because row i contributes to L_j of its neighbors j.
     """
     first = pairs.first_row
-    # At +∞ a node without positives has no share in anything, and −∞ − (−∞) never happens.
+    # With +∞, a node without positives contributes nothing, and −∞ − (−∞) never occurs.
     log_mass = torch.where(log_mass == -math.inf, math.inf, log_mass)
     gradient = unit.new_empty(len(pairs.indptr) - 1, unit.shape[1])
     for block in _row_blocks(pairs):
         rows, columns = block.row_of_entry(), pairs.indices[block.entries].long()
-        own = slice(first + block.rows.start, first + block.rows.stop)
+        block_rows = slice(first + block.rows.start, first + block.rows.stop)
         score = cosine[block.entries] * tau
-        there = score + pairs.log_weight[block.entries]
-        _exp_(there.sub_(log_mass[own].index_select(0, rows))).mul_(grad[own].index_select(0, rows))
-        back = score.add_(pairs.log_weight_t[block.entries])
-        _exp_(back.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
-        gradient[block.rows] = _block_matrix(pairs, block, there.add_(back).mul_(tau)) @ unit
+        pair_grad = score + pairs.log_weight[block.entries]
+        _exp_(pair_grad.sub_(log_mass[block_rows].index_select(0, rows))).mul_(grad[block_rows].index_select(0, rows))
+        pair_grad_t = score.add_(pairs.log_weight_t[block.entries])
+        _exp_(pair_grad_t.sub_(log_mass.index_select(0, columns))).mul_(grad.index_select(0, columns))
+        gradient[block.rows] = _block_matrix(pairs, block, pair_grad.add_(pair_grad_t).mul_(tau)) @ unit
     return gradient
 
 
 class _PositiveLogMass(torch.autograd.Function):
-    """Cosines of the pairs, then a logsumexp per row; the backward pass takes γ_ij and γ_ji side by side.
+    """Cosines of the pairs followed by a row-wise logsumexp; the backward pass reads γ_ij and γ_ji together.
 
     With L_i of :func:`positive_log_mass`, ∂L_i/∂u_i = τ·Σ_j w_ij·u_j and ∂L_i/∂u_j = τ·w_ij·u_i, where
-    w_ij = exp(τ·u_i·u_j + log γ_ij − L_i). The pattern is symmetric, so the gradient of row i needs its own entries
-    only: Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j, one sparse product.
+    w_ij = exp(τ·u_i·u_j + log γ_ij − L_i). The pattern is symmetric, so the gradient of row i depends on its own
+    entries only: Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j, which is one sparse product.
     """
 
     @staticmethod
@@ -186,7 +184,7 @@ class _PositiveLogMass(torch.autograd.Function):
         log_mass = group.gather_rows(rows.log_mass, pairs.n_nodes)
         ctx.save_for_backward(unit, rows.cosine, log_mass)
         if pairs.log_row_weight is not None:
-            # A factor of a whole row moves its L, and no gradient.
+            # A common factor of a row changes L, but no gradient.
             log_mass = log_mass + pairs.log_row_weight
         ctx.pairs, ctx.tau = pairs, tau
         total, agreement = wide_sum(torch.stack([rows.total, rows.agreement]), group)
@@ -202,36 +200,36 @@ class _PositiveLogMass(torch.autograd.Function):
 
 
 class _RowBlock(NamedTuple):
-    """Some consecutive rows of the pairs: which rows, which entries, where each row begins among these entries."""
+    """Consecutive rows of the pairs: the rows, their entries, and the offsets of the rows among these entries."""
 
     rows: slice
     entries: slice
     indptr: Tensor
 
     def row_of_entry(self) -> Tensor:
-        """Return, for each entry of the block, its row, counted from the first of the block."""
+        """Return the row of each entry, relative to the first row of the block."""
         n_entries = self.entries.stop - self.entries.start
         return torch.repeat_interleave(self.indptr.diff(), output_size=n_entries)
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
-        """Return the sum or the max of the entries of each row: 0 or −∞ for a row without entries."""
+        """Return the sum or the max of the entries of each row, 0 or −∞ for a row without entries."""
         return torch.segment_reduce(values, how, offsets=self.indptr, axis=0, unsafe=True)
 
 
 def _row_blocks(pairs: PositivePairs | PairShard) -> Iterator[_RowBlock]:
-    """Yield the rows of the pairs in order, in blocks of about the same number of pairs."""
+    """Yield consecutive blocks of rows with about the same number of pairs."""
     size = _PAIRS_PER_BLOCK.get(pairs.indptr.device.type, _PAIRS_PER_BLOCK_ELSEWHERE)
     cuts = {0: 0, len(pairs.indptr) - 1: pairs.n_pairs}
     if pairs.n_pairs > size:
-        wanted = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
-        rows = torch.searchsorted(pairs.indptr, wanted)
+        boundaries = torch.arange(size, pairs.n_pairs, size, device=pairs.indptr.device)
+        rows = torch.searchsorted(pairs.indptr, boundaries)
         cuts.update(zip(rows.tolist(), pairs.indptr[rows].tolist(), strict=True))
     for (row, entry), (next_row, next_entry) in pairwise(sorted(cuts.items())):
         yield _RowBlock(slice(row, next_row), slice(entry, next_entry), pairs.indptr[row : next_row + 1] - entry)
 
 
 def _block_matrix(pairs: PositivePairs | PairShard, block: _RowBlock, values: Tensor) -> Tensor:
-    """Return (n, N) a CSR tensor with values at the pairs of a block of n rows."""
+    """Return an (n, N) CSR tensor with the given values at the pairs of a block of n rows."""
     indices = pairs.indices[block.entries].long()
     return csr_view(block.indptr, indices, values, (len(block.indptr) - 1, pairs.n_nodes))
 
@@ -241,11 +239,11 @@ def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard) -
     cosine = unit.new_zeros(pairs.n_pairs)
     for block in _row_blocks(pairs):
         matrix = _block_matrix(pairs, block, cosine[block.entries])
-        # In place: the product would otherwise copy the indices.
+        # Computed in place: otherwise the product would copy the indices.
         torch.sparse.sampled_addmm(matrix, own[block.rows], unit.T, beta=0.0, out=matrix)
     return cosine
 
 
 def _exp_(log_share: Tensor) -> Tensor:
-    """Return exp in place, of logarithms of shares, which are at most 0 up to rounding."""
+    """Compute exp in place for logarithms of shares, which are at most 0 up to rounding."""
     return log_share.clamp_(min=_LEAST_LOG_SHARE).exp_()

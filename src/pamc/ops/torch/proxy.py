@@ -1,4 +1,4 @@
-"""The proxy of all negatives, Eq 2 or Eq 6, over meta-nodes, and the uniformity of rows."""
+"""The proxy of all negatives over the meta-nodes, Eq 2 or Eq 6, and the uniformity of rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from torch import Tensor
 
 from pamc.ops.torch.rows import ordered_sum, row_product, unit_rows
 
-__all__ = ["proxy", "uniformity"]
-
 
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    r"""Return the proxy over the clusters that are present, without a trip to the host.
+    r"""Return the proxy over the non-empty clusters, without synchronizing with the host.
 
     .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
     As in the paper; ``kind="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released program.
-    Empty clusters are left out; with fewer than two others it is 0, with gradient 0. O(C²·d).
+    Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d) time.
 
     Parameters
     ----------
     meta_nodes
-        (C, d) in any scale.
+        (C, d) meta-nodes, at any scale.
     mass
-        (C,) how much is assigned to each cluster, 0 for an empty one. No gradient.
+        (C,) mass assigned to each cluster, 0 for an empty one. Without gradient.
     kind
-        "eq2" or "eq6".
+        Equation of the proxy, "eq2" or "eq6".
 
     Examples
     --------
@@ -39,7 +37,7 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
     contrasted = present[:, None] & present & ~torch.eye(len(present), dtype=torch.bool, device=present.device)
     scores = (tau * row_product(unit, unit.T)).masked_fill(~contrasted, -math.inf)
     if kind == "eq6":
-        # The diagonal's e⁰, which also keeps a row with nothing to contrast finite.
+        # The e⁰ of the diagonal, which also keeps a row without other clusters finite.
         top = scores.detach().amax(dim=1, keepdim=True).clamp(min=0)
         rows = top[:, 0] + ((-top).exp()[:, 0] + (scores - top).exp().sum(dim=1)).log()
         return torch.where(present, rows, 0.0).sum() / present.sum().clamp(min=1)
@@ -50,10 +48,10 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 
 
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    """Return log mean_{i≠j} exp(−2‖u_i − u_j‖²), 0 when all rows are one, low when they spread over the sphere.
+    """Return log mean_{i≠j} exp(−2‖u_i − u_j‖²), 0 if all rows coincide, low if they spread over the sphere.
 
-    The uniformity of Wang & Isola (2020), over all pairs of `n_rows` rows of z (N, d), every `step`-th, scaled to
-    length 1; 0 for fewer than two rows. O(n_rows²·d) time, O(n_rows²) memory.
+    This is the uniformity of Wang & Isola (2020) over all pairs of `n_rows` rows of z (N, d), taken with stride `step`
+    and scaled to length 1; 0 for fewer than two rows. O(n_rows²·d) time, O(n_rows²) memory.
 
     Examples
     --------
@@ -63,6 +61,6 @@ def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     unit = unit_rows(z[::step][:n_rows])
     if len(unit) < 2:
         return unit.new_zeros(())
-    # ‖u_i − u_j‖² = 2 − 2·u_i·u_j; each pair stands twice in the square, and each row once with itself.
+    # ‖u_i − u_j‖² = 2 − 2·u_i·u_j; the matrix contains each pair twice, and each row once with itself.
     potential = torch.exp(4 * row_product(unit, unit.T) - 4).fill_diagonal_(0.0)
     return (ordered_sum(potential) / (len(potential) * (len(potential) - 1))).log()

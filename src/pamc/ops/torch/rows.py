@@ -1,7 +1,7 @@
-"""Rows scaled to length 1, sums and products of rows in a fixed order, and masks of their values.
+"""Rows scaled to length 1, sums and products of rows in a fixed order, and random masks.
 
-On a CPU every result is the same bits for any number of threads. Torch and the BLAS behind it split long reductions and
-tall matrix products by the number of threads; here both are cut into blocks of fixed size first. On a GPU they are left
+On a CPU every result is bitwise equal for any number of threads. Torch and its BLAS split long reductions and tall
+matrix products by the number of threads; here both are first split into blocks of fixed size. On a GPU they are left
 to torch.
 """
 
@@ -15,34 +15,22 @@ from torch.nn.functional import pad
 
 from pamc.runtime import quiet_libraries
 
-__all__ = [
-    "ROWS_PER_BLOCK",
-    "column_sums",
-    "csr_tensor",
-    "csr_view",
-    "gram",
-    "hidden_values",
-    "ordered_sum",
-    "row_product",
-    "unit_rows",
-]
-
-# Elements, or rows, that are added up by one thread.
+# Number of elements, or rows, that are summed by one thread.
 ROWS_PER_BLOCK = 1024
 
-# A batch of fewer matrix products than there are threads would be split inside a product.
+# A batch of fewer matrix products than threads would be split within a product.
 _MIN_BLOCKS = 64
 
-# SplitMix64 (Steele, Lea and Flood 2014): its step, and the multipliers of its mixing, as signed numbers of 64 bits.
+# SplitMix64 (Steele, Lea and Flood 2014): its increment and the multipliers of its mixing, as signed 64-bit integers.
 _GOLDEN = -7046029254386353131
 _FIRST, _SECOND = -4658895280553007687, -7723592293110705685
 
-# Bits of a number that are compared with the share.
+# Number of random bits that are compared with the share.
 _BITS = 24
 
 
 def unit_rows(z: Tensor) -> Tensor:
-    """Return z (N, d) with rows scaled to length 1. Zero rows stay zero, with gradient zero. O(N·d).
+    """Return z (N, d) with rows scaled to length 1. Zero rows stay zero, with zero gradient. O(N·d) time.
 
     Examples
     --------
@@ -51,13 +39,13 @@ def unit_rows(z: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     squared = z.square().sum(dim=1, keepdim=True)
-    # The inner `where` keeps the infinite derivative of √0 out of the gradient.
+    # The inner `where` excludes the infinite derivative of √0 from the gradient.
     inverse = 1 / torch.where(squared == 0, 1.0, squared).sqrt()
     return z * torch.where(squared == 0, 0.0, inverse)
 
 
 def row_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x @ weight, (N, m), for tall x (N, k) and weight (k, m), the same bits for any number of threads.
+    """Return x @ weight, (N, m), for tall x (N, k) and weight (k, m), bitwise equal for any number of threads.
 
     Examples
     --------
@@ -72,14 +60,14 @@ def row_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def gram(x: Tensor, y: Tensor) -> Tensor:
-    """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), the same bits for any number of threads."""
+    """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), bitwise equal for any number of threads."""
     if x.device.type != "cpu":
         return x.T @ y
     return torch.bmm(_in_blocks(x).transpose(1, 2), _in_blocks(y)).sum(dim=0)
 
 
 def column_sums(x: Tensor) -> Tensor:
-    """Return (k,) the sums of the columns of x (N, k), added in an order that does not depend on the number of threads.
+    """Return the column sums (k,) of x (N, k), added in an order that does not depend on the number of threads.
 
     Examples
     --------
@@ -87,9 +75,9 @@ def column_sums(x: Tensor) -> Tensor:
     tensor([4., 6.])
     """
     while x.device.type == "cpu" and len(x) > ROWS_PER_BLOCK:
-        whole = len(x) - len(x) % ROWS_PER_BLOCK
-        blocks = x[:whole].view(-1, ROWS_PER_BLOCK, x.shape[1]).sum(dim=1)
-        x = torch.cat([blocks, x[whole:].sum(dim=0, keepdim=True)])
+        n_in_blocks = len(x) - len(x) % ROWS_PER_BLOCK
+        blocks = x[:n_in_blocks].view(-1, ROWS_PER_BLOCK, x.shape[1]).sum(dim=1)
+        x = torch.cat([blocks, x[n_in_blocks:].sum(dim=0, keepdim=True)])
     return x.sum(dim=0)
 
 
@@ -106,7 +94,7 @@ def ordered_sum(x: Tensor) -> Tensor:
 
 
 def csr_tensor(matrix: Any, *, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return a scipy CSR matrix as a torch CSR tensor of its own memory.
+    """Return a copy of a scipy CSR matrix as a torch CSR tensor.
 
     Examples
     --------
@@ -120,9 +108,9 @@ def csr_tensor(matrix: Any, *, device: torch.device, dtype: torch.dtype) -> Tens
 
 
 def csr_view(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return a CSR tensor that shares the given memory, without torch's word that such tensors are in beta.
+    """Return a CSR tensor that shares the given memory, without torch's warning that such tensors are in beta.
 
-    Some versions of torch also warn that they do not check the indices, though that is what is asked for.
+    Some versions of torch also warn that they do not check the indices, although the argument disables the check.
     """
     with quiet_libraries:
         return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=False)
@@ -140,25 +128,25 @@ class _OrderedSum(torch.autograd.Function):
 
 
 def _in_blocks(x: Tensor) -> Tensor:
-    """Return x (N, k) as (blocks, rows of a block, k), with zero rows at the end; the cut depends on N alone."""
+    """Return x (N, k) as (blocks, rows per block, k), padded with zero rows; the blocks depend on N only."""
     n_rows = min(ROWS_PER_BLOCK, max(1, -(-len(x) // _MIN_BLOCKS)))
     n_blocks = max(_MIN_BLOCKS, -(-len(x) // n_rows))
     return pad(x, (0, 0, 0, n_blocks * n_rows - len(x))).view(n_blocks, n_rows, x.shape[1])
 
 
 def hidden_values(step: Tensor, rows: Tensor, n_columns: int, *, share: float, seed: int) -> Tensor:
-    """Return (n, n_columns) whether a value is hidden: a share of them, drawn anew for each step.
+    """Return an (n, n_columns) random mask in which a given share of values is True, different for each step.
 
-    A function of seed, step, row and column: the same on any device and in any batches. O(n·n_columns) time.
+    A function of seed, step, row and column: identical on any device and in any batches. O(n·n_columns) time.
 
     Parameters
     ----------
     step
-        () int64, on the device: 0, 1, 2, …
+        () int64 step number 0, 1, 2, … on the device.
     rows
-        (n,) int64 numbers of the rows.
+        (n,) int64 row numbers.
     share
-        Of the values that are hidden.
+        Fraction of the values that are masked.
 
     Examples
     --------
@@ -180,5 +168,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Return the bits moved to the right, with zeros coming in: torch's own shift repeats the sign."""
+    """Return the logical right shift of x, because torch's own shift is arithmetic."""
     return (x >> by) & ((1 << (64 - by)) - 1)

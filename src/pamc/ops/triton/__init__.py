@@ -1,1 +1,1 @@
-"""The ops as fused Triton kernels on a GPU: how each kernel of :mod:`pamc.ops.kernels` is launched."""
+"""The ops as fused Triton kernels on a GPU: launchers of the kernels in :mod:`pamc.ops.kernels`."""

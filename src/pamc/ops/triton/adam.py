@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015) in one kernel for up to ten tensors, all of its state on the device."""
+"""Adam (Kingma and Ba 2015) in one kernel for up to ten tensors, with all of its state on the device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from torch import Tensor
 
 from pamc.ops.kernels import adam as kernels
 
-__all__ = ["KernelAdam"]
-
 _NUMBERS_PER_PROGRAM = 1024
 
-# Tensors that one launch takes, which is how many the kernel has names for.
+# Maximum number of tensors per launch, fixed by the kernel's parameters.
 _TENSORS_PER_LAUNCH = 10
 
 
 class Constants(NamedTuple):
-    """What the kernel is compiled for: the constants of Adam, and how many numbers a program moves."""
+    """Compile-time constants of the kernel: those of Adam, and the number of elements per program."""
 
     lr: float
     beta_1: float
@@ -31,18 +29,18 @@ class Constants(NamedTuple):
 
 
 class KernelAdam:
-    r"""Adam, whose step does not wait for the device and can be captured.
+    r"""Adam with a step that does not synchronize with the device and can be captured in a CUDA graph.
 
     .. math:: m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \quad
               \theta \leftarrow \theta - lr\,\frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 
-    As in its paper. Torch's own fused Adam gives 65,536 numbers to one block of threads, which leaves most of a GPU
-    without work where an encoder has a million weights.
+    As in its paper. Torch's fused Adam assigns 65,536 elements to one thread block, which leaves most of a GPU idle for
+    an encoder with a million weights.
 
     Parameters
     ----------
     parameters
-        Contiguous tensors of one type on one GPU. In a step, those without a gradient are left alone.
+        Contiguous tensors of one dtype on one GPU. A step skips those without a gradient.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, lr: float, betas: tuple[float, float], epsilon: float) -> None:
@@ -54,7 +52,7 @@ class KernelAdam:
         ]
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return all that steps to come depend on, by name: the tensors themselves, to be read or written."""
+        """Return the optimizer's state by name: the tensors themselves, which may be read or written."""
         return {
             f"{number}.{name}": tensor
             for number, group in enumerate(self._groups)
@@ -62,20 +60,20 @@ class KernelAdam:
         }
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Reset the gradients to None."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the parameters by their gradients."""
+        """Update the parameters."""
         with torch.cuda.device_of(self._parameters[0]):  # type: ignore[no-untyped-call]
             for group in self._groups:
                 group.step(self._constants)
 
 
 class _Group:
-    """Tensors that are moved together, and their moments, one after another, each from the start of a program."""
+    """Tensors that are updated together, and their concatenated moments, each aligned to the start of a program."""
 
     def __init__(self, parameters: list[Tensor]) -> None:
         self._parameters = parameters
@@ -83,16 +81,16 @@ class _Group:
         self._ends = list(accumulate(n_programs))
         first = parameters[0]
         self._mean, self._square = (first.new_zeros(self._ends[-1] * _NUMBERS_PER_PROGRAM) for _ in range(2))
-        # β₁ᵗ and β₂ᵗ in float64: 1 − 0.999 has few digits left in float32.
+        # β₁ᵗ and β₂ᵗ are float64: 1 − 0.999 would have few significant digits in float32.
         self._powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return the moments of all tensors, and the powers of β."""
+        """Return the moments of all tensors and the powers of β."""
         return {"mean": self._mean, "square": self._square, "powers": self._powers}
 
     def step(self, constants: Constants) -> None:
-        """Move the tensors."""
-        # Where there is no gradient nothing is read: any address will do.
+        """Update the tensors."""
+        # Without a gradient nothing is read, so any address is valid.
         grads = [p if p.grad is None else p.grad.contiguous() for p in self._parameters]
         sizes = [0 if p.grad is None else p.numel() for p in self._parameters]
         n_missing = _TENSORS_PER_LAUNCH - len(self._parameters)

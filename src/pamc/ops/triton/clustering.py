@@ -1,10 +1,10 @@
 """Self-training, meta-node sums and label changes in fused kernels.
 
-Self-training takes three passes over z where torch launches dozens of kernels. The first pass finds the distances of
-every row to every center, its label and its part of the frequencies; from the distances alone a second kernel makes
-target and divergence, and writes the weights of the gradient over them. The backward pass reads z once more. Sums over
-rows are added up by each program for rows of its own and then over the programs: no atomics, and the same bits in every
-run. How the rows are shared out depends on the shapes alone.
+Self-training takes three passes over z, where torch launches dozens of kernels. The first pass computes the distances
+of every row to every center, its label and its part of the frequencies; from the distances a second kernel computes the
+target and the divergence, and overwrites them with the weights of the gradient. The backward pass reads z once more.
+Each program sums over its own rows, and the partial sums are then added: no atomics, and bitwise equal results in every
+run. The distribution of rows to programs depends on the shapes only.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from pamc.ops.kernels import clustering as kernels
 from pamc.ops.torch import clustering as plain
 from pamc.ops.triton.rows import accumulator_of, language_type, share_out, sum_parts
 
-__all__ = ["cluster_sums", "self_training", "with_changes"]
-
-# Numbers of a tile, of distances or of rows of z, for one warp: 16 for each thread, in one register or two.
+# Elements per warp of a tile of distances or of rows of z: 16 per thread, in one or two registers each.
 _TILE = 512
 _MOST_CLUSTERS = 16
 _MOST_ROWS = 128
 
-# Programs that each keep sums of their own over rows.
+# Maximum number of programs that store partial sums over rows.
 _MOST_PARTS = 2048
 
-# Of more clusters the sums are torch's: a kernel that asks every row of every cluster is linear in both.
+# Above this number of clusters torch computes the sums: the kernel's time is proportional to rows times clusters.
 MOST_CLUSTERS_SUMMED = 256
 
-# Labels of a tile that one program compares, and programs that count for themselves: one more adds them up.
+# Labels per tile that a program compares, and maximum number of programs whose counts are then added by one program.
 _ROWS_COUNTED = 512
 _MOST_COUNTS = 1024
 
@@ -41,10 +39,10 @@ _MOST_COUNTS = 1024
 def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q.
 
-    Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`; of equally near centers the
-    first is the label. Distances are sums of squared differences: no offset costs precision. Rows in float32 or
-    bfloat16 are computed with in float32, rows in float64 in float64. O(N·C·d) time; O(N·(C + d)) memory, one number
-    per row and cluster of which is kept for the backward pass.
+    Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`; ties between centers are
+    broken by the lower index. Distances are sums of squared differences, so no offset costs precision. Computed in
+    float32 for float32 or bfloat16 rows, in float64 for float64 rows. O(N·C·d) time; O(N·(C + d)) memory, of which one
+    number per row and cluster is saved for the backward pass.
     """
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]
@@ -52,10 +50,10 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch.clustering.cluster_sums` does, for labels by a kernel.
+    """Return :func:`pamc.ops.torch.clustering.cluster_sums`, computed by a kernel for labels.
 
-    A soft assignment, and labels of more than :data:`MOST_CLUSTERS_SUMMED` clusters, are left to torch. O(N·C·d) time,
-    O(N·d) memory.
+    A soft assignment, and labels of more than :data:`MOST_CLUSTERS_SUMMED` clusters, are delegated to torch. O(N·C·d)
+    time, O(N·d) memory.
     """
     if assignment.ndim == 2 or n_clusters > MOST_CLUSTERS_SUMMED:
         return plain.cluster_sums(z, assignment, n_clusters)
@@ -65,7 +63,7 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
 
 
 def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.torch.clustering.with_changes` does."""
+    """Return :func:`pamc.ops.torch.clustering.with_changes`, computed by two kernels."""
     n_rows = len(labels)
     n_parts, n_tiles = share_out(n_rows, _ROWS_COUNTED, _MOST_COUNTS)
     parts = torch.empty(n_parts, dtype=torch.int64, device=labels.device)
@@ -88,7 +86,7 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
 
 
 def _shares(z: Tensor, n_clusters: int) -> tuple[int, int, dict[str, Any]]:
-    """Return programs, tiles of each, and constants, so that their sums for each cluster take no more memory than z."""
+    """Return programs, tiles per program, and constants, such that the partial sums take no more memory than z."""
     width = triton.next_power_of_2(z.shape[1])
     rows = max(1, min(_MOST_ROWS, _TILE // width))
     constants = {
@@ -103,7 +101,7 @@ def _shares(z: Tensor, n_clusters: int) -> tuple[int, int, dict[str, Any]]:
 
 
 class _SelfTraining(torch.autograd.Function):
-    """b of :func:`pamc.ops.torch.clustering.soft_self_training`, (C, N), is written over the distances."""
+    """Self-training; b of :func:`pamc.ops.torch.clustering.soft_self_training`, (C, N), overwrites the distances."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float) -> tuple[Tensor, Tensor]:

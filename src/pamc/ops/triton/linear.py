@@ -1,4 +1,4 @@
-"""The product of a narrow layer, the gradient of a rectified one in one pass, and a transposed copy, on a GPU."""
+"""The product of a narrow layer, the gradient of a ReLU layer in one pass, and a transposed copy, on a GPU."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from torch import Tensor
 from pamc.ops.kernels import linear as kernels
 from pamc.ops.triton.rows import accumulator_of, share_out, sum_parts
 
-__all__ = ["narrow_product", "relu_backward", "relu_linear_backward", "transposed"]
-
-# How kernels are launched.
+# Launch options of all kernels.
 _LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
 
-# Rows and columns of a tile: few rows make many programs, which keep memory busy.
+# Rows and columns of a tile: few rows make many programs, which saturate the memory bandwidth.
 _ROWS, _COLUMNS = 32, 128
 _STAGES = 4
 
-# Rows and columns of a tile that is transposed.
+# Rows and columns of a transposed tile.
 _SIZE = 32
 
-# Parts into which the rows are cut at most, each of which leaves its own sums: narrow layers are cut into more, until
-# there are so many programs.
+# Maximum number of row parts, each with its own partial sums; for narrow layers there may be more, up to this number of
+# programs.
 _MOST_PARTS = 64
 _PROGRAMS = 2048
 
-# Of a product on tensor cores.
+# Minimum width of a product on tensor cores.
 _LEAST_WIDTH = 16
 
 
 def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch.linear.relu_backward` does. O(N·k) time, O(k) memory beside the result.
+    """Return :func:`pamc.ops.torch.linear.relu_backward`. O(N·k) time, O(k) additional memory.
 
-    Sums are taken in float32, or float64 where the gradient is, in an order that depends on the shape alone.
+    Sums are accumulated in float32 (float64 for a float64 gradient), in an order that depends on the shape only.
     """
     grad, output = grad.contiguous(), output.contiguous()
     n_rows, n_columns = output.shape
@@ -58,19 +56,19 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return all that a narrow layer hands down, in one pass over the output (N, n) that it was given.
+    """Return all gradients of a narrow layer in one pass over its input, the ReLU output (N, n) of the layer below.
 
-    The products are taken on tensor cores; what goes on is written once. O(N·k·n) time, O(k·m) memory beside the result
+    The products use tensor cores, and the propagated gradient is written once. O(N·k·n) time, O(k·m) additional memory
     for each part of the rows.
 
     Parameters
     ----------
     grad
-        (N, k) gradient of the layer, narrow.
+        (N, k) gradient of the output of the narrow layer.
     weight
-        (k, m) its weights.
+        (k, m) weights of the layer.
     output
-        (N, n) what it was given, a rectified layer's output, whose last n − m columns are zeros.
+        (N, n) input of the layer, the output of a ReLU layer, whose last n − m columns are zeros.
 
     Returns
     -------
@@ -79,9 +77,9 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
     weight_grad
         (k, m) gradᵀ @ output.
     bias_grad
-        (k,) the sums of the columns of grad.
+        (k,) column sums of grad.
 
-    Sums, and the last two, are float32 where the rest is bfloat16.
+    sums, weight_grad and bias_grad are float32 if the inputs are bfloat16.
     """
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
     weight, output = weight.contiguous(), output.contiguous()
@@ -116,8 +114,8 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
 def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x Wᵀ + b, (N, k), of float32 rows x (N, n), for few outputs: W (k, m) and b (k,).
 
-    The last n − m columns of x are padding. A library's product wants sizes that are filled up, and its result cut out
-    again; this one takes them as they are, and reads x once, for tensor cores. O(N·k·m) time.
+    The last n − m columns of x are padding. A library product needs padded sizes and a copy of its result; this kernel
+    takes any size, reads x once, and uses tensor cores. O(N·k·m) time.
     """
     x, weight = x.contiguous(), weight.contiguous()
     (n_rows, n_columns), (depth, n_in) = x.shape, weight.shape
@@ -142,7 +140,7 @@ def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Return what :func:`pamc.ops.torch.linear.transposed` does."""
+    """Return :func:`pamc.ops.torch.linear.transposed`, computed by a kernel."""
     x = x.contiguous()
     n_rows, n_columns = x.shape
     y = x.new_empty(n_columns, n_rows)

@@ -1,9 +1,10 @@
-"""Eq 12 from z to its gradient in eight kernels, where its parts, one by one, take dozens.
+"""Eq 12 from z to its gradient in eight kernels; computing its parts separately takes dozens.
 
-Rows are passed over four times: to assign them, to add up their positives, to sharpen their assignment, and, in the
-backward pass, once more over their positives, where all parts of a row's gradient come together and are written once.
-Between them a kernel adds up what programs left, and one program makes all scalars. No atomics, and the same bits in
-every run; how the rows are shared out depends on the shapes alone. Nothing is kept per pair, nor per row and cluster.
+There are four passes over the rows: to assign them, to sum their positives, to sharpen their assignment, and, in the
+backward pass, once more over their positives, where all parts of a row's gradient are combined and written once.
+Between the passes a kernel adds the partial sums, and one program computes all scalars. No atomics, and bitwise equal
+results in every run; the distribution of rows depends on the shapes only. Nothing is stored per pair, or per row and
+cluster.
 """
 
 from __future__ import annotations
@@ -32,17 +33,15 @@ from pamc.ops.triton.positives import (
 from pamc.ops.triton.proxy import potential
 from pamc.ops.triton.rows import Shape, share_out, sum_parts
 
-__all__ = ["Weights", "objective"]
-
-# One program holds a tile of clusters by clusters, and another of clusters by dimensions.
+# One program holds a tile of clusters by clusters, and one of clusters by dimensions.
 _MOST_CLUSTERS = 64
 _MOST_DIMS = 128
 
-# Numbers of a tile of clusters by rows for one warp, and rows of it.
+# Elements per warp of a tile of clusters by rows, and bounds on its rows.
 _TILE = 512
 _LEAST_ROWS, _MOST_ROWS = 16, 128
 
-# Programs that each keep sums of their own over rows: enough to keep a GPU busy, few enough to be added up.
+# Maximum number of programs with partial sums over rows: enough to saturate a GPU, few enough to be added.
 _MOST_PARTS = 4096
 
 
@@ -55,22 +54,21 @@ def objective(
     watched: tuple[int, int],
     known_labels: Tensor | None = None,
 ) -> ObjectiveValues | None:
-    """Return Eq 12 with hard labels, or None where its parts have to be taken one by one.
+    """Return Eq 12 with hard labels, or None if its parts must be computed separately.
 
-    That is for more than 64 clusters or 128 dimensions, a τ above 40, rows in half precision, and what has to be
-    converted. The target p and the labels are constants. O(E·d + N·C·d) time, O(N·d) memory beside the pairs.
+    That is the case for more than 64 clusters or 128 dimensions, τ above 40, half precision, and inputs of different
+    dtypes or devices. The target p and the labels are constant. O(E·d + N·C·d) time, O(N·d) memory beside the pairs.
 
     Parameters
     ----------
     z, centers, pairs
-        (N, d) embedding, (C, d) centers μ, and positive pairs γ over the N rows.
+        (N, d) embedding, (C, d) centers μ, and positive pairs γ of the N rows.
     config
-        The constants of Eq 12.
+        Settings that contain the constants of Eq 12.
     watched
-        Step and number of the rows whose uniformity is watched.
+        Stride and number of the sampled rows whose uniformity is monitored.
     known_labels
-        (N,) int64, the cluster of each row whose cluster is known, −1 elsewhere: they take the place of the labels in
-        the meta-nodes.
+        (N,) int64 known cluster of each row, −1 if unknown; known labels replace the computed ones in the meta-nodes.
     """
     if not _fits(z, centers, pairs, config.tau):
         return None
@@ -80,14 +78,14 @@ def objective(
 
 
 def _fits(z: Tensor, centers: Tensor, pairs: PositivePairs, tau: float) -> bool:
-    small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and tau <= MOST_TAU
-    plain = z.dtype in (torch.float32, torch.float64) and z.dtype == centers.dtype == pairs.log_weight.dtype
-    whole = 0 not in z.shape and pairs.n_nodes == len(z) and pairs.indices.device == z.device == centers.device
-    return small and plain and whole
+    is_small = len(centers) <= _MOST_CLUSTERS and z.shape[1] <= _MOST_DIMS and tau <= MOST_TAU
+    same_dtype = z.dtype in (torch.float32, torch.float64) and z.dtype == centers.dtype == pairs.log_weight.dtype
+    matches = 0 not in z.shape and pairs.n_nodes == len(z) and pairs.indices.device == z.device == centers.device
+    return is_small and same_dtype and matches
 
 
 class Weights(NamedTuple):
-    """α and β of Eq 12, and whether KL is a mean over rows: a constant of the kernels."""
+    """α and β of Eq 12, and whether KL is a mean over rows: a compile-time constant of the kernels."""
 
     alpha: float
     beta: float
@@ -104,7 +102,7 @@ def _finished(
     watched: tuple[int, int],
     weights: Weights,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the total, its numbers, and the gradients of meta-nodes and centers, from the sums over rows."""
+    """Return the total, the monitored numbers, and the gradients in meta-nodes and centers, from the sums over rows."""
     n_clusters, n_dims = centers.shape
     step, n_watched = watched
     parts = potential(z, step=step, n_rows=n_watched)
@@ -155,7 +153,7 @@ class _Objective(torch.autograd.Function):
         layout, shape = layout_of(pairs, keep_self), Shape.of(z)
         clusters = triton.next_power_of_2(n_clusters)
         rows = max(_LEAST_ROWS, min(_MOST_ROWS, _TILE // clusters))
-        # Sums of each program for each cluster take no more memory than z.
+        # The partial sums of all programs take no more memory than z.
         n_programs, n_tiles = share_out(n_rows, rows, max(1, min(_MOST_PARTS, n_rows // n_clusters)))
         constants = shape.constants(ETA=config.eta, CLUSTERS=clusters, ROWS=rows, num_warps=1)
         sizes = (n_rows, n_clusters, n_tiles, z.stride(0))
@@ -191,7 +189,7 @@ class _Objective(torch.autograd.Function):
         ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, *gradients)
         ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, config.tau
         ctx.mark_non_differentiable(numbers, labels)
-        # Of those nothing comes back, not even zeros.
+        # These outputs receive no gradient, not even zeros.
         ctx.set_materialize_grads(False)
         return total, numbers, labels
 

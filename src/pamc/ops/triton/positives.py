@@ -1,15 +1,15 @@
-"""The positive term of the PamC loss in fused kernels: nothing per pair is stored, in neither direction.
+"""The positive term of the PamC loss in fused kernels, which store nothing per pair in either pass.
 
-One warp takes one row of the pairs, or several side by side where there are very many, and reads, tile by tile, the
-columns, their weights and their unit rows. Weights are given relative to the largest of their row, and e^(τ·cosine)
-relative to e^τ: no number is above 1, and none that counts is lost. The gradient of row i needs its own entries only,
-because γ_ij and γ_ji stand side by side: no atomics, and the same bits in every run.
+One warp processes one row of the pairs, or several if there are very many, and reads tiles of columns, their weights
+and their unit rows. Weights are relative to the largest of their row, and e^(τ·cosine) is relative to e^τ, so that no
+value exceeds 1 and no significant value underflows. The gradient of row i depends on its own entries only, because γ_ij
+and γ_ji are stored together: no atomics, and bitwise equal results in every run.
 
-A row of very many pairs would keep one warp busy long after all others are done, so it is cut
-into pieces, each a program of its own, whose results are put together in their order by a second kernel.
+A row with very many pairs would occupy one warp long after all others have finished, so it is split into pieces, each
+processed by its own program, and a second kernel combines their results in order.
 
-Rows of z are gathered at random: each is scaled to length 1 once and kept in as few sectors of memory as can be, in
-fixed point where those are fewer, and then read once per pair and pass.
+Rows of z are gathered at random: each is scaled to length 1 once, stored in as few memory sectors as possible (in fixed
+point if that takes fewer), and then read once per pair and pass.
 """
 
 from __future__ import annotations
@@ -30,31 +30,17 @@ from pamc.ops.torch import positives as plain
 from pamc.ops.torch import rows as plain_rows
 from pamc.ops.triton.rows import Shape, unit_rows
 
-__all__ = [
-    "MOST_TAU",
-    "Layout",
-    "Pieces",
-    "Tiles",
-    "gradient_of_pieces",
-    "layout_of",
-    "longest_row",
-    "masses",
-    "pieces_of",
-    "positive_log_mass",
-    "row_tiles",
-]
-
-# Rows of more pairs than this are cut, into pieces of so many.
+# Rows with more pairs than this are split into pieces of this size.
 PIECE = 1024
 
-# Numbers of a tile of unit rows for one warp: packed ones, and of long rows the backward pass, which keeps a sum for
-# each, take half.
+# Elements per warp of a tile of unit rows; halved for packed rows, and in the backward pass for long rows, which keeps
+# a sum for each element.
 _TILE = 1024
 _LONG_ROW = 64
 _LEAST_COLUMNS = 4
 
-# A GPU holds few programs at a time, and rows of few pairs leave it waiting: where programs are many, one takes several
-# narrow rows side by side, and of each a few entries at a time. They end together, so that longer rows are cut off.
+# A GPU runs few programs at a time, and rows with few pairs leave it idle: if there are many programs, each processes
+# several narrow rows at once, a few entries of each at a time. They finish together, so longer rows are split.
 _MANY_PROGRAMS = 1 << 13
 _FEW_PAIRS = 32
 _NARROW = 32
@@ -63,16 +49,15 @@ _LONGEST_SIDE_BY_SIDE = 64
 
 _MOST_NODES_IN_32_BITS = 2**31 - 1
 
-# Beyond, e^(−2τ), the least share of a neighbor, is nothing in float32.
+# Beyond this τ, the smallest share of a neighbor, e^(−2τ), is negligible in float32.
 MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return what :func:`pamc.ops.torch.positives.positive_log_mass` does of the unit rows of z.
+    """Return :func:`pamc.ops.torch.positives.positive_log_mass` of the unit rows of z.
 
-    Unit rows are kept in the type of z; those in float32 or bfloat16 are summed in float32, those in float64 in
-    float64. Zero rows have cosine 0 and gradient 0. A τ above 40 is left to torch. O(E·d) time, O(N·d) memory beside
-    the pairs.
+    Unit rows are stored in the dtype of z; sums are accumulated in float32, or in float64 for float64 rows. Zero rows
+    have cosine 0 and gradient 0. A τ above 40 is delegated to torch. O(E·d) time, O(N·d) memory beside the pairs.
     """
     if tau > MOST_TAU:
         return plain.positive_log_mass(plain_rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges)
@@ -83,22 +68,22 @@ def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The pairs as the kernels want them.
+    """The pairs in the format of the kernels.
 
     Parameters
     ----------
     indices
-        (E,) columns, in 32 bits where they fit.
+        (E,) columns, int32 if they fit.
     top
-        (N,) log of the largest γ of a row, 0 where it has none.
+        (N,) log of the largest γ of a row, 0 if it has none.
     even
-        Whether all entries of a row weigh the same: their weights are then not read.
+        Whether all entries of a row have the same weight; weights are then not read.
     weight, weight_t
-        (E,) γ_ij over the largest γ of row i, γ_ji over that of row j; (1,) where they are not read.
+        (E,) γ_ij divided by the largest γ of row i, and γ_ji divided by that of row j; (1,) if they are not read.
     weight_self
-        (N,) γ_ii likewise, 0 where it does not count.
+        (N,) γ_ii divided by the largest γ of its row, 0 if self-loops are dropped.
     offset, scale
-        () 2 and 2/Σγ_ij, which make the alignment of Σγ_ij·cosine; 0 where all γ are 0.
+        () 2 and 2/Σγ_ij, which convert Σγ_ij·cosine to the alignment; 0 if all γ are 0.
     """
 
     even: bool
@@ -113,14 +98,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Rows that are cut.
+    """The pieces of rows that are split.
 
     Parameters
     ----------
     piece_row, piece_begin
-        (P,) the row of each piece, and its first entry.
+        (P,) row of each piece, and its first entry.
     long_row, first_piece
-        (R,), (R + 1,) the rows, and where the pieces of each begin.
+        (R,) rows that are split, and (R + 1,) offsets of their pieces.
     """
 
     piece_row: Tensor
@@ -137,19 +122,19 @@ _PIECES: WeakKeyDictionary[PositivePairs, dict[int, Pieces]] = WeakKeyDictionary
 
 
 def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
-    """Return the layout of the pairs, made once for each."""
-    known = _LAYOUTS.setdefault(pairs, {})
-    if keep_self not in known:
-        known[keep_self] = _make_layout(pairs, keep_self)
-    return known[keep_self]
+    """Return the layout of the pairs, cached for each."""
+    cached = _LAYOUTS.setdefault(pairs, {})
+    if keep_self not in cached:
+        cached[keep_self] = _make_layout(pairs, keep_self)
+    return cached[keep_self]
 
 
 def pieces_of(pairs: PositivePairs, longest: int) -> Pieces:
-    """Return the pieces of rows of more than `longest` pairs, made once for each."""
-    known = _PIECES.setdefault(pairs, {})
-    if longest not in known:
-        known[longest] = _make_pieces(pairs, longest)
-    return known[longest]
+    """Return the pieces of rows with more than `longest` pairs, cached for each."""
+    cached = _PIECES.setdefault(pairs, {})
+    if longest not in cached:
+        cached[longest] = _make_pieces(pairs, longest)
+    return cached[longest]
 
 
 def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
@@ -191,25 +176,25 @@ def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Ten
 
 
 def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the same of even pairs: the one weight of a row is its largest, and nothing is stored per pair."""
+    """Return the same for even pairs: the common weight of a row is its largest, and nothing is stored per pair."""
     top: Tensor = pairs.log_row_weight  # type: ignore[assignment]
     one = top.new_ones(1)
     return top, one, one, (top.exp() * pairs.indptr.diff()).sum()
 
 
 class Tiles(NamedTuple):
-    """What a program reads of the pairs, a constant of the kernels that read them.
+    """The tiling of the pairs, a compile-time constant of the kernels that read them.
 
     Parameters
     ----------
     tau
-        τ of Eq 3.
+        Inverse temperature τ of Eq 3.
     even
-        As of :class:`Layout`.
+        As in :class:`Layout`.
     rows, columns
-        Rows that a program takes side by side, and entries of each that it reads at a time.
+        Number of rows that a program processes at once, and of entries of each that it reads at a time.
     longest
-        The number of pairs beyond which a row is cut, or into pieces of which it is cut.
+        Number of pairs above which a row is split, or size of the pieces.
     """
 
     tau: float
@@ -220,7 +205,7 @@ class Tiles(NamedTuple):
 
 
 def side_by_side(shape: Shape, pairs: PositivePairs) -> int:
-    """Return how many rows a program takes side by side."""
+    """Return the number of rows that a program processes at once."""
     if shape.width > _NARROW or _mean_entries(pairs) > _FEW_PAIRS:
         return 1
     rows = max(1, min(_SIDE_BY_SIDE, pairs.n_nodes // _MANY_PROGRAMS))
@@ -228,12 +213,12 @@ def side_by_side(shape: Shape, pairs: PositivePairs) -> int:
 
 
 def longest_row(shape: Shape, pairs: PositivePairs) -> int:
-    """Return the number of pairs beyond which a row is cut."""
+    """Return the number of pairs above which a row is split."""
     return PIECE if side_by_side(shape, pairs) == 1 else min(PIECE, _LONGEST_SIDE_BY_SIDE)
 
 
 def row_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
-    """Return the constants of a kernel that takes whole rows."""
+    """Return the constants of a kernel that processes whole rows."""
     constants = piece_tiles(shape, pairs, tau=tau, backward=backward)
     rows, tiles = side_by_side(shape, pairs), constants["TILES"]._replace(longest=longest_row(shape, pairs))
     if rows > 1:
@@ -243,9 +228,9 @@ def row_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool 
 
 
 def piece_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: bool = False) -> dict[str, Any]:
-    """Return the constants of a kernel that takes pieces of long rows.
+    """Return the constants of a kernel that processes pieces of long rows.
 
-    It reads as many entries of a row at a time as it has on average.
+    The number of entries read at a time is about the mean number of entries of a row.
     """
     tile = _TILE // 2 if shape.packed or (backward and shape.width >= _LONG_ROW) else _TILE
     columns = max(_LEAST_COLUMNS, min(_mean_entries(pairs), tile // shape.width))
@@ -255,7 +240,7 @@ def piece_tiles(shape: Shape, pairs: PositivePairs, *, tau: float, backward: boo
 
 
 def _mean_entries(pairs: PositivePairs) -> int:
-    """Return the mean number of pairs of a row, up to the next power of two."""
+    """Return the mean number of pairs of a row, rounded up to a power of two."""
     mean: int = triton.next_power_of_2(max(1, pairs.n_pairs // max(1, pairs.n_nodes)))
     return mean
 
@@ -263,13 +248,13 @@ def _mean_entries(pairs: PositivePairs) -> int:
 def masses(
     unit: Tensor, inverse: Tensor, pairs: PositivePairs, shape: Shape, *, tau: float, keep_self: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, of every row, the log mass, one over the mass relative to its largest γ, and Σ_j γ_ij·cosine, (N,) each.
+    """Return each row's log mass, inverse mass relative to its largest γ, and Σ_j γ_ij·cosine, all of shape (N,).
 
-    `unit` is (N, stride), the unit rows, and `inverse` (N,) what z was multiplied with to get them.
+    `unit` (N, stride) are the unit rows, and `inverse` (N,) the factors by which z was scaled.
     """
     n_rows, layout, pieces = len(unit), layout_of(pairs, keep_self), pieces_of(pairs, longest_row(shape, pairs))
     log_mass, agreements, over_mass = (torch.empty_like(inverse) for _ in range(3))
-    # The term γ_ii·e⁰ of the released program, relative to e^τ too.
+    # The term γ_ii·e⁰ of the released program, also relative to e^τ.
     weight_self = layout.weight_self * math.exp(-tau) if keep_self else layout.weight_self
     results = (weight_self, layout.top, log_mass, over_mass, agreements)
     tiles = row_tiles(shape, pairs, tau=tau)
@@ -290,9 +275,9 @@ def masses(
 def gradient_of_pieces(
     unit: Tensor, inverse: Tensor, weights: tuple[Tensor, ...], pairs: PositivePairs, shape: Shape, *, tau: float
 ) -> Tensor:
-    """Return the part (P, width) that each piece of a long row has in that row of the gradient.
+    """Return the contribution (P, width) of each piece of a long row to that row of the gradient.
 
-    `weights` are `indptr`, columns, both weights, and the gradient of each log mass over its mass.
+    `weights` are `indptr`, columns, both weights, and the gradient of each log mass divided by its mass.
     """
     pieces = pieces_of(pairs, longest_row(shape, pairs))
     parts = inverse.new_empty(len(pieces), shape.width)
@@ -309,7 +294,7 @@ def gradient_of_pieces(
 
 
 class _PositiveLogMass(torch.autograd.Function):
-    """As in :mod:`pamc.ops.torch.positives`; both passes read the unit rows and keep nothing per pair."""
+    """As in :mod:`pamc.ops.torch.positives`; both passes read the unit rows and store nothing per pair."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: PositivePairs, tau: float, keep_self: bool) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The proxy over meta-nodes, and the uniformity of rows, in a kernel each."""
+"""The proxy over meta-nodes, and the uniformity of rows, in one kernel each."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from pamc.ops.kernels import proxy as kernels
 from pamc.ops.torch import proxy as plain
 from pamc.ops.triton.rows import accumulator_of
 
-__all__ = ["potential", "proxy", "uniformity"]
-
-# One program holds a tile of clusters by clusters, and another of clusters by dimensions.
+# One program holds a tile of clusters by clusters, and one of clusters by dimensions.
 _MOST_CLUSTERS = 64
 _MOST_NUMBERS = 64 * 128
 
-# Rows whose uniformity one program looks at, with as many others.
+# Rows and columns of the block of pairs whose uniformity one program computes.
 _ROWS = 32
 
 
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    """Return what :func:`pamc.ops.torch.proxy.proxy` does: value and gradient of one program of one kernel.
+    """Return :func:`pamc.ops.torch.proxy.proxy`, with value and gradient computed by one program of one kernel.
 
-    More than 64 clusters, or many dimensions, are left to torch. Computed in float32, float64 in float64.
+    More than 64 clusters, or many dimensions, are delegated to torch. Computed in the dtype of the meta-nodes.
     """
     clusters, width = triton.next_power_of_2(len(meta_nodes)), triton.next_power_of_2(meta_nodes.shape[1])
     if clusters > _MOST_CLUSTERS or clusters * width > _MOST_NUMBERS:
@@ -37,14 +35,14 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 
 
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    """Return what :func:`pamc.ops.torch.proxy.uniformity` does. O(n_rows²·d) time, O(n_rows²/1024) memory."""
+    """Return :func:`pamc.ops.torch.proxy.uniformity`. O(n_rows²·d) time, O(n_rows²/1024) memory."""
     if n_rows < 2:
         return z.new_zeros(())
     return (potential(z, step=step, n_rows=n_rows).sum() / (n_rows * (n_rows - 1))).log()
 
 
 def potential(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    """Return Σ exp(−2‖u_i − u_j‖²) over i ≠ j of such rows, in parts that are to be added up."""
+    """Return the partial sums of Σ exp(−2‖u_i − u_j‖²) over i ≠ j of `n_rows` unit rows with stride `step`."""
     z = z if z.stride(1) == 1 else z.contiguous()
     n_blocks = triton.cdiv(n_rows, _ROWS)
     parts = z.new_empty(n_blocks, n_blocks, dtype=accumulator_of(z))

@@ -1,4 +1,4 @@
-"""Rows scaled to length 1 as the kernels keep them, and the sum of the parts that the programs of a kernel leave."""
+"""Unit rows in the format of the kernels, and the addition of partial sums."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from torch import Tensor
 
 from pamc.ops.kernels import rows as kernels
 
-__all__ = ["Shape", "accumulator_of", "language_type", "share_out", "sum_parts", "unit_rows"]
-
 _ALIGNMENT_BYTES = 16
 
-# Numbers of a tile of rows that one program scales.
+# Elements of a tile of rows that one program scales.
 _TILE = 1024
 
 _PARTS, _COLUMNS = 64, 16
 
 
 class Shape(NamedTuple):
-    """How unit rows lie in memory, a constant of the kernels that read them.
+    """The memory layout of unit rows, a compile-time constant of the kernels that read them.
 
     Parameters
     ----------
     dims
-        d, the numbers of a row.
+        Number of dimensions, d.
     stride
-        How many numbers, or words where rows are packed, lie between the beginnings of two rows.
+        Number of values (words if rows are packed) between the starts of consecutive rows.
     width
-        Numbers of a row that a program holds, a power of two.
+        Number of values of a row that a program holds, a power of two.
     packed
         Whether rows are in fixed point, as :mod:`pamc.ops.kernels.rows` describes.
     accumulator
-        Type of sums, as kernels name it.
+        Triton dtype of sums.
     """
 
     dims: int
@@ -46,27 +44,27 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, z: Tensor) -> Shape:
-        """Return the shape of the unit rows of z (N, d)."""
+        """Return the layout of the unit rows of z (N, d)."""
         dims, alignment = z.shape[1], _ALIGNMENT_BYTES // z.element_size()
-        # Four words hold five numbers.
+        # Four words hold five values.
         words = 4 * triton.next_power_of_2(-(-dims // 5))
         if z.dtype == torch.float32 and words < dims:
             return cls(dims, words, 2 * words, True, language_type(z))
         stride = -(-dims // alignment) * alignment
-        # As wide as the padding, which is written with the row.
+        # The width includes the padding, which is written with the row.
         return cls(dims, stride, triton.next_power_of_2(stride), False, language_type(z))
 
     def empty(self, z: Tensor) -> Tensor:
-        """Return room for the unit rows (N, stride) of z."""
+        """Return an uninitialized tensor for the unit rows (N, stride) of z."""
         return z.new_empty(len(z), self.stride, dtype=torch.int32 if self.packed else z.dtype)
 
     def constants(self, **further: Any) -> dict[str, Any]:
-        """Return the constants of every kernel that reads such rows, and further ones."""
+        """Return the constants of every kernel that reads such rows, merged with `further` ones."""
         return {"SHAPE": self, "enable_fp_fusion": True, **further}
 
 
 def unit_rows(z: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """Return the rows of z scaled to length 1, (N, stride), and what z was multiplied with, (N,). O(N·d)."""
+    """Return the rows of z scaled to length 1, (N, stride), and their scale factors, (N,). O(N·d) time."""
     unit, inverse = shape.empty(z), z.new_empty(len(z), dtype=accumulator_of(z))
     rows = max(1, _TILE // shape.width)
     kernels.scale_rows[(triton.cdiv(len(z), rows),)](
@@ -76,15 +74,15 @@ def unit_rows(z: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def share_out(n_rows: int, rows: int, most_parts: int) -> tuple[int, int]:
-    """Return how many programs, at most `most_parts`, take rows in tiles of `rows`, and how many tiles each takes."""
+    """Return the number of programs, at most `most_parts`, and of tiles of `rows` rows that each processes."""
     n_tiles = triton.cdiv(n_rows, rows * most_parts)
     return triton.cdiv(n_rows, rows * n_tiles), n_tiles
 
 
 def sum_parts(parts: Tensor) -> Tensor:
-    """Return the sum of parts (P, …) over the first dimension, in an order that depends on the shape alone.
+    """Return the sum of parts (P, …) over the first dimension, in an order that depends on the shape only.
 
-    Torch's own sum over few long rows leaves most of a GPU without work.
+    Torch's sum over few long rows leaves most of a GPU idle.
     """
     total = parts.new_empty(parts.shape[1:])
     with torch.cuda.device_of(parts):  # type: ignore[no-untyped-call]
@@ -95,10 +93,10 @@ def sum_parts(parts: Tensor) -> Tensor:
 
 
 def accumulator_of(x: Tensor) -> torch.dtype:
-    """Return the type that numbers like those of x are summed in."""
+    """Return the dtype in which values like those of x are summed."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def language_type(x: Tensor) -> Any:
-    """Return :func:`accumulator_of` as kernels name it."""
+    """Return :func:`accumulator_of` as a Triton dtype."""
     return tl.float64 if x.dtype == torch.float64 else tl.float32

@@ -1,1 +1,1 @@
-"""One module per file format; each registers itself, so that a new format is one new file."""
+"""File formats, one module each; a module registers its format, so adding a format means adding one file."""

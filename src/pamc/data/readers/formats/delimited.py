@@ -1,4 +1,4 @@
-"""Text with a character between cells: commas, semicolons or tabs."""
+"""Delimited text: comma-, semicolon- or tab-separated values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import Records, TextTable, first_record, header_of, text_lines
 from pamc.errors import DataError
 
-__all__ = ["DelimitedTable", "first_delimited_cells", "open_delimited"]
-
-# Bytes of text that are read at a time where memory is short; a line may have a quarter of them.
+# Bytes of text read at a time when memory is limited; a line may have up to a quarter of them.
 _BUFFER_BYTES = 1 << 23
 
 
 @dataclass(frozen=True)
 class DelimitedTable(TextTable):
-    """A table whose cells are divided by `delimiter`."""
+    """A table whose cells are separated by `delimiter`."""
 
     _drops_ragged_lines: ClassVar[bool] = True
 
@@ -28,22 +26,22 @@ class DelimitedTable(TextTable):
 
     @property
     def tolerant_sql(self) -> str:
-        """SQL of the whole table; duckdb lists the lines that it leaves out in its table ``reject_errors``."""
+        """SQL of the whole table; duckdb lists the rejected lines in its table ``reject_errors``."""
         options = f"store_rejects=true, buffer_size={_BUFFER_BYTES}"
         return self._from(f"{self._relation_of_path.removesuffix(')')}, {options})")
 
     def all_records(self) -> Records:
-        """Yield line number and cells of every record of the file."""
+        """Yield (line number, cells) of every record of the file."""
         return _records(self.path, self.delimiter)
 
     @property
     def _has_blank_rows(self) -> bool:
-        # duckdb takes a blank line for an empty cell where there is one column, and for nothing elsewhere.
+        # duckdb reads a blank line as an empty cell if there is one column, and skips it otherwise.
         return len(self.names) == 1
 
 
 def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
-    """Return the table in a file of delimited text."""
+    """Open the table in a delimited text file."""
     check_gzip(path)
     delimiter = _delimiter_of(path)
     names, unnamed, has_header, n_skipped = header_of(path, _records(path, delimiter), header)

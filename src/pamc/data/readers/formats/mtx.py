@@ -1,4 +1,4 @@
-"""A dense or sparse matrix in the Matrix Market format."""
+"""Dense and sparse matrices in the Matrix Market format."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from pamc.data.files import open_bytes, reading
 from pamc.data.readers.format import FORMATS, Format, features_alone
 from pamc.errors import DataError
 
-__all__ = ["load_market"]
-
 
 def load_market(path: Path) -> NDArray[Any] | sp.csr_matrix:
-    """Return the matrix of an .mtx file, as CSR where it is stored sparse."""
+    """Load the matrix of an .mtx file, as CSR if it is stored in coordinate format."""
     import scipy.io
 
     with reading(path):
         with open_bytes(path) as stream:
             text = stream.read()
-        # At a NUL, or when no line end closes the file, scipy's parser reads past its buffer and the process dies.
+        # scipy's parser reads past its buffer and crashes at a NUL byte or without a final newline.
         if b"\0" in text:
             raise DataError(f"{path}: has NUL bytes, so it is not text in the Matrix Market format; damaged?")
         matrix = scipy.io.mmread(io.BytesIO(text if text.endswith(b"\n") else text + b"\n"))

@@ -1,4 +1,4 @@
-"""One numpy array in an .npy file."""
+"""A numpy array in an .npy file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from pamc.data.files import reading
 from pamc.data.readers.format import FORMATS, Format, features_alone
 from pamc.errors import DataError
 
-__all__ = ["begins_with", "load_array", "without_objects"]
-
 
 def load_array(path: Path) -> NDArray[Any]:
-    """Return the array of an .npy file. Nothing is ever unpickled."""
+    """Load the array of an .npy file. Pickled data is never loaded."""
     with reading(path):
         if not begins_with(path, b"\x93NUMPY"):
             raise DataError(f"{path}: is not an .npy file")
@@ -27,14 +25,14 @@ def load_array(path: Path) -> NDArray[Any]:
 
 
 def begins_with(path: Path, magic: bytes) -> bool:
-    """Return whether a file begins with some bytes."""
+    """Return whether a file starts with the given bytes."""
     with path.open("rb") as stream:
         return stream.read(len(magic)) == magic
 
 
 @contextmanager
 def without_objects(path: Path, what: str) -> Iterator[None]:
-    """Say what to do where numpy refuses to unpickle an array."""
+    """Convert numpy's refusal to unpickle an array to a DataError that says what to do."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Numpy arrays by name in an .npz file: features, or features with edges and labels, or what scipy.sparse saves."""
+"""Named numpy arrays in an .npz file: features, features with edges and labels, or a scipy.sparse matrix."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from pamc.data.readers.format import FORMATS, EdgeList, Format, Matrix
 from pamc.data.readers.formats.npy import begins_with, without_objects
 from pamc.errors import DataError
 
-__all__ = ["NPZ_LAYOUT", "load_arrays"]
-
-
 NPZ_LAYOUT = (
     "x (N, d), or x_data, x_indices, x_indptr and x_shape of a CSR matrix, for the features; "
     "y (N,) for labels and edges (E, 2) for edges, both optional"
@@ -28,8 +25,8 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def load_arrays(path: Path, *names: str) -> Arrays:
-    """Return the arrays of an .npz file by name, or those asked for that are there. Nothing is ever unpickled."""
-    # numpy leaves a damaged file open when it is given a path.
+    """Load the arrays of an .npz file, or those of the given names that exist. Pickled data is never loaded."""
+    # Given a path, numpy would leave a damaged file open.
     with reading(path), path.open("rb") as stream:
         if not begins_with(path, b"PK"):
             raise DataError(f"{path}: is not an .npz file")
@@ -43,7 +40,7 @@ def _load_member(path: Path, archive: Any, name: str) -> NDArray[Any]:
 
 
 def _read_features(path: Path, truth: str | None) -> Matrix:
-    """Return the arrays of `NPZ_LAYOUT`, or one 2-D array, or what ``scipy.sparse.save_npz`` writes."""
+    """Read the arrays of `NPZ_LAYOUT`, a single 2-D array, or a matrix written by ``scipy.sparse.save_npz``."""
     arrays = load_arrays(path)
     return Matrix(_features_of(path, arrays), _edges_of(path, arrays), _labels_of(path, arrays, truth))
 
@@ -74,7 +71,7 @@ def _labels_of(path: Path, arrays: Arrays, truth: str | None) -> NDArray[Any] | 
 
 
 def _csr_of(arrays: Arrays) -> sp.csr_matrix:
-    """Return the CSR matrix of four arrays, or say which of them is damaged."""
+    """Return the CSR matrix of four arrays; raise DataError if one of them is damaged."""
     data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
     n_rows, n_columns = (int(n) for n in _integers("x_shape", shape, 2))
     index = np.int32 if max(len(data), n_rows, n_columns) < 2**31 else np.int64
@@ -91,7 +88,7 @@ def _csr_of(arrays: Arrays) -> sp.csr_matrix:
 
 
 def _integers(name: str, values: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return an array of the CSR parts as it is, or say why it cannot hold indices."""
+    """Return an index array of a CSR matrix unchanged; raise DataError if its dtype or shape is wrong."""
     if values.dtype.kind not in "iu":
         raise DataError(f"{name} must be integers, got dtype {values.dtype}")
     if values.shape != (length,):
@@ -100,7 +97,7 @@ def _integers(name: str, values: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 def _saved_sparse(path: Path, arrays: Arrays) -> sp.csr_matrix | None:
-    """Return the matrix of an .npz file that ``scipy.sparse.save_npz`` wrote, or None when it holds something else."""
+    """Return the matrix of an .npz file written by ``scipy.sparse.save_npz``, or None if it holds something else."""
     if not {"format", "shape", "data"} <= arrays.keys():
         return None
     with reading(path), path.open("rb") as stream:
@@ -111,7 +108,7 @@ def _saved_sparse(path: Path, arrays: Arrays) -> sp.csr_matrix | None:
 
 
 def _read_edges(path: Path) -> Any:
-    """Return the list in `edges` or `edge_index`, or the one array or sparse matrix of the file."""
+    """Read `edges` or `edge_index`, or the only array or sparse matrix of the file."""
     named = load_arrays(path, "edges", "edge_index", "edge_weight")
     for name, axis in (("edges", 1), ("edge_index", 0)):
         if name in named:
@@ -127,7 +124,7 @@ def _read_edges(path: Path) -> Any:
 
 
 def _pairs(path: Path, arrays: Arrays, name: str, *, axis: int) -> NDArray[Any]:
-    """Return a list of edges as (2, E); its ends are along ``axis``."""
+    """Return an edge list as (2, E); ``axis`` is its axis of length 2."""
     pairs = arrays[name]
     if pairs.ndim != 2 or pairs.shape[axis] != 2:
         shape = ("(2, E)", "(E, 2)")[axis]

@@ -1,4 +1,4 @@
-"""Parquet tables, whose columns have names and types."""
+"""Parquet tables, with named and typed columns."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from pamc.data.database import connected, literal_path, load_duckdb
 from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import Cell, Table, column_names, shorten, unreadable
 
-__all__ = ["ParquetTable", "open_parquet"]
-
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
 
 
 @dataclass(frozen=True)
 class ParquetTable(Table):
-    """A table in a Parquet file; `numeric` says of each column whether it stores numbers."""
+    """A table in a Parquet file; `numeric` says for each column whether it stores numbers."""
 
     numeric: tuple[bool, ...]
 
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
-        """Yield row, None and cells of some rows, each of which is looked up."""
+        """Yield (row, None, cells) of the given rows, with one query per row."""
         for row in rows:
             yield row, None, self._cells(row, range(len(self.names)))
 
@@ -34,7 +32,7 @@ class ParquetTable(Table):
         return Cell(row, None, name, self._cells(row, [self._positions[name]])[0])
 
     def first_rows(self, n_rows: int) -> dict[str, list[str]]:
-        """Return the first cells of the columns of text."""
+        """Return the first cells of the text columns."""
         texts = [name for name, numeric in zip(self.names, self.numeric, strict=True) if not numeric]
         columns = self._fetch([self.text_sql(name) for name in texts], tail=f"LIMIT {n_rows}") if texts else []
         cells = {name: np.ma.compressed(column).tolist() for name, column in zip(texts, columns, strict=True)}
@@ -49,7 +47,7 @@ class ParquetTable(Table):
 
 
 def open_parquet(path: Path, header: bool | None) -> ParquetTable:
-    """Return the table in a Parquet file, which always names its columns."""
+    """Open the table in a Parquet file, which always has column names."""
     duckdb = load_duckdb("tables are read")
     relation = "read_parquet(?, hive_partitioning=false)"
     try:
@@ -65,15 +63,15 @@ def open_parquet(path: Path, header: bool | None) -> ParquetTable:
 
 
 def _top_names(schema: list[tuple[str, int | None]]) -> list[str]:
-    """Return the names of the outermost columns of a Parquet schema, which is listed depth first under one root."""
+    """Return the names of the top-level columns of a Parquet schema, which is listed depth first under one root."""
     names: list[str] = []
-    inside = 0
+    n_nested = 0
     for name, n_children in schema[1:]:
-        if inside:
-            inside -= 1
+        if n_nested:
+            n_nested -= 1
         else:
             names.append(name)
-        inside += n_children or 0
+        n_nested += n_children or 0
     return names
 
 

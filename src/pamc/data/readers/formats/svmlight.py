@@ -1,4 +1,4 @@
-"""Sparse rows of text in the svmlight format, each of which begins with a target."""
+"""Sparse rows in the svmlight text format, each of which starts with a target."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pamc.data.files import reading
 from pamc.data.readers.format import FORMATS, Format, Matrix
 from pamc.errors import DataError
 
-__all__: list[str] = []
-
 
 def _read_features(path: Path, truth: str | None) -> Matrix:
-    """Return the rows; the targets, which are often fillers, become labels only where ``truth`` is "label"."""
+    """Read the rows; the targets, which are often placeholders, become labels only if ``truth`` is "label"."""
     from sklearn.datasets import load_svmlight_file
 
     if truth not in (None, "label"):

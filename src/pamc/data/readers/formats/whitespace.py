@@ -1,4 +1,4 @@
-"""Text with blanks between cells, as lists of edges often are; lines that begin with # or % are comments."""
+"""Whitespace-separated text, as is common for edge lists; lines that start with # or % are comments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from pamc.data.files import check_gzip
 from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import SPACES, Records, TextTable, first_record, header_of, text_lines
 
-__all__ = ["WhitespaceTable", "first_whitespace_cells", "open_whitespace"]
-
-# What a line with a wrong number of cells leads to.
+# SQL that raises an error for a line with the wrong number of cells.
 _REFUSED = " ELSE error('cells')"
-# One physical line per row: a unit separator never occurs in a text file.
+# Read one line per row: the delimiter, a unit separator, does not occur in text files.
 _LINES = (
     r"read_csv(?, auto_detect=false, header=false, delim='\x1f', quote='', escape='', strict_mode=false,"
     " columns={'line': 'VARCHAR'}, hive_partitioning=false)"
@@ -24,22 +22,22 @@ _LINES = (
 
 @dataclass(frozen=True)
 class WhitespaceTable(TextTable):
-    """A table whose cells are divided by runs of blanks."""
+    """A table whose cells are separated by spaces and tabs."""
 
     _drops_ragged_lines: ClassVar[bool] = False
 
     @property
     def tolerant_sql(self) -> str:
-        """SQL of the whole table; all cells of a line with a wrong number of them are NULL."""
+        """SQL of the whole table; all cells of a line with the wrong number of cells are NULL."""
         return self._from(self._relation_of_path.replace(_REFUSED, ""))
 
     def all_records(self) -> Records:
-        """Yield line number and cells of every line of the file."""
+        """Yield (line number, cells) of every line of the file."""
         return _records(self.path)
 
 
 def open_whitespace(path: Path, header: bool | None) -> WhitespaceTable:
-    """Return the table in a file of text with blanks between cells."""
+    """Open the table in a whitespace-separated text file."""
     check_gzip(path)
     names, unnamed, has_header, n_skipped = header_of(path, _records(path), header)
     trimmed = f"(SELECT trim(line, '{SPACES}\r') AS line FROM {_LINES})"
