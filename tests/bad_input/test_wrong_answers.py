@@ -191,9 +191,9 @@ class TestDamage:
         arrays["y"] = arrays["y"][::-1]
         np.savez_compressed(tmp_path / f"{name}.npz", **arrays)
         monkeypatch.setenv("PAMC_DATA", str(tmp_path))
-        with pytest.raises(DataError, match=f"not the file the catalog describes.*expected {CATALOG[name].sha256}"):
+        with pytest.raises(DataError, match=f"not the file that the catalog describes.*expected {CATALOG[name].sha256}"):
             load_dataset(name)
-        refused("fit", "--dataset", name, "-k", 10, code=3, says="not the file the catalog describes")
+        refused("fit", "--dataset", name, "-k", 10, code=3, says="not the file that the catalog describes")
 
 
 class TestLabels:

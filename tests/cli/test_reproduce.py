@@ -146,7 +146,7 @@ class TestReproduce:
         assert [str(tmp_path / "data" / "reut.npz") in line for line in result.err.splitlines()] == [True, False]
         result = pamc("reproduce", "absent")
         assert result.code == 3
-        assert result.err.startswith("pamc: error: nothing can run: data set 'reut' is not here")
+        assert result.err.startswith("pamc: error: nothing can run: data set 'reut' was not found")
         assert result.err.count("\n") == 1
 
     def test_failed_cells_are_shown_and_end_in_code_1_and_the_rest_is_drawn(self, pamc):

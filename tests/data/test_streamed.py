@@ -165,13 +165,13 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     [
         ({"n_clusters": 0}, "n_clusters must be between 1 and n_nodes = 2000, got 0"),
         ({"n_clusters": 2001}, "got 2001"),
-        ({"degree": -1}, "degree must be a finite number from 0"),
-        ({"homophily": 1.1}, "homophily must be a finite number from 0 to 1, got 1.1"),
+        ({"degree": -1}, "degree must be a finite number of at least 0"),
+        ({"homophily": 1.1}, "homophily must be a finite number of at least 0 and at most 1, got 1.1"),
         ({"feature_noise": np.nan}, "feature_noise"),
-        ({"n_features": 0}, "n_features must be at least 1"),
+        ({"n_features": 0}, "n_features must be an integer of at least 1"),
         ({"power_law": 2}, "power_law must be an exponent above 2"),
         ({"size_power_law": 1}, "size_power_law must be an exponent above 1"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
         ({"dtype": "int8"}, "dtype must be"),
     ],
 )

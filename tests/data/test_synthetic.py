@@ -122,10 +122,10 @@ def test_noise_is_the_spread_around_the_centers():
         ({"sizes": [10]}, "must be 2 numbers"),
         ({"degree": -1}, "degree must be"),
         ({"degree": np.inf}, "degree must be a finite"),
-        ({"homophily": 1.1}, "homophily must be a finite number from 0 to 1, got 1.1"),
+        ({"homophily": 1.1}, "homophily must be a finite number of at least 0 and at most 1, got 1.1"),
         ({"feature_noise": -1}, "feature_noise"),
         ({"feature_noise": np.nan}, "feature_noise"),
-        ({"n_features": 0}, "n_features must be at least 1"),
+        ({"n_features": 0}, "n_features must be an integer of at least 1"),
         ({"power_law": 2}, "exponent above 2"),
     ],
 )

@@ -52,7 +52,7 @@ _ROWS = (
         n_nodes=10299, n_features=561, n_classes=6, n_edges=51495, kind="table", modality="record", sparse=False,
         source="UCI HAR (Anguita et al. 2013), train then test rows as in SDCN; 5 nearest neighbors as in SDCN",
         sha256="149a11ecc58f2997d074b5221a4a10a37ada110012487e7de7c4cc31d649a5e4",
-        note="rows 7352 to 10298 were computed anew from the raw windows: close to the published ones, not equal",
+        note="rows 7352 to 10298 were recomputed from the raw windows, and differ slightly from the published ones",
     ),
     DataSet(
         name="reut", title="Reuters RCV1, 10,000 documents",
@@ -74,7 +74,7 @@ _ROWS = (
         n_nodes=3327, n_features=3703, n_classes=6, n_edges=9104, kind="graph", modality="graph", sparse=True,
         source="ind.citeseer.* of tkipf/gcn (Planetoid), equal to SDCN's labels and graph",
         sha256="9e782ff70a25696e650544bf11e294ad01cceba7cfe3bee4420461c13c052904",
-        note="15 nodes have neither features nor a label of their own and count as class 0",
+        note="15 nodes have neither features nor a label and are counted as class 0",
     ),
     DataSet(
         name="dblp", title="DBLP authors, co-author graph",
@@ -89,7 +89,7 @@ _ROWS = (
         sha256="4511339b9e2086a28b53dbb3fda3dd3f05e4551cd76ff8318852e901e7301547",
     ),
     DataSet(
-        name="amazon_photo", title="Amazon photo goods bought together",
+        name="amazon_photo", title="Amazon photo products bought together",
         n_nodes=7650, n_features=745, n_classes=8, n_edges=119081, kind="graph", modality="graph", sparse=True,
         source="amazon_photo.npz of EdisonLeeeee/GraphData, each undirected pair once",
         sha256="3f49fdf17c588cdc05e8627ad90770b0065119984c91665034ff56db0461329f",
@@ -99,7 +99,7 @@ _ROWS = (
         n_nodes=10000, n_features=2000, n_classes=4, n_edges=30087, kind="table", modality="text", sparse=True,
         source="20 Newsgroups (roots comp, rec, sci, talk), 2,000 tf-idf terms, 3 nearest neighbors",
         sha256="63e233a83fed1258815e50a75e294540ccae76e5eb39dc09db323ca257bbf6c2",
-        note="a stand-in for reut with the same N, d, class sizes and recipe, and another corpus",
+        note="a stand-in for reut, made in the same way from another corpus, with the same N, d and class sizes",
     ),
     DataSet(
         name="reut21578_4", title="Reuters-21578, four largest classes",
@@ -133,19 +133,22 @@ def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> Attri
     """
     row = _row(name)
     if row.source == "scikit-learn":
-        graph = _from_scikit_learn(row)
+        from sklearn.datasets import load_digits
+
+        pixels, classes = load_digits(return_X_y=True)
+        graph = AttributedGraph(pixels.astype(np.float32), labels=classes, name=name)
     else:
         path = _checked_file(row, root)
         try:
-            graph = replace(read_features(path), name=row.name, edges_are_neighbors=row.kind == "table")
+            graph = replace(read_features(path), name=name, edges_are_neighbors=row.kind == "table")
         except DataError as error:
-            raise DataError(f"data set {row.name!r}: {error}" + (f". Note: {row.note}" if row.note else "")) from error
+            raise DataError(f"data set {name!r}: {error}" + (f". Note: {row.note}" if row.note else "")) from error
     _check_statistics(row, graph)
     return graph
 
 
 def available(name: str, *, root: str | PathLike[str] | None = None) -> str | None:
-    """Return where a data set would be loaded from, or None if it is not available.
+    """Return the source or file from which a data set would be loaded, or None if it is not available.
 
     Examples
     --------
@@ -155,8 +158,7 @@ def available(name: str, *, root: str | PathLike[str] | None = None) -> str | No
     row = _row(name)
     if row.source == "scikit-learn":
         return row.source
-    path = _find(row, root)
-    return None if path is None else str(path)
+    return next((str(path) for path in _candidate_paths(row, root) if path.is_file()), None)
 
 
 def cache_folder() -> Path:
@@ -172,41 +174,26 @@ def _row(name: str) -> DataSet:
     return CATALOG[name]
 
 
-def _find(row: DataSet, root: str | PathLike[str] | None) -> Path | None:
-    return next((path for path in _candidate_paths(row, root) if path.is_file()), None)
-
-
 def _candidate_paths(row: DataSet, root: str | PathLike[str] | None) -> list[Path]:
     user_folder = root if root is not None else os.environ.get("PAMC_DATA")
     return [Path(folder) / f"{row.name}.npz" for folder in (user_folder, cache_folder()) if folder]
 
 
-def _missing(row: DataSet, root: str | PathLike[str] | None) -> DataError:
-    looked = " and ".join(str(path) for path in _candidate_paths(row, root))
-    note = f" Note: {row.note}." if row.note else ""
-    return DataError(
-        f"data set {row.name!r} is not here (looked for {looked}) and the very file is not public. Source: "
-        f"{row.source}.{note} To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to it; its "
-        f"arrays: {NPZ_LAYOUT}"
-    )
-
-
-def _from_scikit_learn(row: DataSet) -> AttributedGraph:
-    from sklearn.datasets import load_digits
-
-    pixels, classes = load_digits(return_X_y=True)
-    return AttributedGraph(pixels.astype(np.float32), labels=classes, name=row.name)
-
-
-def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> Path:
+def _checked_file(row: DataSet, root: str | PathLike[str] | None) -> str:
     """Return the file of a data set; raise DataError if it is missing or does not match the catalog's checksum."""
-    path = _find(row, root)
+    path = available(row.name, root=root)
     if path is None:
-        raise _missing(row, root)
+        searched = " and ".join(str(path) for path in _candidate_paths(row, root))
+        note = f" Note: {row.note}." if row.note else ""
+        raise DataError(
+            f"data set {row.name!r} was not found (searched for {searched}); pamc does not distribute it. "
+            f"Source: {row.source}.{note} To use your copy, put {row.name}.npz into a folder and set $PAMC_DATA to "
+            f"that folder; the file must contain {NPZ_LAYOUT}"
+        )
     if row.sha256 is not None and (checksum := sha256_of(path)) != row.sha256:
         raise DataError(
-            f"data set {row.name!r}: {path} is damaged, or not the file the catalog describes: it has sha256 "
-            f"{checksum}, expected {row.sha256}. Restore it, or load a file of your own by its path (pamc fit FILE)"
+            f"data set {row.name!r}: {path} is damaged, or is not the file that the catalog describes: its sha256 is "
+            f"{checksum}, expected {row.sha256}. Restore it, or pass a file of your own by its path (pamc fit FILE)"
         )
     return path
 
@@ -218,5 +205,5 @@ def _check_statistics(row: DataSet, graph: AttributedGraph) -> None:
         if value != getattr(row, statistic):
             raise DataError(
                 f"data set {row.name!r} has {statistic} = {value}, expected {getattr(row, statistic)}: "
-                "the file is not the one the catalog describes"
+                "the file is not the one that the catalog describes"
             )

@@ -8,9 +8,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import shutil
-import struct
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,23 +18,6 @@ from typing import IO, cast
 from pamc.errors import DataError, OutputError, PamcError
 
 _GZIP_BLOCK_BYTES = 1 << 20
-
-# Exceptions that numpy, scipy, scikit-learn, zipfile and gzip raise for a truncated file or one of another format.
-_DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    MemoryError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
 
 
 def existing_file(path: str | PathLike[str]) -> Path:
@@ -79,7 +59,8 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except PamcError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:
+        # A parser may raise anything for a truncated file or one of another format.
         raise DataError(
             f"{path}: cannot be read as {kind_of(path)}; damaged, or not of this kind? ({reason_of(error)})"
         ) from error

@@ -20,6 +20,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store, index_dtype, row_blocks
 from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
+from pamc.declarations import Count, Number
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress
 
@@ -27,6 +28,15 @@ _VALUES_PER_UNIT = 1 << 20
 _PAIRS_PER_UNIT = 1 << 18
 _LABELS_PER_BLOCK = 1 << 22
 _MOST_RANGES = 4096
+_BOUNDS = {
+    "n_features": Count(),
+    "seed": Count(0),
+    "degree": Number(),
+    "homophily": Number(at_most=1),
+    "feature_noise": Number(),
+}
+# Lower bounds of exponents: the distribution of a smaller exponent has no finite mean.
+_EXPONENTS = {"power_law": 2, "size_power_law": 1}
 
 
 def block_model(
@@ -75,8 +85,7 @@ def block_model(
     (100, 32, 4)
     """
     counts = _cluster_sizes(n_nodes, n_clusters, sizes)
-    _check_range("degree", degree, np.inf)
-    _check_range("homophily", homophily, 1)
+    _check(degree=degree, homophily=homophily, power_law=power_law)
     rng = np.random.default_rng(random_state)
     # Nodes are ordered by cluster until the final permutation, so that a cluster is a range of positions.
     weight = _expected_degrees(n_nodes, power_law, rng)
@@ -127,7 +136,6 @@ def _expected_degrees(n_nodes: int, power_law: float | None, rng: np.random.Gene
     """Return (N,) relative expected degrees: a Pareto sample clipped at sqrt(N) times its minimum."""
     if power_law is None:
         return None
-    _check_exponent("power_law", power_law, 2)
     return np.minimum(1 + rng.pareto(power_law - 1, n_nodes), max(1.0, np.sqrt(n_nodes)))
 
 
@@ -168,8 +176,7 @@ def _edges(
 def _features(
     counts: NDArray[np.int64], order: NDArray[np.int64], n_features: int, noise: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    _check_n_features(n_features)
-    _check_range("feature_noise", noise, np.inf)
+    _check(n_features=n_features, feature_noise=noise)
     labels = np.empty(len(order), dtype=np.int64)
     labels[order] = np.repeat(np.arange(len(counts)), counts)
     centers = rng.standard_normal((len(counts), n_features), dtype=np.float32)
@@ -217,14 +224,7 @@ class BlockModel:
 
     def __post_init__(self) -> None:
         _check_n_clusters(self.n_clusters, self.n_nodes)
-        _check_n_features(self.n_features)
-        if self.seed < 0:
-            raise ConfigError(f"seed must be at least 0, got {self.seed}")
-        for name, high in (("degree", np.inf), ("homophily", 1.0), ("feature_noise", np.inf)):
-            _check_range(name, getattr(self, name), high)
-        for name, least in (("power_law", 2), ("size_power_law", 1)):
-            if (exponent := getattr(self, name)) is not None:
-                _check_exponent(name, exponent, least)
+        _check(**vars(self))
         if self.dtype not in ("float32", "float16"):
             raise ConfigError(f"dtype must be 'float32' or 'float16', got {self.dtype!r}")
 
@@ -325,7 +325,10 @@ def _write_pairs(
     n_threads: int,
     memory_bytes: int,
 ) -> None:
-    starts = bucket_starts(model.n_nodes, _expected_counts(model), memory_bytes=memory_bytes, weighted=False)
+    # Rows are in random order, so equal ranges of rows have nearly equal numbers of neighbors.
+    n_ranges = min(model.n_nodes, _MOST_RANGES)
+    counts = np.full(n_ranges, -(-2 * model.n_pairs // n_ranges), dtype=np.int64)
+    starts = bucket_starts(model.n_nodes, counts, memory_bytes=memory_bytes, weighted=False)
     sorter = NeighborSorter(writer.scratch, model.n_nodes, starts, weighted=False)
     n_units = -(-model.n_pairs // _PAIRS_PER_UNIT)
     draw = _PairDraws(model)
@@ -338,12 +341,6 @@ def _write_pairs(
         for _ in in_order(pool, add, range(n_units), ahead=n_threads):
             phase.advance()
     sorter.write(writer, progress=progress, n_threads=n_threads)
-
-
-def _expected_counts(model: BlockModel) -> NDArray[np.int64]:
-    """Return the expected neighbor counts of equal row ranges, which are nearly equal as rows are in random order."""
-    n_ranges = min(model.n_nodes, _MOST_RANGES)
-    return np.full(n_ranges, -(-2 * model.n_pairs // n_ranges), dtype=np.int64)
 
 
 class _PairDraws:
@@ -397,16 +394,10 @@ def _check_n_clusters(n_clusters: int, n_nodes: int) -> None:
         raise ConfigError(f"n_clusters must be between 1 and n_nodes = {n_nodes}, got {n_clusters}")
 
 
-def _check_n_features(n_features: int) -> None:
-    if n_features < 1:
-        raise ConfigError(f"n_features must be at least 1, got {n_features}")
-
-
-def _check_range(name: str, value: float, high: float) -> None:
-    if not 0 <= value <= high or np.isinf(value):
-        raise ConfigError(f"{name} must be a finite number from 0 to {high:g}, got {value}")
-
-
-def _check_exponent(name: str, exponent: float, least: float) -> None:
-    if not (exponent > least and np.isfinite(exponent)):
-        raise ConfigError(f"{name} must be an exponent above {least}, got {exponent}")
+def _check(**values: Any) -> None:
+    """Raise ConfigError for a parameter outside its bounds."""
+    for name, value in values.items():
+        if name in _BOUNDS:
+            _BOUNDS[name].check(name, value)
+        elif name in _EXPONENTS and value is not None and not _EXPONENTS[name] < value < np.inf:
+            raise ConfigError(f"{name} must be an exponent above {_EXPONENTS[name]}, got {value}")
