@@ -77,7 +77,7 @@ def test_rows_unlike_all_that_were_fitted_are_a_guess(graph, model):
 def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(chunk_size):
     z = np.array([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0]])
     rows = FeatureLoader(z, device=torch.device("cpu"), dtype=torch.float64)
-    margins, distances = BEFORE.places(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size).numpy().T
+    margins, distances = BEFORE.margins(rows, torch.tensor([0, 0, 0]), eta=1.0, chunk_size=chunk_size).numpy().T
     # With η = 1, q is inverse to 1 + d².
     assert margins == pytest.approx([np.log(5 / 1), 0.0, np.log(2 / 6)], abs=1e-12)
     assert distances == pytest.approx([0.0, np.sqrt(1.25), np.sqrt(5)])

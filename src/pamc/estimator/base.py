@@ -333,8 +333,8 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
         if calibration is None:
             return labels.cpu().numpy(), largest.cpu().numpy()
-        places = calibration.before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
-        return labels.cpu().numpy(), calibration.apply(places.cpu().numpy())
+        margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
+        return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""

@@ -20,7 +20,7 @@ from pamc.errors import CollapseWarning, ModelFileError, warn
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.calibration import SplitHalfFits
 from pamc.initialize.consensus import InputSource
-from pamc.models.layers import MLP
+from pamc.models.layers import MLP, Autoencoder
 from pamc.models.loader import FeatureLoader
 from pamc.ops.kmeans import kmeans
 from pamc.progress import Progress
@@ -66,19 +66,19 @@ class InitResult(NamedTuple):
     ----------
     encoder, decoder
         Initialized networks; the decoder is None unless the initializer trains an autoencoder.
-    kept
-        Whether the networks were cached by an earlier fit.
+    cached
+        Whether the networks were read from the cache of an earlier fit.
     labels
         (N,) clusters that the initializer found; None to use K-means on the embedding.
     facts
-        Decisions of the initializer, as plain values.
+        Decisions of the initializer, as plain values for the record of the fit.
     halves
         Clusterings of random halves of the rows, which calibrate confidence; None if there are none.
     """
 
     encoder: MLP
     decoder: MLP | None = None
-    kept: bool = False
+    cached: bool = False
     labels: NDArray[np.int64] | None = None
     facts: Mapping[str, object] = MappingProxyType({})
     halves: SplitHalfFits | None = None
@@ -91,30 +91,39 @@ INITIALIZERS: Registry[Initializer] = Registry("init", "pamc.initialize.initiali
 def load_sdcn_weights(path: str | Path, rows: FeatureLoader, config: Any) -> InitResult:
     """Return an encoder with the weights of a state dict in SDCN's layout, and a decoder if the file has one.
 
-    The encoder's layers are enc_1, enc_2, enc_3, z_layer, the decoder's dec_1, dec_2, dec_3, x_bar_layer. The file is
-    loaded with `weights_only=True`, so no code in it is run. Its layer sizes must match the settings.
+    The layers of the encoder are enc_1, enc_2, enc_3 and z_layer, those of the decoder dec_1, dec_2, dec_3 and
+    x_bar_layer. The file is loaded with `weights_only=True`, so no code in it is run. Its layer sizes must match the
+    settings.
     """
     try:
         state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file of pre-trained weights") from None
     except Exception as error:
-        raise ModelFileError(f"{path} is not a file of weights: {_first_line(error)}") from None
-    sizes = (rows.n_features, *config.hidden, config.n_dims)
-    options: dict[str, Any] = {
-        "dtype": resolve_dtype(config.precision),
-        "tensor_cores": on_tensor_cores(config.precision),
-    }
-    encoder = _filled(path, state, _SDCN_ENCODER, MLP(sizes, generator=generator(0, "weights"), **options))
-    decoder = None
-    if f"{_SDCN_DECODER[0]}.weight" in state:
-        mirror = MLP(sizes[::-1], generator=generator(0, "weights"), **options)
-        decoder = _filled(path, state, _SDCN_DECODER, mirror).to(rows.device)
-    return InitResult(encoder.to(rows.device), decoder)
+        first_line = str(error).strip().split("\n", 1)[0][:200]
+        raise ModelFileError(f"{path} is not a file of weights: {first_line}") from None
+    networks = new_autoencoder(rows, config, seed=0)
+    _fill(path, state, _SDCN_ENCODER, networks.encoder)
+    if f"{_SDCN_DECODER[0]}.weight" not in state:
+        return InitResult(networks.encoder)
+    _fill(path, state, _SDCN_DECODER, networks.decoder)
+    return InitResult(networks.encoder, networks.decoder)
 
 
-def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> MLP:
-    """Copy the weights of the named layers into a network, and return it."""
+def new_autoencoder(rows: FeatureLoader, config: Any, *, seed: int) -> Autoencoder:
+    """Return an untrained autoencoder with the layer sizes and the precision of the settings."""
+    return Autoencoder(
+        rows.n_features,
+        config.hidden,
+        config.n_dims,
+        generator=generator(seed, "weights"),
+        dtype=resolve_dtype(config.precision),
+        tensor_cores=on_tensor_cores(config.precision),
+    ).to(rows.device)
+
+
+def _fill(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> None:
+    """Copy the weights of the named layers into a network."""
     if len(network.layers) != len(names):
         raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings ask for {len(network.layers)}")
     with torch.no_grad():
@@ -129,14 +138,13 @@ def _filled(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], 
                         f"{path}: {name}.{kind} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
                     )
                 parameter.copy_(value)
-    return network
 
 
 def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tensor, NDArray[np.int64]]:
     """Return centers (C, n_dims) and labels (N,) of the best of `n_init` K-means runs on z (N, n_dims).
 
-    As in the paper (20 runs). K-means runs on one thread, which fixes the order of summation, so the result is bitwise
-    identical for any number of threads.
+    As in the paper (20 runs). K-means runs on one thread, which fixes the order of summation, so the result does not
+    depend on the number of threads available.
     """
     rows = z.detach().double().cpu()
     with one_thread(), quiet_libraries:
@@ -174,7 +182,3 @@ def align_clusters(centers: Tensor, labels: NDArray[np.int64], known_labels: NDA
     np.add.at(agreement, (known_labels[known], labels[known]), 1)
     _, cluster_of_class = linear_sum_assignment(-agreement)
     return centers[torch.from_numpy(cluster_of_class).to(centers.device)]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0][:200]

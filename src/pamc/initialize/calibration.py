@@ -1,9 +1,9 @@
 """Calibrated confidence: how often a clustering of half of the rows gives a row the same cluster.
 
 q of Eq 9 says which cluster is nearest, but is not calibrated: the heavy tails of the kernel leave the clearest rows
-far below 1, and training pulls doubtful rows to their centers. The margin by which a row was nearer to its center than
-to any other before training separates them; quick fits to random halves of the rows map margins to confidence without
-any labels.
+far below 1, and training pulls doubtful rows to their centers. What separates clear from doubtful rows is the margin
+before training, by which a row was nearer to its center than to any other. Quick fits to random halves of the rows map
+margins to confidence without any labels.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LEAST_ROWS_PER_CLUSTER = 8
 
 _N_BINS = 10
 
-# The map is fitted to means over groups of similar margins, so that no single row determines its ends.
+# The map is fitted to the means of groups of rows with similar margins, so that no single row determines its ends.
 _LEAST_IN_A_GROUP, _MOST_GROUPS = 20, 50
 
-# A row is an outlier beyond this multiple of the distance within which this share of the training rows lies.
+# A row is an outlier if it is farther from its center than this multiple of this quantile of the training distances.
 _TIMES_USUAL, _USUAL_SHARE = 3.0, 0.95
 
-# Rows processed at a time if the settings do not say.
+# Rows processed at a time if `chunk_size` is not set.
 _ROWS_AT_A_TIME = 16384
 
 
@@ -79,7 +79,7 @@ class BeforeTraining(NamedTuple):
         return cls(copy.deepcopy(model.encoder).eval().requires_grad_(False), model.centers.detach().clone())
 
     @torch.no_grad()
-    def places(self, rows: FeatureLoader, labels: Tensor, *, eta: float, chunk_size: int | None = None) -> Tensor:
+    def margins(self, rows: FeatureLoader, labels: Tensor, *, eta: float, chunk_size: int | None = None) -> Tensor:
         """Return (n, 2): the margin of each row, and its distance to the center of its cluster; O(chunk) memory.
 
         The margin is the difference between log q (Eq 9) of a row's cluster and the largest log q of any other. It is
@@ -123,16 +123,17 @@ class Calibration:
     reach: float
     error: float
 
-    def apply(self, places: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    def apply(self, margins_and_distances: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return the confidence (n,) of rows with these margins and distances (n, 2).
 
-        Beyond `reach` it decreases towards 1 / C, in inverse proportion to the distance.
+        For outliers, the confidence decreases towards 1 / C, in inverse proportion to the distance.
         """
-        margins, distances = places.astype(np.float64).T
-        guess = 1 / len(self.before.centers)
-        alike = np.divide(self.reach, distances, out=np.ones(len(distances)), where=distances > self.reach)
-        confidence: NDArray[np.float64] = guess + alike * (np.interp(margins, self.scores, self.values) - guess)
-        return confidence.astype(places.dtype)
+        margins, distances = margins_and_distances.astype(np.float64).T
+        by_chance = 1 / len(self.before.centers)
+        factor = np.divide(self.reach, distances, out=np.ones(len(distances)), where=distances > self.reach)
+        agreement = np.interp(margins, self.scores, self.values)
+        confidence: NDArray[np.float64] = by_chance + factor * (agreement - by_chance)
+        return confidence.astype(margins_and_distances.dtype)
 
 
 def fit_split_halves(
@@ -153,7 +154,7 @@ def fit_split_halves(
     inputs
         Rows and graph that the initializer clusters.
     rows
-        (n,) indices of these rows in the table, if they are a sample.
+        (n,) indices of these rows in the table if they are a sample; None if they are all rows.
     """
     if inputs is None or config.n_clusters < 2:
         return None
@@ -181,7 +182,7 @@ def fit_split_halves(
 
 
 def calibrated(
-    places: NDArray[np.floating[Any]],
+    margins_and_distances: NDArray[np.floating[Any]],
     labels: NDArray[np.int64],
     halves: SplitHalfFits,
     before: BeforeTraining,
@@ -191,20 +192,20 @@ def calibrated(
     agrees = np.stack([_agreement(half, labels[halves.rows], n_clusters) for half in halves.labels])
     # In each split, every row is in exactly one of the two halves.
     by_split = np.nanmax(agrees.reshape(-1, 2, agrees.shape[1]), axis=1)
-    margins, distances = places[halves.rows].astype(np.float64).T
+    margins, distances = margins_and_distances[halves.rows].astype(np.float64).T
     knots = _isotonic(margins, by_split.mean(axis=0), n_clusters)
     reach = _TIMES_USUAL * float(np.quantile(distances, _USUAL_SHARE))
     return Calibration(before, *knots, reach=reach, error=_held_out_error(margins, by_split, n_clusters))
 
 
 def confidence_facts(calibration: Calibration | None) -> dict[str, object]:
-    """Return the facts that a record holds about confidence: its source and its calibration error."""
+    """Return the source of the confidence and its calibration error, for the record of a fit."""
     if calibration is None:
         return {"confidence": "largest q"}
     return {"confidence": "agreement of half fits", "confidence_error": calibration.error}
 
 
-def matched_clusters(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
+def matched_clusters(clusters: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
     """Renumber clusters (n,) to match labels (n,), one to one, so that they agree on as many rows as possible.
 
     Examples
@@ -213,11 +214,11 @@ def matched_clusters(found: NDArray[Any], labels: NDArray[np.int64], n_clusters:
     array([0, 0, 1, 1])
     """
     shared = np.zeros((n_clusters, n_clusters), dtype=np.int64)
-    np.add.at(shared, (found, labels), 1)
+    np.add.at(shared, (clusters, labels), 1)
     number = np.empty(n_clusters, dtype=np.int64)
     old, new = linear_sum_assignment(-shared)
     number[old] = new
-    matched: NDArray[np.int64] = number[found]
+    matched: NDArray[np.int64] = number[clusters]
     return matched
 
 
@@ -242,11 +243,11 @@ def calibration_error(confidence: NDArray[np.floating[Any]], outcome: NDArray[An
     return sum(gaps) / len(order)
 
 
-def _agreement(found: NDArray[np.int32], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
-    """Return (n,) 1 where a half assigns a row to its cluster, 0 where to another one, NaN outside of the half."""
-    result = np.full(len(found), np.nan)
-    inside = found >= 0
-    result[inside] = matched_clusters(found[inside], labels[inside], n_clusters) == labels[inside]
+def _agreement(half: NDArray[np.int32], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    """Return (n,) 1 where the clustering of a half agrees with the label of a row, else 0, and NaN outside the half."""
+    result = np.full(len(half), np.nan)
+    inside = half >= 0
+    result[inside] = matched_clusters(half[inside], labels[inside], n_clusters) == labels[inside]
     return result
 
 

@@ -17,16 +17,16 @@ from pamc.runtime import quiet_libraries
 
 _KMEANS_STARTS = 10
 
-# Leading directions per cluster in which rows are compared by the clusters they share.
+# Leading directions of the coassociation matrix, per cluster, on which K-means runs.
 _DIRECTIONS_PER_CLUSTER = 2
 
-# Rows on which labelings are compared if the table of all rows is not needed otherwise.
+# Number of rows on which `agreement` compares labelings; more rows would hardly change it.
 _COMPARED_ROWS = 20_000
 
 # Up to this many clusters, the dense product is faster on a CPU.
 _FEW_CLUSTERS = 12
 
-# Entries of one temporary. In float32, sums of this many ones are exact.
+# Maximum number of entries of a temporary. In float32, sums of this many ones are exact.
 _NUMBERS_AT_A_TIME = 1 << 24
 
 _CPU = torch.device("cpu")
@@ -116,7 +116,7 @@ def consensus(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table:
 
 
 def consensus_on(labelings: Sequence[Labels], n_clusters: int, *, seed: int, table: Tensor) -> Labels:
-    """Return :func:`consensus`, computed on the device of the table; K-means there is in float32 with its own draws."""
+    """Return :func:`consensus`, computed on the device of the table, where K-means runs in float32."""
     points = coordinates_on(labelings, n_clusters, table)
     return kmeans(points, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS, device=table.device)[0].labels
 

@@ -17,7 +17,7 @@ from pamc.ops.kmeans import Labels, kmeans
 from pamc.ops.scores import edge_information
 from pamc.runtime import quiet_libraries, seed_for
 
-# Reach of the random walks that smooth the features; the encoder is fitted to the embedding of the middle one.
+# Reaches of the random walks that smooth the features. The encoder is fitted to the embedding of the middle one.
 _REACHES = (0.8, 0.9, 0.95)
 _MIDDLE = 1
 
@@ -52,9 +52,9 @@ class Agreed:
     labels
         (N,) consensus clusters.
     points
-        (N, n_dims) embedding in which they were found, with rows of length 1.
+        (N, n_dims) embedding to which the encoder is fitted, with rows of length 1.
     how
-        How they were found: "k-means" or "merged groups".
+        Name of the clusterings: "k-means" or "merged groups".
     agreement
         Mean NMI between the repeats.
     """
@@ -90,69 +90,49 @@ def agreed_clusters(
     device
         Device of the smoothing, of K-means and of the consensus.
     n_repeats
-        Clusterings of each kind for each of the 3 reaches of the smoothing, a multiple of 3; None is 54.
+        Clusterings of each kind for each of the 3 reaches of the smoothing, a multiple of 3; None means 54.
     """
-    points = smoothed_points(rows, adjacency, n_dims, device)
-    by_kmeans = by_repeated_kmeans(points, n_clusters, seed, device, n_repeats=n_repeats)
+    points = _smoothed_points(rows, adjacency, n_dims, device)
+    n_repeats = n_repeats or N_REPEATS
+
+    def consensus(labelings: list[Labels], how: str, name: str) -> Agreed:
+        labels, agreement = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, name), device=device)
+        return Agreed(labels, points[_MIDDLE], how, agreement)
+
+    by_kmeans = consensus(_repeated_kmeans(points, n_clusters, n_repeats, seed, device), "k-means", "consensus")
     if not 1 < n_clusters <= _MOST_MERGED or len(rows) < ROWS_PER_GROUP * n_clusters:
         return by_kmeans
-    merged = by_repeated_merging(points, adjacency, n_clusters, seed, device, n_repeats=n_repeats)
-    holds = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
-    return merged if holds and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
+    labelings = _repeated_merging(points, adjacency, n_clusters, n_repeats, seed, device)
+    merged = consensus(labelings, "merged groups", "consensus of merged")
+    explains = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
+    return merged if explains and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
 
 
-def smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device = _CPU) -> list[Floats]:
+def _smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device) -> list[Floats]:
     """Return the (N, n_dims) embedding of the smoothed rows for each reach."""
     return [embedding(smooth, n_dims) for smooth in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
 
 
-def by_repeated_kmeans(
-    points: list[Floats], n_clusters: int, seed: int, device: torch.device = _CPU, *, n_repeats: int | None = None
-) -> Agreed:
-    """Return the consensus of repeated K-means on each of the embeddings."""
-    labelings = _many(points, n_clusters, seed, device, n_repeats)
-    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus"), device=device)
-    return Agreed(agreed.labels, points[_MIDDLE], "k-means", agreed.agreement)
-
-
-def by_repeated_merging(
-    points: list[Floats],
-    adjacency: Adjacency,
-    n_clusters: int,
-    seed: int,
-    device: torch.device = _CPU,
-    *,
-    n_repeats: int | None = None,
-) -> Agreed:
-    """Return the consensus of repeated groupings of each of the embeddings, merged along the graph."""
-    labelings = _many_merged(points, adjacency, n_clusters, seed, device, n_repeats)
-    agreed = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, "consensus of merged"), device=device)
-    return Agreed(agreed.labels, points[_MIDDLE], "merged groups", agreed.agreement)
-
-
-def _many(
-    points: list[Floats], n_clusters: int, seed: int, device: torch.device, n_repeats: int | None = None
+def _repeated_kmeans(
+    points: list[Floats], n_clusters: int, n_repeats: int, seed: int, device: torch.device
 ) -> list[Labels]:
+    """Return the labels of repeated K-means on each of the embeddings."""
     labelings = []
     for number, embedded in enumerate(points):
-        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats or N_REPEATS)]
+        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats)]
         labelings += _labelings(embedded, n_clusters, seeds, device)
     return labelings
 
 
-def _many_merged(
-    points: list[Floats],
-    adjacency: Adjacency,
-    n_clusters: int,
-    seed: int,
-    device: torch.device,
-    n_repeats: int | None = None,
+def _repeated_merging(
+    points: list[Floats], adjacency: Adjacency, n_clusters: int, n_repeats: int, seed: int, device: torch.device
 ) -> list[Labels]:
+    """Return the labels of repeated groupings of each of the embeddings, merged along the graph."""
     most = max(n_clusters, adjacency.shape[0] // ROWS_PER_GROUP)
+    repeats = range(n_repeats // len(_GROUPS_PER_CLUSTER))
     groupings = []
     for number, embedded in enumerate(points):
         for per_cluster in _GROUPS_PER_CLUSTER:
-            repeats = range((n_repeats or N_REPEATS) // len(_GROUPS_PER_CLUSTER))
             seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
             groupings += _labelings(embedded, min(per_cluster * n_clusters, most), seeds, device)
     edges = edge_list(adjacency)
@@ -197,18 +177,18 @@ def choose_inputs(
 
     They are related if linked rows are significantly more similar than random rows. If they are not, one of them is
     noise: smoothing features along random edges ruins them, and smoothing noise along good edges adds noise. The one
-    whose repeated clusterings agree better is used: the features with their own kNN graph, or the graph with its own
-    leading directions.
+    whose repeated clusterings agree better is used: the features with their kNN graph, or the graph with its leading
+    directions as features.
     """
     both = InputSource("features and graph", rows, adjacency)
-    if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _likeness(rows, adjacency, seed) >= _BEYOND_CHANCE:
+    if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _excess_similarity(rows, adjacency, seed) >= _BEYOND_CHANCE:
         return both
     alone = InputSource("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device, seed=seed))
     graph = InputSource("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
     return max(alone, graph, key=lambda inputs: _stability(inputs, n_clusters, seed, device))
 
 
-def _likeness(rows: Floats, adjacency: Adjacency, seed: int) -> float:
+def _excess_similarity(rows: Floats, adjacency: Adjacency, seed: int) -> float:
     """Return by how many standard errors the mean cosine of linked rows exceeds that of random pairs."""
     unit = unit_rows(rows - rows.mean(axis=0))
     ends: Any = adjacency.tocoo()
@@ -217,9 +197,9 @@ def _likeness(rows: Floats, adjacency: Adjacency, seed: int) -> float:
     if len(i) == 0:
         return 0.0
     a, b = np.random.default_rng(seed_for(seed, "random pairs")).integers(len(rows), size=(2, len(i)))
-    linked, by_chance = ((unit[x] * unit[y]).sum(axis=1) for x, y in ((i, j), (a, b)))
-    error = np.sqrt((linked.var() + by_chance.var()) / len(i))
-    return float((linked.mean() - by_chance.mean()) / error) if error > 0 else 0.0
+    linked, random = ((unit[x] * unit[y]).sum(axis=1) for x, y in ((i, j), (a, b)))
+    error = np.sqrt((linked.var() + random.var()) / len(i))
+    return float((linked.mean() - random.mean()) / error) if error > 0 else 0.0
 
 
 def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Floats:
@@ -233,5 +213,6 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
 
 
 def _stability(inputs: InputSource, n_clusters: int, seed: int, device: torch.device) -> float:
-    points = smoothed_points(inputs.rows, inputs.adjacency, 2 * n_clusters, device)
-    return agreement(_many(points, n_clusters, seed, device), n_clusters, device)
+    """Return the mean NMI between repeated clusterings of the inputs by K-means."""
+    points = _smoothed_points(inputs.rows, inputs.adjacency, 2 * n_clusters, device)
+    return agreement(_repeated_kmeans(points, n_clusters, N_REPEATS, seed, device), n_clusters, device)

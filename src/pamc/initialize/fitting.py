@@ -1,9 +1,8 @@
-"""Minibatch training of an encoder on given targets, shared by the initializers."""
+"""Minibatch training of encoders, shared by the initializers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +22,19 @@ _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
 
 
-def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer: int = 1) -> MLP:
+def fitted_to(target: NDArray[np.floating], context: InitContext, *, times_longer: int = 1) -> MLP:
     """Return an encoder fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`."""
-    config, rows = given.config, given.rows
-    encoder = _new_encoder(given)
-    targets = torch.from_numpy(target).to(device=rows.device, dtype=resolve_dtype(config.precision))
+    config, rows, dtype = context.config, context.rows, resolve_dtype(context.config.precision)
+    encoder = MLP(
+        (rows.n_features, *config.hidden, config.n_dims),
+        generator=generator(context.seed, "weights"),
+        dtype=dtype,
+        tensor_cores=on_tensor_cores(config.precision),
+    ).to(rows.device)
+    targets = torch.from_numpy(target).to(device=rows.device, dtype=dtype)
 
     share, step = config.pretrain_dropout, torch.zeros((), dtype=torch.int64, device=rows.device)
-    seed = seed_for(given.seed, "hidden features")
+    seed = seed_for(context.seed, "hidden features")
 
     def distance_to_target(batch: Tensor) -> Tensor:
         x = rows.dense_batch(batch)
@@ -45,69 +49,55 @@ def fitted_to(target: NDArray[np.floating], given: InitContext, *, times_longer:
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
     # With few rows and few passes, clusters would depend on the random dropout and row order.
     few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
-    fit_batches(encoder, distance_to_target, given, times_longer=few * times_longer, batch_size=size)
-    return _scaled(encoder, config.embedding_scale)
-
-
-def _new_encoder(given: InitContext) -> MLP:
-    config = given.config
-    sizes = (given.rows.n_features, *config.hidden, config.n_dims)
-    weights = generator(given.seed, "weights")
-    cores = on_tensor_cores(config.precision)
-    encoder = MLP(sizes, generator=weights, dtype=resolve_dtype(config.precision), tensor_cores=cores)
-    return encoder.to(given.rows.device)
-
-
-@torch.no_grad()
-def _scaled(encoder: MLP, factor: float) -> MLP:
-    last: Any = encoder.layers[-1]
-    last.weight *= factor
-    last.bias *= factor
+    fit_batches(encoder, distance_to_target, context, times_longer=few * times_longer, batch_size=size)
+    with torch.no_grad():
+        for parameter in encoder.layers[-1].parameters():
+            parameter.mul_(config.embedding_scale)
     return encoder
 
 
 def fit_batches(
     module: nn.Module,
     error: Callable[[Tensor], Tensor],
-    given: InitContext,
+    context: InitContext,
     *,
     times_longer: int = 1,
     batch_size: int | None = None,
 ) -> None:
-    """Minimize the error of random batches of rows, given by their indices, with Adam.
+    """Minimize with Adam the error of random batches of rows; `error` receives the indices of the rows of a batch.
 
     On a GPU, a step on a full batch is captured once as a CUDA graph and replayed.
     """
-    config, rows = given.config, given.rows
+    config, rows = context.config, context.rows
     batch_size = min(batch_size or config.batch_size, len(rows))
     on_gpu = rows.device.type == "cuda"
     optimizer = torch.optim.Adam(module.parameters(), lr=config.pretrain_lr, fused=True, capturable=on_gpu)
     batch = torch.zeros(batch_size, dtype=torch.int64, device=rows.device)
 
-    def step(numbers: Tensor) -> Tensor:
+    def step(indices: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = error(numbers)
+        loss = error(indices)
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.detach()
 
-    whole_step = Captured(lambda: step(batch), device=rows.device, enabled=rows.holds_batches)
-    order = np.random.default_rng(seed_for(given.seed, "row order"))
+    full_step = Captured(lambda: step(batch), device=rows.device, enabled=rows.holds_batches)
+    order = np.random.default_rng(seed_for(context.seed, "row order"))
     n_epochs = times_longer * config.pretrain_epochs
     try:
-        with given.progress.phase("pre-training", n_epochs) as phase:
+        with context.progress.phase("pre-training", n_epochs) as phase:
             for _ in range(n_epochs):
                 shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
                 losses = []
-                for numbers in torch.split(shuffled, batch_size):
-                    if len(numbers) == batch_size:
-                        batch.copy_(numbers)
-                        losses.append(whole_step())
+                for indices in torch.split(shuffled, batch_size):
+                    if len(indices) == batch_size:
+                        batch.copy_(indices)
+                        losses.append(full_step())
                     else:
-                        losses.append(step(numbers))
+                        losses.append(step(indices))
                 phase.advance(error=float(torch.stack(losses).mean()))
     finally:
-        whole_step.release()
+        full_step.release()
         rows.release_batches()
 
 

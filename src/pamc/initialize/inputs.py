@@ -1,4 +1,4 @@
-"""The graph of a fit, which is the given one or the kNN graph of the rows, and the inputs of the initial clusters."""
+"""The graph of a fit (that of the data, or a kNN graph of the rows) and the inputs of the initial clusters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from pamc.runtime import one_thread, seed_for
 
 _CPU = torch.device("cpu")
 
-# Features up to this size in float64 are moved to a GPU to compute their directions; a sparse entry is three numbers.
+# Features up to this size in float64 are moved to a GPU to compute their leading directions. A sparse entry takes the
+# space of three numbers.
 _MOST_BYTES_ON_DEVICE = 1 << 32
 _NUMBERS_PER_ENTRY = 3
 
@@ -39,7 +40,7 @@ def graph_and_inputs(
 ) -> tuple[Adjacency | None, InputSource | None, dict[str, object]]:
     """Return the graph of a fit, the inputs of the initial clusters if the initializer needs them, and facts.
 
-    The facts say how the neighbors of a kNN graph by angle were found, and with which recall.
+    If a kNN graph is built by angle, the facts are the name of the search method and its recall.
 
     Parameters
     ----------
@@ -48,15 +49,15 @@ def graph_and_inputs(
     device
         Device of the neighbor search and of the clusterings.
     """
-    asked = getattr(config, "init", None) == "consensus"
+    needs_inputs = getattr(config, "init", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
     directions = None
     with one_thread():
-        if asked or by_angle:
+        if needs_inputs or by_angle:
             directions = directions_of(features, preprocessing, seed, device)
     # Not limited to one thread: the neighbor search gives the same result for any number of threads.
     adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
-    if not asked or adjacency is None or directions is None:
+    if not needs_inputs or adjacency is None or directions is None:
         return adjacency, None, facts
     if graph.edges is None or config.graph_trust == "always":
         return adjacency, InputSource("features and graph", directions, adjacency), facts
@@ -90,7 +91,7 @@ def _adjacency(
     seed: int,
     device: torch.device,
 ) -> tuple[Adjacency | None, dict[str, object]]:
-    """Return the adjacency of the given edges, or of a kNN graph if a method needs one, and facts about its search."""
+    """Return the adjacency of the edges of the data, or of a kNN graph if a method needs one, and facts about it."""
     edges, weight = graph.edges, graph.edge_weight
     facts: dict[str, object] = {}
     if not method.uses_graph:
@@ -131,9 +132,9 @@ def _neighbors(
 
 def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
     """Return the coordinates (N, r) of preprocessed features in their leading directions."""
-    # Mostly zero features are treated as text whatever their preprocessing: centering would make them dense.
-    thin = (features != 0).sum() <= THIN_SHARE * np.prod(features.shape)
-    centered = preprocessing != "tfidf" and not thin
+    # Features that are mostly zero are never centered, as this would make them dense.
+    mostly_zero = (features != 0).sum() <= THIN_SHARE * np.prod(features.shape)
+    centered = preprocessing != "tfidf" and not mostly_zero
     seed = seed_for(seed, "directions")
     n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz
     fits = n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE
@@ -143,7 +144,7 @@ def directions_of(features: Features, preprocessing: str, seed: int, device: tor
 def positives(
     adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
 ) -> tuple[PositivePairs | None, float]:
-    """Return the positive pairs γ and the share of the total influence that they keep, for settings with `n_hops`."""
+    """Return the positive pairs γ, or None for settings without `n_hops`, and their share of the total influence."""
     if adjacency is None or "n_hops" not in config.names():
         return None, 1.0
     pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)

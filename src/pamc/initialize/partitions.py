@@ -1,4 +1,4 @@
-"""Agglomerative clustering of small groups of rows: the most densely connected groups are merged."""
+"""Agglomerative clustering: small groups of rows are merged, the most densely connected first."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def edge_list(adjacency: Adjacency) -> EdgeList:
 def merged_labels(groups: Labels, edges: EdgeList, n_clusters: int) -> Labels:
     """Merge the small groups (N,) of rows along the graph, and return the clusters (N,).
 
-    K-means alone cuts a long cluster in two and joins two small ones; groups with many edges between them are one
-    cluster whatever its shape. O(E + M³) time for M groups.
+    K-means alone may cut a long cluster in two or join two small ones. Merging joins groups with many edges between
+    them, whatever the shape of the cluster. O(E + M³) time for M groups.
     """
     n_groups = max(n_clusters, int(groups.max()) + 1)
     pairs = groups[edges.rows] * n_groups + groups[edges.columns]
@@ -85,30 +85,25 @@ def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> 
     density[1, np.outer(large, large)] = -1.0
     for _ in range(len(rows) - n_clusters):
         allowed = density[int(np.count_nonzero(large) <= n_clusters)]
-        kept, lost = divmod(int(allowed.argmax()), len(rows))
-        if allowed[kept, lost] <= 0:
-            kept, lost = _largest_and_smallest(rows, alive)
-        weight[kept] += weight[lost]
-        weight[:, kept] = weight[kept]
-        volume[kept] += volume[lost]
-        rows[kept] += rows[lost]
-        cluster[cluster == lost] = kept
-        alive[lost] = large[lost] = False
-        large[kept] = rows[kept] >= enough
-        renewed = np.where(alive, _densities(weight[kept], volume[kept] * volume), -1.0)
-        renewed[kept] = density[:, lost] = density[:, :, lost] = -1.0
-        density[0, kept] = density[0, :, kept] = renewed
-        density[1, kept] = density[1, :, kept] = np.where(large & large[kept], -1.0, renewed)
+        target, merged = divmod(int(allowed.argmax()), len(rows))
+        if allowed[target, merged] <= 0:
+            # No edges are left between groups: merge the last of the largest with the first of the smallest groups.
+            by_size = np.argsort(np.where(alive, rows, np.inf), kind="stable")[: np.count_nonzero(alive)]
+            target, merged = int(by_size[-1]), int(by_size[0])
+        weight[target] += weight[merged]
+        weight[:, target] = weight[target]
+        volume[target] += volume[merged]
+        rows[target] += rows[merged]
+        cluster[cluster == merged] = target
+        alive[merged] = large[merged] = False
+        large[target] = rows[target] >= enough
+        new_density = np.where(alive, _densities(weight[target], volume[target] * volume), -1.0)
+        new_density[target] = density[:, merged] = density[:, :, merged] = -1.0
+        density[0, target] = density[0, :, target] = new_density
+        density[1, target] = density[1, :, target] = np.where(large & large[target], -1.0, new_density)
     return np.unique(cluster, return_inverse=True)[1].astype(np.int64)
 
 
 def _densities(weight: Floats, products: Floats) -> Floats:
     """Return the weights divided by the products of volumes, 0 where a volume is 0."""
     return np.divide(weight, products, out=np.zeros_like(products), where=products > 0)
-
-
-def _largest_and_smallest(rows: Floats, alive: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return the pair to merge if no edges are left between groups: the last largest and the first smallest."""
-    (index,) = np.nonzero(alive)
-    by_size = index[np.argsort(rows[index], kind="stable")]
-    return int(by_size[-1]), int(by_size[0])

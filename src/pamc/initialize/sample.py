@@ -1,9 +1,9 @@
 """Initialization from a sample, for data too large to initialize from all rows.
 
 The encoder is row-wise, so it generalizes from a sample to all rows. A random sample is drawn, together with the mean
-of each row's neighborhood. A subset of it, the core, gets its own kNN graph and is clustered as the default initializer
-clusters all rows; the target of every other row of the sample is the mean target of the most similar core rows, and the
-encoder is fitted to these targets. Time and memory do not depend on N.
+of each row's neighborhood. A subset of the sample, the core, is clustered along its kNN graph, as the default
+initializer clusters all rows. The target of every other row of the sample is the mean target of the most similar core
+rows, and the encoder is fitted to these targets. Time and memory do not depend on N.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
 
-# Rows that are clustered: enough for clusters of a thousandth of all rows, and a few minutes on a CPU.
+# Rows that are clustered. Clusters of a thousandth of all rows have enough of them; clustering takes minutes on a CPU.
 CORE_ROWS = 10_000
 
-# Rows that the encoder is fitted to, more than the core to avoid overfitting, and the bytes they may take.
+# Maximum number of rows that the encoder is fitted to (more than the core, to avoid overfitting), and of their bytes.
 SAMPLE_ROWS = 100_000
 _SAMPLE_BYTES = 1 << 27
 
-# A larger sample gets fewer epochs: the encoder sees this many times as many rows as with the core alone.
+# The number of epochs is reduced such that the encoder sees this many times as many rows as with the core alone.
 _TIMES_LONGER = 2
 
-# Core rows whose mean is the target of a row, and rows whose targets are computed at a time.
+# Number of core rows whose mean is the target of another row, and rows whose targets are computed at a time.
 _GUIDES = 5
 _TOLD_AT_A_TIME = 2048
 
@@ -100,7 +100,8 @@ def initialize_from_sample(
     Parameters
     ----------
     config
-        Settings, with `n_dims` resolved. Initializers other than the default see only the core and its kNN graph.
+        Settings, with a number for `n_dims`. Initializers other than the default receive the core and its kNN graph
+        only.
     dtype
         Data type of the rows passed to the encoder.
     numbers
@@ -213,7 +214,7 @@ def with_neighbors(
     centered = sample - mean
     _, vectors = np.linalg.eigh(centered.T @ centered)
     leading = vectors[:, ::-1][:, :DIRECTIONS]
-    # float32 takes half the memory of float64, which is used for such coordinates elsewhere.
+    # Unlike elsewhere, coordinates are in float32, which takes half the memory of float64.
     projected: Any = np.empty((len(rows), leading.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), _TURNED_AT_A_TIME):
         block = slice(start, start + _TURNED_AT_A_TIME)

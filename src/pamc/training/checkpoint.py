@@ -453,7 +453,7 @@ class FitCheckpoints:
             halves = None
             if "halves.rows" in tensors:
                 halves = SplitHalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())
-            started = InitResult(encoder, kept=facts["init_kept"], facts=facts["started"], halves=halves)
+            started = InitResult(encoder, cached=facts["init_kept"], facts=facts["started"], halves=halves)
         adjacency = None
         if facts["graph_kept"]:
             indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
@@ -479,7 +479,7 @@ class FitCheckpoints:
             "graph_kept": adjacency is not None,
             "sizes": encoder.sizes,
             "started": None if started is None else dict(started.facts),
-            "init_kept": started is not None and started.kept,
+            "init_kept": started is not None and started.cached,
         }
         self._checkpoints.write_start(tensors, facts)
 

@@ -29,7 +29,7 @@ from pamc.training.trainer import EpochRecord, train
 # Training callback: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
 OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
 
-# Largest number of values shown beside the progress bar.
+# Maximum number of values displayed next to the progress bar.
 _N_SHOWN = 5
 
 # Number of epochs whose values are copied from a GPU together.
@@ -44,7 +44,7 @@ PAPER_START = "autoencoder"
 # Name of the fallback that is used when training loses a cluster twice.
 START_RETURNED = "the clusters of the start"
 
-# A cluster is lost once its size falls below this share of its initial size, or below this number of rows.
+# A cluster is lost if its size falls below this share of its initial size or below this number of rows.
 _LEAST_SHARE = 0.05
 _LEAST_ROWS = 2
 
@@ -53,7 +53,7 @@ def train_with_fallback(
     model: AnyModel,
     rows: FeatureLoader,
     config: Any,
-    started: InitResult | None,
+    init: InitResult | None,
     progress: Progress,
     *,
     seed: int,
@@ -68,9 +68,10 @@ def train_with_fallback(
     may restart, after the attempt has succeeded.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
-    can_fall_back = started is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
-    before = copy.deepcopy(model.state_dict()) if can_fall_back else None
-    sizes = _cluster_sizes(model, rows, config, 0) if can_fall_back else None
+    can_fall_back = init is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
+    if can_fall_back:
+        weights = copy.deepcopy(model.state_dict())
+        sizes = _cluster_sizes(model, rows, config, 0)
     for attempt, (rate, fallback) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
         if checkpointer is not None and not checkpointer.enter(attempt):
             continue
@@ -95,14 +96,14 @@ def train_with_fallback(
                         watched.append((record.epoch, labels().astype(np.min_scalar_type(config.n_clusters))))
                     else:
                         on_epoch(record.epoch, labels)
-        if before is None or not _drained(sizes, _cluster_sizes(model, rows, config, len(history))):
+        if not can_fall_back or not _lost_a_cluster(sizes, _cluster_sizes(model, rows, config, len(history))):
             for warning in caught:
                 warn(warning, stacklevel=3)
             if on_epoch is not None:
                 for epoch, compact in watched:
                     on_epoch(epoch, partial(compact.astype, np.int64))
             return history, fallback
-        model.load_state_dict(before)
+        model.load_state_dict(weights)
     warn(
         CollapseWarning(
             "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned"
@@ -112,10 +113,8 @@ def train_with_fallback(
     return [], START_RETURNED
 
 
-def _drained(before: Tensor | None, after: Tensor) -> bool:
-    """Return whether a cluster lost nearly all of its rows, given the sizes (C,) before and after training."""
-    if before is None:
-        return False
+def _lost_a_cluster(before: Tensor, after: Tensor) -> bool:
+    """Return whether a cluster lost nearly all of its rows, from the sizes (C,) before and after training."""
     least = (before * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
     return bool((after < torch.minimum(before, least)).any())
 
@@ -136,7 +135,8 @@ def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_r
 def labeled(model: Model, rows: FeatureLoader, config: Any, *, when: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return z (N, n_dims), labels (N,) and confidence (N,) of a model with centers.
 
-    Soft assignments are held for one chunk at a time. `when` tells an error message which embedding is not finite.
+    Soft assignments are in memory for one chunk at a time. `when` is the part of an error message that says at which
+    point an embedding was not finite.
     """
     centers: Tensor = model.centers  # type: ignore[assignment]
     chunks: tuple[list[Tensor], ...] = ([], [], [])

@@ -313,7 +313,7 @@ def _read(
         largest, labels = q.max(dim=1)
     margins = z.new_empty(len(z), 0)
     if before is not None:
-        margins = before.places(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
+        margins = before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
     n_nodes = count_rows(len(z), model.group)
     z, labels, largest, margins = (model.group.gather_rows(part, n_nodes) for part in (z, labels, largest, margins))
     return z, labels, largest, margins, centers
@@ -377,7 +377,7 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
         "n_edges": source.n_edges(ready.neighbors),
         "n_positive_pairs": n_pairs,
         "kept_influence": ready.kept_influence,
-        "init_kept": init is not None and init.kept,
+        "init_kept": init is not None and init.cached,
         **({} if init is None else init.facts),
         **bound,
         **planned,

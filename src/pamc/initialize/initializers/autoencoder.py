@@ -15,49 +15,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pamc.data.attributed_graph import Features
-from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
+from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, new_autoencoder
 from pamc.initialize.fitting import fit_batches, mean_squared
-from pamc.models.layers import Autoencoder
-from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 
 
 @INITIALIZERS.register("autoencoder")
-def pretrain_autoencoder(given: InitContext) -> InitResult:
+def pretrain_autoencoder(context: InitContext) -> InitResult:
     """Train an autoencoder to reconstruct the rows, and return its encoder and decoder.
 
     As in the paper: Adam on the mean squared error, batches of 256 rows in random order, 30 epochs; layer sizes,
     learning rate and number of epochs are settings.
     """
-    autoencoder = _new_autoencoder(given)
-    rows = given.rows
-    path, weights = kept_start(given.features, given.config, seed=given.seed, device=rows.device)
-    if weights is not None:
-        autoencoder.load_state_dict(weights)
-        return InitResult(autoencoder.encoder, autoencoder.decoder, kept=True)
+    rows = context.rows
+    autoencoder = new_autoencoder(rows, context.config, seed=context.seed)
+    path = _cache_file(context)
+    if path is not None and path.is_file():
+        autoencoder.load_state_dict(torch.load(path, map_location=rows.device, weights_only=True))
+        return InitResult(autoencoder.encoder, autoencoder.decoder, cached=True)
 
     def reconstruction_error(batch: Tensor) -> Tensor:
         x = rows.dense_batch(batch)
         return mean_squared(autoencoder(x)[0] - x)
 
-    fit_batches(autoencoder, reconstruction_error, given)
-    keep_start(path, autoencoder.state_dict())
+    fit_batches(autoencoder, reconstruction_error, context)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed once it is complete, so that no other process reads half a file.
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        torch.save(autoencoder.state_dict(), partial)
+        partial.replace(path)
     return InitResult(autoencoder.encoder, autoencoder.decoder)
 
 
-def _new_autoencoder(given: InitContext) -> Autoencoder:
-    config = given.config
-    return Autoencoder(
-        given.rows.n_features,
-        config.hidden,
-        config.n_dims,
-        generator=generator(given.seed, "weights"),
-        dtype=resolve_dtype(config.precision),
-        tensor_cores=on_tensor_cores(config.precision),
-    ).to(given.rows.device)
-
-
-_FOLDER: ContextVar[Path | None] = ContextVar("folder of kept starts", default=None)
+_FOLDER: ContextVar[Path | None] = ContextVar("cache of pre-trained weights", default=None)
 
 # Settings that determine the weights of an autoencoder, besides the rows and the seed.
 _SETTINGS = ("hidden", "n_dims", "pretrain_epochs", "pretrain_lr", "batch_size", "precision")
@@ -65,10 +55,10 @@ _SETTINGS = ("hidden", "n_dims", "pretrain_epochs", "pretrain_lr", "batch_size",
 
 @contextmanager
 def kept_starts(folder: Path | None) -> Iterator[None]:
-    """Cache pre-trained weights in a folder inside this block, and reuse those that are already there.
+    """Cache pre-trained weights in a folder for all fits inside this context, and reuse those that it contains.
 
-    Fits with the same rows, seed, type of device and pre-training settings get bitwise identical weights either way.
-    With None nothing is cached, as outside of any block.
+    Fits with the same rows, seed, type of device and pre-training settings get bitwise identical weights with and
+    without the cache. If the folder is None, nothing is cached.
     """
     token = _FOLDER.set(folder)
     try:
@@ -77,31 +67,17 @@ def kept_starts(folder: Path | None) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
-def kept_start(features: Features, config: Any, *, seed: int, device: torch.device) -> tuple[Path | None, Any]:
-    """Return the cache file and the weights in it: the file is None without a cache, the weights if it is missing."""
+def _cache_file(context: InitContext) -> Path | None:
+    """Return the cache file, named by a hash of rows, settings, seed and type of device, or None without a cache."""
     folder = _FOLDER.get()
     if folder is None:
-        return None, None
-    path = folder / f"{_digest(features, config, seed, device)}.pt"
-    return path, torch.load(path, map_location=device, weights_only=True) if path.is_file() else None
-
-
-def keep_start(path: Path | None, weights: dict[str, Tensor]) -> None:
-    """Write pre-trained weights atomically; do nothing if the path is None."""
-    if path is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    torch.save(weights, partial)
-    partial.replace(path)
-
-
-def _digest(features: Features, config: Any, seed: int, device: torch.device) -> str:
-    """Return the cache key of pre-trained weights: a hash of rows, settings, seed and type of device."""
-    settings = {name: getattr(config, name) for name in _SETTINGS}
-    digest = hashlib.sha256(json.dumps([settings, seed, device.type, features.shape], sort_keys=True).encode())
+        return None
+    features: Any = context.features
+    settings = {name: getattr(context.config, name) for name in _SETTINGS}
+    key = [settings, context.seed, context.rows.device.type, features.shape]
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
     arrays = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
     for array in arrays:
         digest.update(str(array.dtype).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:32]
+    return folder / f"{digest.hexdigest()[:32]}.pt"

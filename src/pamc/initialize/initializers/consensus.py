@@ -14,24 +14,24 @@ _TIMES_LONGER_BY_HEART = 8
 
 
 @INITIALIZERS.register("consensus")
-def fit_consensus(given: InitContext) -> InitResult:
+def fit_consensus(context: InitContext) -> InitResult:
     """Return an encoder fitted to the smoothed features, and the consensus of many quick clusterings.
 
     See :func:`~pamc.initialize.consensus.agreed_clusters`. The encoder predicts the smoothed embedding of a row from
-    the row's own features, so new rows need no graph. Departure from the paper, whose initializer uses features only.
+    the features of that row alone, so new rows need no graph. Departure from the paper, whose initializer uses features
+    only.
     """
-    inputs: Any = given.inputs
-    config = given.config
-    with given.progress.phase("consensus"), one_thread():
+    inputs: Any = context.inputs
+    with context.progress.phase("consensus"), one_thread():
         agreed = agreed_clusters(
             inputs.rows,
             inputs.adjacency,
-            config.n_clusters,
-            n_dims=config.n_dims,
-            seed=given.seed,
-            device=given.rows.device,
+            context.config.n_clusters,
+            n_dims=context.config.n_dims,
+            seed=context.seed,
+            device=context.rows.device,
         )
     memorizes = inputs.kind == "graph"
-    encoder = fitted_to(agreed.points, given, times_longer=_TIMES_LONGER_BY_HEART if memorizes else 1)
+    encoder = fitted_to(agreed.points, context, times_longer=_TIMES_LONGER_BY_HEART if memorizes else 1)
     facts = {"inputs": inputs.kind, "clusters_by": agreed.how, "agreement": agreed.agreement}
     return InitResult(encoder, labels=agreed.labels, facts=facts)
