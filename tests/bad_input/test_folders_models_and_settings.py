@@ -110,7 +110,7 @@ NEW_ROWS = {
     "header only": ("a,b,c,d\n", "no rows"),
     "missing column": ("a,b,c\n1,2,3\n", "not those the model was fitted on; missing: d"),
     "empty cell": ("a,b,c,d\n1,2,,4\n", ["row 0 (line 2), column 'c'", "no --impute"]),
-    "too far": ("a,b,c,d\n1,2,3,4\n1,3e30,3,4\n", ["row 1 is too far from the rows of the fit", "look at its units"]),
+    "too far": ("a,b,c,d\n1,2,3,4\n1,3e30,3,4\n", ["row 1 is too far from the training rows", "check its units"]),
 }
 
 

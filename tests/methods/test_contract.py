@@ -210,7 +210,7 @@ def test_known_labels_are_used_or_refused(name, graph):
     if METHODS[name].uses_known_labels:
         assert model.fit_graph(graph, known_labels=known).n_iter_ == 2
     else:
-        with pytest.raises(PamcError, match="has no use for known_labels; the methods that do are pamcgc"):
+        with pytest.raises(PamcError, match="cannot use known_labels; the methods that can are pamcgc"):
             model.fit_graph(graph, known_labels=known)
 
 
@@ -224,7 +224,7 @@ def test_a_fitted_estimator_can_be_copied(name, fitted):
 
 def test_clusters_without_a_row_are_said_by_methods_that_do_not_watch_them():
     rng = np.random.default_rng(0)
-    with pytest.warns(EmptyClusterWarning, match="of 6 clusters have no row at the end"):
+    with pytest.warns(EmptyClusterWarning, match="of 6 clusters are empty after training"):
         clusterer("sdcn", 6, random_state=0, **tiny("sdcn", n_epochs=5, pretrain_epochs=2)).fit(rng.random((90, 3)))
 
 

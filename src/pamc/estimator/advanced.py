@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -72,22 +73,21 @@ def with_settings(cls: type[T]) -> type[T]:
     """Replace SETTINGS in the docstring of a class by the declarations of its settings, and return the class."""
     declared, parameters = FitConfig.settings(), inspect.signature(cls).parameters
     entries = "\n".join(declared[name].documented(name) for name in parameters if name in declared)
-    indented = "\n".join(f"    {line}" for line in entries.splitlines())
-    cls.__doc__ = (cls.__doc__ or "").replace("    SETTINGS", indented)
+    cls.__doc__ = (cls.__doc__ or "").replace("    SETTINGS", textwrap.indent(entries, "    "))
     return cls
 
 
 with_settings(Advanced)
 
 
-def as_advanced(given: Advanced | Mapping[str, Any] | None) -> Advanced:
+def as_advanced(advanced: Advanced | Mapping[str, Any] | None) -> Advanced:
     """Return the parameter `advanced`, which may be an object, a dict of some settings, or None, as an object."""
-    if isinstance(given, Advanced):
-        return given
-    if not isinstance(given, Mapping | None):
-        raise ConfigError(f"advanced must be a pamc.Advanced, a dict of settings, or None, got {given!r}")
+    if isinstance(advanced, Advanced):
+        return advanced
+    if not isinstance(advanced, Mapping | None):
+        raise ConfigError(f"advanced must be a pamc.Advanced, a dict of settings, or None, got {advanced!r}")
     try:
-        return Advanced(**(given or {}))
+        return Advanced(**(advanced or {}))
     except TypeError as error:
         raise ConfigError(f"advanced: {error}") from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -19,11 +18,12 @@ from torch import Tensor, nn
 from pamc.config import MethodConfig
 from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
 from pamc.data.attributed_graph import AttributedGraph, check_features
+from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
-from pamc.progress import Progress, RichProgress, SilentProgress
+from pamc.progress import Progress, RichProgress
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
@@ -93,7 +93,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit(
             AttributedGraph(array, edges, weight, feature_names=None if names is None else tuple(names)),
             known_labels=known_labels,
-            progress=RichProgress() if self.verbose else SilentProgress(),
+            progress=RichProgress() if self.verbose else None,
         )
 
     def fit_graph(
@@ -117,56 +117,48 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._validated(graph.features, reset=True)
         if graph.feature_names is not None:
             self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
-        return self._fit(
+        self._fit(
             graph.without_labels(),
             known_labels=known_labels,
-            progress=progress or SilentProgress(),
+            progress=progress,
             on_epoch=on_epoch,
             checkpoints=checkpoints,
             group=group,
         )
-
-    def _fit(
-        self,
-        graph: AttributedGraph,
-        *,
-        known_labels: Any,
-        progress: Progress,
-        on_epoch: OnEpoch | None = None,
-        checkpoints: CheckpointPlan | None = None,
-        group: TorchProcessGroup | None = None,
-    ) -> Self:
-        device = resolve_device(self.device) if group is None else group.device
-        if not isinstance(self.encoder, nn.Module | None):
-            raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
-        self._adopt_from(
-            lambda: fit_method(
-                self.method_name,
-                graph,
-                self.config,
-                seed=seed_of(self.random_state),
-                device=device,
-                encoder=copy.deepcopy(self.encoder),
-                pretrained=self.pretrained,
-                known_labels=None if known_labels is None else np.asarray(known_labels),
-                progress=progress,
-                on_epoch=on_epoch,
-                checkpoints=checkpoints,
-                group=group,
-            )
-        )
         self._row_ids = graph.ids
         return self
 
-    def _adopt_from(self, run: Callable[[], Fit]) -> Self:
-        """Run a fit, issue each of its warnings once, and set the fitted attributes.
+    def _fit(
+        self,
+        data: AttributedGraph | Store,
+        *,
+        known_labels: Any = None,
+        group: TorchProcessGroup | None = None,
+        **options: Any,
+    ) -> Self:
+        """Run a fit, issue each of its warnings once, and set the fitted attributes; `options` are those of fit_method.
 
         Gradients are enabled whatever mode of torch the caller is in.
         """
+        if not isinstance(self.encoder, nn.Module | None):
+            raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
-            fit = run()
-            if not any(warning.once for warning in collected):
-                _warn_of_empty_clusters(fit)
+            fit = fit_method(
+                self.method_name,
+                data,
+                self.config,
+                seed=seed_of(self.random_state),
+                device=resolve_device(self.device) if group is None else group.device,
+                encoder=copy.deepcopy(self.encoder),
+                pretrained=self.pretrained,
+                known_labels=None if known_labels is None else np.asarray(known_labels),
+                group=group,
+                **options,
+            )
+            n_clusters = fit.config.n_clusters
+            n_empty = n_clusters - len(np.unique(fit.labels))
+            if n_empty and not any(warning.once for warning in collected):
+                warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:
             warn(warning, stacklevel=3)
         return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
@@ -192,15 +184,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(
                 self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
             )
-        except PamcError:
-            # Raised by the validation of the settings, which scikit-learn's tags trigger.
-            raise
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
+            # A PamcError comes from the validation of the settings, which scikit-learn's tags trigger.
+            if isinstance(error, PamcError) or (isinstance(error, TypeError) and not hasattr(X, "columns")):
+                raise
             raise why_not_a_table(X, error) from error
-        except TypeError as error:
-            if hasattr(X, "columns"):
-                raise why_not_a_table(X, error) from error
-            raise
 
     def record(
         self,
@@ -295,13 +283,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         unknown = [name for name in names if name not in fitted]
         problems = [f"missing: {', '.join(missing[:5])}"] if missing else []
         problems += [f"not seen in training: {', '.join(unknown[:5])}"] if unknown else []
-        raise DataError(
-            "the feature columns are not those the model was fitted on; "
-            + (
-                "; ".join(problems)
-                or "they are the same but in another order: put them in the order of the training file"
-            )
-        )
+        problems = problems or ["they are in another order: put them in the order of the training file"]
+        raise DataError(f"the feature columns are not those the model was fitted on; {'; '.join(problems)}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -314,13 +297,11 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the cluster (n,) of each row; no graph is needed."""
-        labels: NDArray[np.int64] = self._assign(X)[1].argmax(dim=1).cpu().numpy()
-        return labels
+        return self._assign(X)[1].argmax(dim=1).cpu().numpy()
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability (n, C) of each cluster for each row (Eq 9)."""
-        probabilities: NDArray[np.floating] = self._assign(X)[1].cpu().numpy()
-        return probabilities
+        return self._assign(X)[1].cpu().numpy()
 
     def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
         """Return the cluster (n,) of each row, and its confidence (n,), which is defined like `confidence_`.
@@ -338,8 +319,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""
-        z: NDArray[np.floating] = self._assign(X)[0].cpu().numpy()
-        return z
+        return self._assign(X)[0].cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the negative mean squared distance between the z of each row and the center of its cluster."""
@@ -360,16 +340,15 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
 
     def _assigned(self, rows: FeatureLoader) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of rows."""
-        fit, device = self._fit_result, rows.device
-        network: Any = fit.encoder
-        encoder, centers = on_device(network, device), fit.centers.to(device)
-        chunk_size = getattr(fit.config, "chunk_size", None)
-        z, q = assign_rows(encoder, centers, rows, eta=getattr(fit.config, "eta", 1.0), chunk_size=chunk_size)
+        fit: Any = self._fit_result
+        encoder, centers = on_device(fit.encoder, rows.device), fit.centers.to(rows.device)
+        eta, chunk_size = getattr(fit.config, "eta", 1.0), getattr(fit.config, "chunk_size", None)
+        z, q = assign_rows(encoder, centers, rows, eta=eta, chunk_size=chunk_size)
         bad = torch.nonzero(~torch.isfinite(q).all(dim=1)).flatten().tolist()
         if bad:
             raise DataError(
-                f"row {bad[0]} is too far from the rows of the fit for {fit.config.precision} (of {len(q)} rows, "
-                f"{len(bad)} are): look at its units, or leave it out"
+                f"row {bad[0]} is too far from the training rows for {fit.config.precision} ({len(bad)} of {len(q)} "
+                "rows are): check its units, or leave it out"
             )
         return z, q
 
@@ -379,11 +358,3 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         # scikit-learn requires these tags of every estimator with `predict_proba`.
         tags.classifier_tags = ClassifierTags()
         return tags
-
-
-def _warn_of_empty_clusters(fit: Fit) -> None:
-    """Warn of clusters that are empty after training, if training itself did not warn of them."""
-    n_clusters = fit.config.n_clusters
-    n_empty = n_clusters - len(np.unique(fit.labels))
-    if n_empty:
-        warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters have no row at the end"), stacklevel=4)

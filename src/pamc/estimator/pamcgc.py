@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -25,9 +25,9 @@ from pamc.estimator.advanced import (
 )
 from pamc.estimator.base import RowClusterer
 from pamc.progress import Progress
-from pamc.runtime import resolve_device, seed_of
+from pamc.runtime import resolve_device
 from pamc.training.checkpoint import CheckpointPlan
-from pamc.training.pipeline import fit_method, plan_store
+from pamc.training.pipeline import plan_store
 from pamc.training.plan import Plan
 
 
@@ -141,8 +141,7 @@ class PamCGC(RowClusterer):
     @property
     def pretrained(self) -> str | None:  # type: ignore[override]
         """File of pre-trained weights in the expert settings."""
-        name: str | None = as_advanced(self.advanced).pretrained
-        return name
+        return cast(str | None, as_advanced(self.advanced).pretrained)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, with `deep`, the expert settings as `advanced__name`."""
@@ -191,18 +190,13 @@ class PamCGC(RowClusterer):
             reads every byte once (:meth:`pamc.data.store.Store.verify_once`).
         """
         if self.encoder is not None or self.pretrained is not None:
-            raise ConfigError("a store is fitted with an encoder and a start of pamc's own: leave out the others")
-        device = resolve_device(self.device) if group is None else group.device
+            raise ConfigError("a store is fitted without encoder= and pretrained=: leave them out")
         if verify:
             store.verify_once()
         self.n_features_in_ = store.n_features
         if store.feature_names is not None:
             self.feature_names_in_ = np.array(store.feature_names, dtype=object)
-        options: dict[str, Any] = {"progress": progress, "checkpoints": checkpoints, "group": group}
-        seed = seed_of(self.random_state)
-        return self._adopt_from(
-            lambda: fit_method(self.method_name, store, self.config, seed=seed, device=device, memory=memory, **options)
-        )
+        return self._fit(store, memory=memory, progress=progress, checkpoints=checkpoints, group=group)
 
     def plan_store(self, store: Store, *, memory: int | None = None, n_processes: int = 1) -> Plan:
         """Return the memory plan of training on a store; raise a ConfigError if it does not fit."""
