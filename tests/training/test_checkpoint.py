@@ -119,7 +119,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(graph, uninterr
     stopped(graph, tmp_path, 7)
     newest = tmp_path / "0-0000006.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.warns(DataWarning, match=r"0-0000006.safetensors is damaged .*the one before is taken"):
+    with pytest.warns(DataWarning, match=r"0-0000006.safetensors is damaged .*the previous checkpoint is used"):
         same(fit(graph, tmp_path, resume=True), uninterrupted)
 
 
@@ -145,7 +145,7 @@ def test_every_damage_is_noticed(tmp_path, damage):
 def test_a_damaged_start_is_found_again(graph, uninterrupted, tmp_path):
     stopped(graph, tmp_path, 7)
     (tmp_path / "start.safetensors").write_bytes(b"nothing")
-    with pytest.warns(DataWarning, match="the fit begins anew"):
+    with pytest.warns(DataWarning, match="the fit starts over"):
         same(fit(graph, tmp_path, resume=True), uninterrupted)
 
 
@@ -153,7 +153,7 @@ def test_checkpoints_of_other_data_or_settings_are_refused(graph, tmp_path):
     stopped(graph, tmp_path, 3)
     features = graph.features.copy()
     features[5, 2] += 1
-    with pytest.raises(DataError, match="is of other data than those given now: name the same rows"):
+    with pytest.raises(DataError, match="belongs to a fit of other data: use the same rows"):
         fit(replace(graph, features=features), tmp_path, resume=True)
     with pytest.raises(DataError, match="other data"):
         fit(graph.without_edges(), tmp_path, resume=True)
@@ -189,7 +189,7 @@ def test_sparse_features_have_a_fingerprint():
 def test_what_checkpoints_do_not_hold_is_refused(graph, tmp_path):
 
     plan = CheckpointPlan(tmp_path, every=1)
-    with pytest.raises(ConfigError, match=r"of method 'pamcgc' .* got method 'kmeans'"):
+    with pytest.raises(ConfigError, match=r"only method 'pamcgc' .* got method 'kmeans'"):
         clusterer("kmeans", 3).fit_graph(graph, checkpoints=plan)
     with pytest.raises(ConfigError, match="got encoder, pretrained or known_labels"):
         clusterer("pamcgc", 3, **OPTIONS).fit_graph(graph, checkpoints=plan, known_labels=np.full(150, -1))
@@ -206,7 +206,7 @@ def test_minutes_are_those_of_the_first_process(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: next(clock))
     model, rows = parts()
     checkpointer = FileCheckpointer(Checkpoints(tmp_path, ABOUT), every=None, minutes=2)
-    assert checkpointer.most_epochs() is None
+    assert checkpointer.every is None
     list(train(model, rows, n_epochs=4, lr=1e-3, checkpointer=checkpointer))
     assert [path.name for path in tmp_path.iterdir()] == ["0-0000003.safetensors"]
     monkeypatch.undo()
@@ -226,9 +226,9 @@ def test_epochs_that_are_read_together_are_kept_as_they_were(tmp_path):
     together = list(train(again, rows, n_epochs=7, lr=1e-3, read_every=5, checkpointer=checkpointer))
     assert [record.values for record in together] == [record.values for record in plain[:7]]
     resumed, rows = parts()
-    checkpointer = FileCheckpointer(None, every=3, minutes=None, found=Checkpoints(tmp_path, ABOUT).newest())
+    checkpointer = FileCheckpointer(None, every=3, minutes=None, resumed=Checkpoints(tmp_path, ABOUT).newest())
     assert checkpointer.enter(0)
-    assert checkpointer.found.epoch == 6
+    assert checkpointer.state.epoch == 6
     rest = list(train(resumed, rows, n_epochs=10, lr=1e-3, read_every=5, checkpointer=checkpointer))
     assert [record.values for record in rest] == [record.values for record in plain]
     for name, tensor in model.state_dict().items():
@@ -244,9 +244,9 @@ def test_a_later_attempt_is_gone_on_with_and_earlier_ones_are_not_made_again(tmp
         list(train(model, rows, n_epochs=3, lr=1e-3, checkpointer=checkpointer))
     found = checkpoints.newest()
     assert (found.attempt, found.state.epoch) == (1, 3)
-    resumed = FileCheckpointer(checkpoints, every=1, minutes=None, found=found)
+    resumed = FileCheckpointer(checkpoints, every=1, minutes=None, resumed=found)
     assert [resumed.enter(attempt) for attempt in (0, 1)] == [False, True]
-    assert resumed.found is found.state
+    assert resumed.state is found.state
 
 
 def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, monkeypatch):

@@ -1,9 +1,9 @@
 """Checkpoints, from which an interrupted fit resumes; on a CPU the result is bitwise identical.
 
-A checkpoint folder holds the initialization, once it is computed, and the two most recent training states. Each file is
-written under a temporary name, flushed to disk and renamed, so an incomplete file never has its final name. If a file
-is damaged nevertheless, its checksum reveals it and the previous checkpoint is used. Tensors are stored in safetensors
-files and plain values as JSON in their header; nothing is pickled.
+A checkpoint folder contains the initialization, once it is computed, and the two most recent training states. Each file
+is written under a temporary name, flushed to disk and renamed, so an incomplete file never has its final name. If a
+file is damaged nevertheless, its checksum reveals it and the previous checkpoint is used. Tensors are stored in
+safetensors files and plain values as JSON in their header; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ _FITTED_FILES = ("features", "indptr", "indices", "weight")
 # Name of the checkpoint folder inside an unfinished run folder.
 FOLDER = "checkpoints"
 
-# Epochs between two checkpoints when only `--resume` is given.
+# Epochs between two checkpoints if `--resume` is used without an interval.
 DEFAULT_EVERY = 10
 
 _VERSION = 1
@@ -60,11 +60,38 @@ _PIECE_BYTES = 1 << 20
 _LABEL_TYPES = (torch.int8, torch.int16, torch.int32)
 
 
-class Found(NamedTuple):
+class Checkpoint(NamedTuple):
     """A training state, and the attempt (0, or 1 at the reduced learning rate) that it belongs to."""
 
     attempt: int
     state: TrainingState
+
+    def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the plain values from which :meth:`unpack` restores this checkpoint."""
+        state = self.state
+        tensors = {
+            **{f"model.{name}": tensor for name, tensor in state.weights.items()},
+            **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
+            "labels": _narrow(state.labels),
+        }
+        values = {
+            "attempt": self.attempt,
+            "names": list(state.records[-1].values),
+            "values": [list(record.values.values()) for record in state.records],
+            "seconds": [record.seconds for record in state.records],
+        }
+        return tensors, values
+
+    @classmethod
+    def unpack(cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Checkpoint:
+        """Return the checkpoint from the results of :meth:`pack`."""
+        epochs = zip(values["values"], values["seconds"], strict=True)
+        records = [
+            EpochRecord(epoch, dict(zip(values["names"], numbers, strict=True)), seconds)
+            for epoch, (numbers, seconds) in enumerate(epochs, start=1)
+        ]
+        weights, optimizer = (tensors_under(prefix, tensors) for prefix in ("model.", "optimizer."))
+        return cls(values["attempt"], TrainingState(records, weights, optimizer, tensors["labels"].long()))
 
 
 @dataclass(frozen=True)
@@ -100,7 +127,7 @@ class Checkpoints:
         except FileNotFoundError:
             return None
         except _DamagedError as error:
-            warn(DataWarning(f"{path} is damaged ({error}): the fit begins anew"), stacklevel=2)
+            warn(DataWarning(f"{path} is damaged ({error}): the fit starts over"), stacklevel=2)
             return None
         self._check(path, description["about"])
         facts: dict[str, Any] = description["facts"]
@@ -108,41 +135,22 @@ class Checkpoints:
 
     def write(self, attempt: int, state: TrainingState) -> None:
         """Write a training state, and delete all earlier ones except the most recent."""
-        tensors = {
-            **{f"model.{name}": tensor for name, tensor in state.weights.items()},
-            **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
-            "labels": _narrow(state.labels),
-        }
-        description = {
-            "about": dict(self.about),
-            "attempt": attempt,
-            "names": list(state.records[-1].values),
-            "values": [list(record.values.values()) for record in state.records],
-            "seconds": [record.seconds for record in state.records],
-        }
-        _write(self.folder / f"{attempt}-{state.epoch:07d}.safetensors", tensors, description)
+        tensors, values = Checkpoint(attempt, state).pack()
+        path = self.folder / f"{attempt}-{state.epoch:07d}.safetensors"
+        _write(path, tensors, {"about": dict(self.about), **values})
         for old in self._states()[_N_KEPT:]:
             old.unlink()
 
-    def newest(self) -> Found | None:
-        """Return the newest readable training state, or None if there is none."""
+    def newest(self) -> Checkpoint | None:
+        """Return the newest readable checkpoint, or None if there is none."""
         for path in self._states():
             try:
                 tensors, description = _read(path)
             except (FileNotFoundError, _DamagedError) as error:
-                warn(DataWarning(f"{path} is damaged ({error}): the one before is taken"), stacklevel=2)
+                warn(DataWarning(f"{path} is damaged ({error}): the previous checkpoint is used"), stacklevel=2)
                 continue
             self._check(path, description["about"])
-            names = description["names"]
-            records = [
-                EpochRecord(epoch, dict(zip(names, values, strict=True)), seconds)
-                for epoch, (values, seconds) in enumerate(
-                    zip(description["values"], description["seconds"], strict=True), start=1
-                )
-            ]
-            weights, optimizer = (_under(prefix, tensors) for prefix in ("model.", "optimizer."))
-            state = TrainingState(records, weights, optimizer, tensors["labels"].long())
-            return Found(description["attempt"], state)
+            return Checkpoint.unpack(tensors, description)
         return None
 
     def clear(self) -> None:
@@ -158,8 +166,8 @@ class Checkpoints:
         """Raise an error that names the differences if a checkpoint belongs to another fit."""
         if about["data"] != self.about["data"]:
             raise DataError(
-                f"{path} is of other data than those given now: name the same rows and edges, or remove the folder "
-                f"{self.folder.parent} to begin anew"
+                f"{path} belongs to a fit of other data: use the same rows and edges, or remove the folder "
+                f"{self.folder.parent} to start over"
             )
         before, now = (
             {**fit["config"], **fit.get("constants", {}), "seed": fit["seed"], "method": fit["method"]}
@@ -169,13 +177,13 @@ class Checkpoints:
         if changed:
             changes = ", ".join(f"{name} {before.get(name)!r}, now {now.get(name)!r}" for name in changed[:3])
             raise ConfigError(
-                f"{path} is of a fit with other settings ({changes}): give the same, or remove the folder "
-                f"{self.folder.parent} to begin anew"
+                f"{path} belongs to a fit with other settings ({changes}): use the same settings, or remove the folder "
+                f"{self.folder.parent} to start over"
             )
 
 
 class FileCheckpointer:
-    """Decides when a training state is due and writes it; in a process group only rank 0 writes.
+    """Decides when a checkpoint is due and writes it; in a process group only rank 0 writes.
 
     Parameters
     ----------
@@ -183,10 +191,15 @@ class FileCheckpointer:
         The folder to write to; None for a process that does not write.
     every, minutes
         Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
-    found
-        The training state to resume from, or None.
+    resumed
+        The checkpoint to resume from, or None.
     group
         The process group that trains together.
+
+    Attributes
+    ----------
+    state
+        Training state that the current attempt resumes from; None to begin with the first epoch.
     """
 
     def __init__(
@@ -195,48 +208,34 @@ class FileCheckpointer:
         *,
         every: int | None,
         minutes: float | None,
-        found: Found | None = None,
+        resumed: Checkpoint | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._checkpoints, self._every, self._minutes, self._group = checkpoints, every, minutes, group
-        self._resumed, self._attempt = found, 0
+        self.every, self.minutes, self.resumed = every, minutes, resumed
+        self.state: TrainingState | None = None
+        self._checkpoints, self._group, self._attempt = checkpoints, group, 0
         self._last_epoch, self._last_time = 0, time.monotonic()
-        self.found: TrainingState | None = None
-
-    @property
-    def schedule(self) -> tuple[int | None, float | None]:
-        """Interval between two checkpoints: epochs, minutes."""
-        return self._every, self._minutes
-
-    @property
-    def resumed(self) -> Found | None:
-        """Training state that the fit resumes from, or None."""
-        return self._resumed
 
     def enter(self, attempt: int) -> bool:
-        """Begin a training attempt; return False if the checkpoint shows that it is already over."""
-        self._attempt, self._last_epoch, self.found = attempt, 0, None
-        if self._resumed is None:
+        """Begin a training attempt; return False if the checkpoint is from a later attempt."""
+        self._attempt, self._last_epoch, self.state = attempt, 0, None
+        if self.resumed is None:
             return True
-        if attempt == self._resumed.attempt:
-            self.found = self._resumed.state
-            self._last_epoch = self.found.epoch
-        return attempt >= self._resumed.attempt
-
-    def most_epochs(self) -> int | None:
-        """Return the largest number of epochs between two calls of :meth:`due`."""
-        return self._every
+        if attempt == self.resumed.attempt:
+            self.state = self.resumed.state
+            self._last_epoch = self.state.epoch
+        return attempt >= self.resumed.attempt
 
     def due(self, epoch: int) -> bool:
-        """Return whether the state after an epoch is to be written."""
-        due = self._every is not None and epoch - self._last_epoch >= self._every
-        if not due and self._minutes is not None:
+        """Return whether the state after an epoch is to be written; the answer is the same on all ranks."""
+        due = self.every is not None and epoch - self._last_epoch >= self.every
+        if not due and self.minutes is not None:
             # Clocks differ, so rank 0 decides for all processes.
-            late = time.monotonic() - self._last_time >= 60 * self._minutes
+            late = time.monotonic() - self._last_time >= 60 * self.minutes
             due = bool(self._group.sum(torch.tensor(float(late and self._group.rank == 0))))
         return due
 
-    def keep(self, state: TrainingState) -> None:
+    def write(self, state: TrainingState) -> None:
         """Write a training state."""
         if self._checkpoints is not None:
             self._checkpoints.write(self._attempt, state)
@@ -248,19 +247,16 @@ def has_checkpoints(folder: Path) -> bool:
     return (folder / _START).is_file()
 
 
-def check_schedule(every: int | None, minutes: float | None) -> None:
-    """Raise a ConfigError if an interval is not a positive number of epochs or minutes."""
-    if every is not None and every < 1:
-        raise ConfigError(f"--checkpoint-every must be a number of epochs of at least 1, got {every}")
-    if minutes is not None and not (0 < minutes < math.inf):
-        raise ConfigError(f"--checkpoint-minutes must be a number above 0, got {minutes}")
+def fingerprint(graph: AttributedGraph | Store) -> str:
+    """Return a hash of the rows, edges and edge weights of a graph; labels and ids do not enter it.
 
-
-def fingerprint(graph: AttributedGraph) -> str:
-    """Return a hash of the rows, edges and edge weights of a graph; labels do not enter it.
-
-    Arrays above 1 GiB are sampled in evenly spaced pieces. O(bytes) time up to that size.
+    Arrays above 1 GiB are sampled in evenly spaced pieces. O(bytes) time up to that size. The fingerprint of a store is
+    a hash of the checksums of its files.
     """
+    if isinstance(graph, Store):
+        files = graph.manifest["files"]
+        checksums = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
+        return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:32]
     features: Any = graph.features
     arrays = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
     arrays += [array for array in (graph.edges, graph.edge_weight) if array is not None]
@@ -271,13 +267,6 @@ def fingerprint(graph: AttributedGraph) -> str:
         for piece in _spread(flat):
             digest.update(np.ascontiguousarray(piece).data)
     return digest.hexdigest()[:32]
-
-
-def store_fingerprint(store: Store) -> str:
-    """Return the fingerprint of a store: a hash of the checksums of its files, except those of labels and ids."""
-    files = store.manifest["files"]
-    checksums = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
-    return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:32]
 
 
 def _spread(flat: Any) -> list[Any]:
@@ -301,8 +290,8 @@ def _write(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, 
     partial = path.with_name(path.name + _WRITING)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left_over in path.parent.glob(f"*{_WRITING}"):
-            left_over.unlink()
+        for leftover in path.parent.glob(f"*{_WRITING}"):
+            leftover.unlink()
         save_file(stored, partial, metadata=metadata)
         _to_disk(partial)
         partial.replace(path)
@@ -326,7 +315,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the description that a file holds, after checking its version and checksum."""
+    """Return the tensors and the description in a file, after checking its version and checksum."""
     if not path.is_file():
         raise FileNotFoundError(path)
     try:
@@ -355,12 +344,25 @@ def checksum_of(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def _narrow(labels: Tensor) -> Tensor:
-    """Return labels in the narrowest integer type that holds them."""
-    most = int(labels.max()) if len(labels) else 0
-    return labels.to(next(kind for kind in _LABEL_TYPES if most <= torch.iinfo(kind).max))
+    """Return labels in the narrowest integer type that can represent them."""
+    largest = int(labels.max()) if len(labels) else 0
+    return labels.to(next(dtype for dtype in _LABEL_TYPES if largest <= torch.iinfo(dtype).max))
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def encoder_from(tensors: Mapping[str, Tensor], sizes: Sequence[int], config: Any) -> MLP:
+    """Return an encoder with these layer sizes and the weights that `tensors` contains under "encoder."."""
+    encoder = MLP(
+        sizes,
+        generator=generator(0, "weights"),
+        dtype=resolve_dtype(config.precision),
+        tensor_cores=on_tensor_cores(config.precision),
+    )
+    encoder.load_state_dict(tensors_under("encoder.", tensors))
+    return encoder
+
+
+def tensors_under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names start with a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
@@ -378,7 +380,7 @@ class CheckpointPlan:
     every, minutes
         Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
     resume
-        Whether to resume from the checkpoints that the folder holds.
+        Whether to resume from the checkpoints in the folder.
     """
 
     folder: Path
@@ -387,7 +389,10 @@ class CheckpointPlan:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        check_schedule(self.every, self.minutes)
+        if self.every is not None and self.every < 1:
+            raise ConfigError(f"--checkpoint-every must be a number of epochs of at least 1, got {self.every}")
+        if self.minutes is not None and not (0 < self.minutes < math.inf):
+            raise ConfigError(f"--checkpoint-minutes must be a number above 0, got {self.minutes}")
 
 
 def check_checkpointable(method: str, *, plain: bool = True) -> None:
@@ -395,19 +400,17 @@ def check_checkpointable(method: str, *, plain: bool = True) -> None:
     if method != "pamcgc" or not plain:
         what = f"method {method!r}" if method != "pamcgc" else "encoder, pretrained or known_labels"
         raise ConfigError(
-            f"checkpoints are kept of method 'pamcgc' with an encoder and a start of its own, got {what}: leave out "
-            "--checkpoint-every, --checkpoint-minutes and --resume"
+            f"only method 'pamcgc' with its default encoder and initialization writes checkpoints, got {what}: leave "
+            "out --checkpoint-every, --checkpoint-minutes and --resume"
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CheckpointedInit:
-    """An initialization read from a checkpoint: graph, encoder, centers and the initializer's result."""
+class CheckpointedInit(NamedTuple):
+    """An initialization read from a checkpoint: the initializer's result, centers, and the graph, None for a store."""
 
-    adjacency: Adjacency | None
-    encoder: MLP
+    init: InitResult
     centers: Tensor
-    started: InitResult | None
+    adjacency: Adjacency | None
 
 
 class FitCheckpoints:
@@ -424,67 +427,58 @@ class FitCheckpoints:
     def __init__(
         self, plan: CheckpointPlan, graph: AttributedGraph | Store, config: Any, *, method: str, seed: int
     ) -> None:
-        data = store_fingerprint(graph) if isinstance(graph, Store) else fingerprint(graph)
-        settings = {"config": config.to_dict(), "constants": fit_constants()}
-        about = {"method": method, **settings, "seed": seed, "data": data}
+        about = {
+            "method": method,
+            "config": config.to_dict(),
+            "constants": fit_constants(),
+            "seed": seed,
+            "data": fingerprint(graph),
+        }
         self._plan, self._config = plan, config
         self._checkpoints = Checkpoints(plan.folder, about)
         self._resumes = False
 
-    def start(self, device: torch.device) -> CheckpointedInit | None:
+    def read_init(self, device: torch.device) -> CheckpointedInit | None:
         """Return the stored initialization, or None if it has to be computed."""
         stored = self._checkpoints.read_start() if self._plan.resume else None
         if stored is None:
             return None
         self._resumes = True
         tensors, facts = stored
-        config, n_nodes = self._config, facts["n_nodes"]
-        encoder = MLP(
-            facts["sizes"],
-            generator=generator(0, "weights"),
-            dtype=resolve_dtype(config.precision),
-            tensor_cores=on_tensor_cores(config.precision),
-        )
-        prefix = "encoder."
-        encoder.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        encoder = encoder.to(device)
-        started = None
-        if facts["started"] is not None:
-            halves = None
-            if "halves.rows" in tensors:
-                halves = SplitHalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())
-            started = InitResult(encoder, cached=facts["init_kept"], facts=facts["started"], halves=halves)
-        adjacency = None
+        n_nodes = facts["n_nodes"]
+        encoder = encoder_from(tensors, facts["sizes"], self._config).to(device)
+        halves, adjacency = None, None
+        if "halves.rows" in tensors:
+            halves = SplitHalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())
         if facts["graph_kept"]:
             indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
             adjacency = sp.csr_matrix((data, indices, indptr), shape=(n_nodes, n_nodes))
-        return CheckpointedInit(adjacency, encoder, tensors["centers"].to(device), started)
+        init = InitResult(encoder, cached=facts["init_kept"], facts=facts["started"], halves=halves)
+        return CheckpointedInit(init, tensors["centers"].to(device), adjacency)
 
-    def keep_start(
-        self, encoder: Any, centers: Tensor, adjacency: Adjacency | None, started: InitResult | None, *, n_nodes: int
-    ) -> None:
-        """Write the initialization, and delete the training states of any other.
+    def write_init(self, init: InitResult, centers: Tensor, adjacency: Adjacency | None, *, n_nodes: int) -> None:
+        """Write the initialization, and delete all training states, which belong to another one.
 
-        `adjacency` is None for a store, which holds its own graph.
+        `adjacency` is None for a store, which contains the graph.
         """
         self._checkpoints.clear()
-        tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+        tensors = {f"encoder.{name}": tensor for name, tensor in init.encoder.state_dict().items()}
         tensors["centers"] = centers.detach()
-        if started is not None and started.halves is not None:
-            tensors |= {f"halves.{name}": torch.from_numpy(array) for name, array in started.halves._asdict().items()}
+        if init.halves is not None:
+            tensors |= {f"halves.{name}": torch.from_numpy(array) for name, array in init.halves._asdict().items()}
         if adjacency is not None:
             tensors |= {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
         facts = {
             "n_nodes": n_nodes,
             "graph_kept": adjacency is not None,
-            "sizes": encoder.sizes,
-            "started": None if started is None else dict(started.facts),
-            "init_kept": started is not None and started.cached,
+            "sizes": init.encoder.sizes,
+            "started": dict(init.facts),
+            "init_kept": init.cached,
         }
         self._checkpoints.write_start(tensors, facts)
 
     def checkpointer(self, group: ProcessGroup = SINGLE_PROCESS) -> FileCheckpointer:
-        """Return the checkpointer of training, which holds the newest state if the fit resumes."""
-        found = self._checkpoints.newest() if self._resumes else None
+        """Return the checkpointer of training, which resumes from the newest checkpoint if the fit resumes."""
+        resumed = self._checkpoints.newest() if self._resumes else None
         plan = self._plan
-        return FileCheckpointer(self._checkpoints, every=plan.every, minutes=plan.minutes, found=found, group=group)
+        return FileCheckpointer(self._checkpoints, every=plan.every, minutes=plan.minutes, resumed=resumed, group=group)

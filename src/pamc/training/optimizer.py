@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,27 +14,20 @@ _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 
 
-class Optimizer(Protocol):
-    """The interface that training needs from an optimizer."""
+def adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
+    """Return Adam with the constants of its paper, torch's or :class:`~pamc.ops.triton.adam.KernelAdam`.
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients."""
-
-    def step(self) -> object:
-        """Update the parameters."""
-
-
-def adam(parameters: Iterable[Tensor], *, lr: float) -> Optimizer:
-    """Return Adam with the constants of its paper; on a GPU its step can be captured in a CUDA graph."""
-    learned = list(parameters)
-    on_gpu = any(p.device.type == "cuda" for p in learned)
+    On a GPU, its step can be captured in a CUDA graph.
+    """
+    on_gpu = any(p.device.type == "cuda" for p in parameters)
     # The kernel needs contiguous parameters of one type on one device; torch's Adam takes all others.
-    plain = all(p.is_contiguous() and (p.device, p.dtype) == (learned[0].device, learned[0].dtype) for p in learned)
-    if on_gpu and plain and resolve_backend("auto", learned[0].device).name == "triton":
+    kinds = {(p.device, p.dtype, p.is_contiguous()) for p in parameters}
+    has_kernel = len(kinds) == 1 and parameters[0].is_contiguous()
+    if on_gpu and has_kernel and resolve_backend("auto", parameters[0].device).name == "triton":
         from pamc.ops.triton.adam import KernelAdam  # imported where it is used: triton need not be installed
 
-        return KernelAdam(learned, lr=lr, betas=_BETAS, epsilon=_EPSILON)
-    return torch.optim.Adam(learned, lr=lr, betas=_BETAS, eps=_EPSILON, fused=True, capturable=on_gpu)
+        return KernelAdam(parameters, lr=lr, betas=_BETAS, epsilon=_EPSILON)
+    return torch.optim.Adam(parameters, lr=lr, betas=_BETAS, eps=_EPSILON, fused=True, capturable=on_gpu)
 
 
 def optimizer_state(optimizer: Any) -> dict[str, Tensor]:

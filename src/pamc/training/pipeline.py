@@ -1,7 +1,7 @@
 """A complete fit, from rows to labels: preprocess → find neighbors → initialize → train → assign.
 
-One pipeline serves every method and every container. A :class:`~pamc.training.sources.Source` implements the steps that
-depend on where the rows are; everything that affects the result is in these two modules.
+One pipeline serves every method and every container. A source (:mod:`pamc.training.sources`) implements the steps that
+depend on where the rows are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
-from pamc.distributed.scatter import ShareInput, check_shareable, share_out, take_share
+from pamc.distributed.scatter import check_shareable, share_out, take_share
 from pamc.errors import ConfigError
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
@@ -26,7 +26,7 @@ from pamc.losses.pamc import bound_holds, meta_nodes
 from pamc.models.base import Model
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
-from pamc.models.method import METHODS, BuildInput
+from pamc.models.method import METHODS
 from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
@@ -56,7 +56,7 @@ from pamc.training.phases import (
     check_known_labels,
 )
 from pamc.training.plan import Plan, memory_of, plan_fit
-from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, check_even, source_of
+from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, build_input, check_even, source_of
 
 # Default size of the embedding: dimensions per cluster, their maximum, and the paper's value.
 _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
@@ -122,21 +122,25 @@ def fit_method(
         n_processes = 1 if group is None else group.size
         plan = plan_store(source.store, config, device=device, memory=memory, n_processes=n_processes)
         fit = replace(fit, config=config.with_(chunk_size=plan.chunk_size))
-    ready = _initialize(fit, source, _checkpoints(fit, data, checkpoints))
+    saved = None
+    if checkpoints is not None:
+        check_checkpointable(fit.method.name, plain=encoder is None and pretrained is None and known_labels is None)
+        saved = FitCheckpoints(checkpoints, data, fit.config, method=fit.method.name, seed=seed)
+    ready = _initialize(fit, source, saved)
     trained = _train(fit, source, ready, on_epoch)
     with clock.phase("labels"):
         return _assign(fit, source, ready, trained, plan)
 
 
 def run_worker(group: TorchProcessGroup, store: Any = None) -> None:
-    """Train this process's share of a fit that rank 0 leads; only rank 0 gets the result.
+    """Train this process's share of a fit that rank 0 started; only rank 0 gets the result.
 
     Parameters
     ----------
     group
         The process group.
     store
-        The store to fit, from which every process reads its own rows; None if rank 0 scatters the rows.
+        The store to fit, from which every process reads its share of the rows; None if rank 0 scatters the rows.
     """
     share = take_share(group, store)
     init = InitResult(cast(MLP, share.model.encoder)) if share.can_fall_back else None
@@ -156,12 +160,12 @@ def assign_rows(
 
 
 def settled(config: Any, n_nodes: int) -> Any:
-    """Return the settings with every None replaced whose value follows from the other settings and from N."""
+    """Return the settings with `n_dims` and `n_hops` chosen, from the other settings and from N, if they are None."""
     if "n_dims" in config.names() and config.n_dims is None:
         n_dims = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
         config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else n_dims)
     if "n_hops" in config.names() and config.n_hops is None:
-        # In large tables, γ beyond direct neighbors has too many pairs.
+        # In large tables, there would be too many positive pairs beyond direct neighbors.
         config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)
     return config
 
@@ -186,34 +190,29 @@ def _check(fit: FitContext, source: Source) -> None:
         distinct = method.uses_features or source.graph.edges is None
         check_enough_rows(source.graph.features, config.n_clusters, distinct=distinct)
     elif fit.encoder is not None or fit.pretrained is not None or method.name != "pamcgc":
-        raise ConfigError("a store is fitted by PamCGC with an encoder of its own: leave out encoder and pretrained")
+        raise ConfigError("a store is fitted by PamCGC with its default encoder: leave out encoder and pretrained")
     if known_labels is not None:
         if not method.uses_known_labels:
             users = ", ".join(name for name in METHODS if METHODS[name].uses_known_labels)
-            raise ConfigError(f"{method.title} has no use for known_labels; the methods that do are {users}")
+            raise ConfigError(f"{method.title} cannot use known_labels; the methods that can are {users}")
         check_known_labels(known_labels, source.n_nodes, config.n_clusters)
     if fit.group is not None:
-        supplied = {"known_labels": known_labels is not None, "own_encoder": fit.encoder is not None}
+        supplied = {"known_labels": known_labels is not None, "user_encoder": fit.encoder is not None}
         check_shareable(config, method=method.name, **supplied)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
 
-def _checkpoints(fit: FitContext, data: AttributedGraph | Store, plan: CheckpointPlan | None) -> FitCheckpoints | None:
-    if plan is None:
-        return None
-    plain = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
-    check_checkpointable(fit.method.name, plain=plain)
-    return FitCheckpoints(plan, data, fit.config, method=fit.method.name, seed=fit.seed)
-
-
 def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> Initialized:
     """Return the initialized model and the results of the previous phases, from a checkpoint if there is one."""
-    clock, restored = fit.clock, None if saved is None else saved.start(fit.device)
+    clock, restored = fit.clock, None if saved is None else saved.read_init(fit.device)
     with clock.phase("preprocessing"):
         prepared = source.prepare(fit)
     with clock.phase("graph"):
-        neighbors = _neighbors(fit, source, prepared, restored)
+        if restored is None or restored.adjacency is None:
+            neighbors = source.find_neighbors(fit, prepared)
+        else:
+            neighbors = Neighbors(restored.adjacency, None, {})
     with clock.timed("start"):
         start = _start(fit, source, prepared, neighbors, restored)
     with clock.phase("graph"):
@@ -222,23 +221,21 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
     if saved is not None:
         if restored is None:
             graph = neighbors.graph if isinstance(source, GraphSource) else None
-            saved.keep_start(model.encoder, model.centers, graph, start.init, n_nodes=source.n_nodes)
+            init: Any = start.init
+            saved.write_init(init, model.centers, graph, n_nodes=source.n_nodes)
         checkpointer = saved.checkpointer(fit.group or SINGLE_PROCESS)
     return Initialized(prepared, neighbors, start, model, kept_influence, checkpointer)
-
-
-def _neighbors(fit: FitContext, source: Source, prepared: Prepared, restored: CheckpointedInit | None) -> Neighbors:
-    if restored is None or restored.adjacency is None:
-        return source.find_neighbors(fit, prepared)
-    return Neighbors(restored.adjacency, None, {})
 
 
 def _start(
     fit: FitContext, source: Source, prepared: Prepared, neighbors: Neighbors, restored: CheckpointedInit | None
 ) -> Start:
-    """Return the initial networks and centers, with the facts about the graph, so that checkpoints hold them too."""
+    """Return the initial networks and centers.
+
+    The facts about the graph are added to those of the initializer, so that they are part of checkpoints.
+    """
     if restored is not None:
-        return Start(restored.started or InitResult(restored.encoder), restored.encoder, centers=restored.centers)
+        return Start(restored.init, restored.init.encoder, centers=restored.centers)
     start = source.initialize(fit, prepared, neighbors)
     if start.init is None:
         return start
@@ -248,20 +245,16 @@ def _start(
 def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) -> tuple[Any, float]:
     """Return the method's model, and the share of the total influence that its positive pairs keep.
 
-    If every process reads its own pairs from a store, the complete model has none.
+    If every process reads its pairs from a store, the model has none.
     """
     pairs, kept_influence = None, 1.0
     if fit.group is None or not source.is_on_disk:
         pairs, kept_influence = source.positives(fit, neighbors)
     known = fit.known_labels
-    build_input = BuildInput(
-        n_nodes=source.n_nodes,
-        n_features=source.n_features,
-        config=fit.config,
-        seed=fit.seed,
-        device=fit.device,
-        dtype=fit.dtype,
-        adjacency=neighbors.graph if isinstance(source, GraphSource) else None,
+    inputs = build_input(
+        fit,
+        source,
+        neighbors,
         pairs=pairs,
         encoder=start.encoder,
         decoder=start.decoder,
@@ -269,7 +262,7 @@ def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) 
         centers=start.centers,
         known_labels=None if known is None else torch.from_numpy(known).to(fit.device),
     )
-    return fit.method.build(build_input), kept_influence
+    return fit.method.build(inputs), kept_influence
 
 
 def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoch | None) -> Trained:
@@ -277,19 +270,8 @@ def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoc
     init, model, loader = ready.start.init, ready.model, ready.prepared.loader
     before = None if init is None or init.halves is None else BeforeTraining.of(model)
     if fit.group is not None:
-        share_input = ShareInput(
-            model=model,
-            config=fit.config,
-            seed=fit.seed,
-            features=ready.prepared.features,
-            preprocessing=ready.prepared.preprocessing,
-            sparse=loader.sparse,
-            store=source.store if isinstance(source, StoreSource) and source.is_on_disk else None,
-            can_fall_back=init is not None,
-            calibrates=before is not None,
-            checkpointer=ready.checkpointer,
-        )
-        share = share_out(fit.group, share_input)
+        store = source.store if isinstance(source, StoreSource) and source.is_on_disk else None
+        share = share_out(fit.group, fit, ready, store=store, calibrates=before is not None)
         model, loader = share.model, share.rows
     with fit.clock.timed("training"):
         options: dict[str, Any] = {"seed": fit.seed, "on_epoch": on_epoch, "checkpointer": ready.checkpointer}
@@ -366,11 +348,12 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
     """Return the findings and decisions before training, as plain values."""
     init, pairs = ready.start.init, getattr(ready.model, "pairs", None)
     n_pairs = pairs.n_pairs if pairs is not None else ready.neighbors.graph.n_stored if source.is_large else 0
-    planned = {} if plan is None else {"planned_bytes": plan.total, "chunk_size": plan.chunk_size}
-    config, bound = fit.config, {}
+    config = fit.config
+    conditional: dict[str, object] = {}
     if config.n_clusters > 1 and "proxy" in config.names():
-        holds = bound_holds(source.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
-        bound = {"bound_holds": holds}
+        conditional["bound_holds"] = bound_holds(source.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
+    if plan is not None:
+        conditional |= {"planned_bytes": plan.total, "chunk_size": plan.chunk_size}
     return {
         "preprocessing": ready.prepared.preprocessing.kind,
         **ready.neighbors.facts,
@@ -379,7 +362,6 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
         "kept_influence": ready.kept_influence,
         "init_kept": init is not None and init.cached,
         **({} if init is None else init.facts),
-        **bound,
-        **planned,
+        **conditional,
         "n_processes": 1 if fit.group is None else fit.group.size,
     }

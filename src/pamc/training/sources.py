@@ -1,4 +1,4 @@
-"""Sources of the rows of a fit, in memory or in a store on disk, which implement the same phases.
+"""Sources of the rows of a fit, in memory or in a store on disk, with the phases that depend on where the rows are.
 
 Up to `LARGE_ROWS` rows, a :class:`GraphSource` initializes the clusters from all rows. Beyond that, a
 :class:`StoreSource` initializes them from a sample and reads features in chunks, so that its memory grows only with
@@ -7,10 +7,9 @@ N·n_dims and the number of neighbors. The number of rows decides which one is u
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +28,6 @@ from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import (
     INITIALIZERS,
     InitContext,
-    InitResult,
     align_clusters,
     initial_centers,
     load_sdcn_weights,
@@ -51,53 +49,6 @@ LARGE_ROWS = 50_000
 
 # Default of max_positives for large tables if n_hops is above 1.
 MOST_POSITIVES = 32
-
-
-class Source(ABC):
-    """Rows, with or without edges, and the phases of a fit that depend on where the rows are.
-
-    Attributes
-    ----------
-    n_nodes, n_features
-        N and d.
-    is_large
-        Whether clusters are initialized from a sample, and rows are encoded in chunks.
-    is_on_disk
-        Whether every process can read the rows itself.
-    """
-
-    n_nodes: int
-    n_features: int
-    is_large: bool
-    is_on_disk: bool
-
-    @abstractmethod
-    def prepare(self, fit: FitContext) -> Prepared:
-        """Return the preprocessed rows."""
-
-    @abstractmethod
-    def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the graph, given or built from the preprocessed rows."""
-
-    @abstractmethod
-    def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return the initial encoder and centers."""
-
-    @abstractmethod
-    def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
-        """Return the positive pairs γ, and the share of the total influence that they keep."""
-
-    @abstractmethod
-    def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
-        """Return the modularity of labels (N,) on the graph, or None without a graph."""
-
-    @abstractmethod
-    def n_edges(self, neighbors: Neighbors) -> int:
-        """Return the number of edges of the graph."""
-
-    @abstractmethod
-    def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
-        """Return the adjacency matrix of the graph, or None if it is not in memory."""
 
 
 def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
@@ -129,16 +80,16 @@ class _InMemory:
         self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
         self.has_edges, self.weight = graph.edges is not None, None
         if graph.edges is not None:
-            listed = graph.edges_are_neighbors
+            directed = graph.edges_are_neighbors
             weight, size = graph.edge_weight, graph.n_nodes
-            adjacency = build_adjacency(graph.edges, weight, n_nodes=size, expect_directed=listed)
+            adjacency = build_adjacency(graph.edges, weight, n_nodes=size, expect_directed=directed)
             self.indptr, self.indices = adjacency.indptr.astype(np.int64), adjacency.indices
             self.n_stored = adjacency.nnz
             self.weight = None if (adjacency.data == 1).all() else adjacency.data.astype(np.float32)
 
 
-class GraphSource(Source):
-    """Rows in memory.
+class GraphSource:
+    """Rows in memory, and the phases of a fit that initializes clusters from all of them.
 
     Parameters
     ----------
@@ -162,10 +113,7 @@ class GraphSource(Source):
         return Prepared(preprocessing, features, loader)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the given graph, or the kNN graph of the rows, and the source of the initial clusters.
-
-        With `metric="auto"` a precomputed list of nearest neighbors is ignored: pamc searches for neighbors itself.
-        """
+        """Return the graph of the data, or a kNN graph of the rows, and the inputs of the initial clusters."""
         graph = _without_neighbor_list(self.graph, fit)
         adjacency, inputs, facts = graph_and_inputs(
             fit.method,
@@ -197,35 +145,26 @@ class GraphSource(Source):
         if name is None and fit.pretrained is not None:
             raise ConfigError(f"{method.title} has no autoencoder: pretrained must be None")
         if name is not None:
-            init = self._init_result(fit, prepared, neighbors, name)
+            if fit.pretrained is not None:
+                init = load_sdcn_weights(fit.pretrained, prepared.loader, config)
+            else:
+                inputs = (prepared.features, neighbors.graph, neighbors.inputs)
+                context = InitContext(prepared.loader, *inputs, config, fit.seed, fit.clock.progress)
+                init = INITIALIZERS[name](context)
             return Start(init, init.encoder, init.decoder)
         if method.pretrain is None:
             return Start(None)
-        model = method.pretrain(self.build_input(fit, neighbors))
+        model = method.pretrain(build_input(fit, self, neighbors))
         with fit.clock.progress.phase("pre-training", config.pretrain_epochs) as phase:
             epochs = {"n_epochs": config.pretrain_epochs, "lr": config.pretrain_lr, "seed": fit.seed}
             for record in train_epochs(model, prepared.loader, config, **epochs):
                 phase.advance(loss=record.values["loss"])
         return Start(None, pretrained=model)
 
-    def _init_result(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors, name: str) -> InitResult:
-        if fit.pretrained is not None:
-            return load_sdcn_weights(fit.pretrained, prepared.loader, fit.config)
-        context = InitContext(
-            prepared.loader,
-            prepared.features,
-            neighbors.graph,
-            neighbors.inputs,
-            fit.config,
-            fit.seed,
-            fit.clock.progress,
-        )
-        return INITIALIZERS[name](context)
-
     def _centers(self, fit: FitContext, prepared: Prepared, start: Start) -> Tensor | None:
-        """Return the initial centers in the current embedding, or None if there is none or nothing is trained.
+        """Return the initial centers, or None without an initial embedding.
 
-        They are the means of the clusters that the initializer found, or those of K-means.
+        They are the means of the initializer's clusters, or those of K-means.
         """
         config, init = fit.config, start.init
         z = self._embedding(fit, prepared, start)
@@ -241,6 +180,7 @@ class GraphSource(Source):
         return centers if fit.known_labels is None else align_clusters(centers, labels, fit.known_labels)
 
     def _embedding(self, fit: FitContext, prepared: Prepared, start: Start) -> Tensor | None:
+        """Return the initial embedding (N, n_dims), or None if there is none or nothing is trained."""
         config, network = fit.config, start.pretrained
         if "n_epochs" not in config.names():
             return None
@@ -253,18 +193,6 @@ class GraphSource(Source):
         network = start.encoder or network
         chunk_size = getattr(config, "chunk_size", None)
         return None if network is None else encode_rows(network, prepared.loader, chunk_size=chunk_size)
-
-    def build_input(self, fit: FitContext, neighbors: Neighbors) -> BuildInput:
-        """Return the input from which a method's pre-training model is built."""
-        return BuildInput(
-            n_nodes=self.n_nodes,
-            n_features=self.n_features,
-            config=fit.config,
-            seed=fit.seed,
-            device=fit.device,
-            dtype=fit.dtype,
-            adjacency=neighbors.graph,
-        )
 
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
         """Return the positive pairs of the adjacency, for settings with `n_hops`."""
@@ -284,13 +212,18 @@ class GraphSource(Source):
         return graph
 
 
-class StoreSource(Source):
-    """Rows of a store, read on access.
+class StoreSource:
+    """Rows of a store, read on access, and the phases of a fit that initializes clusters from a sample.
 
     Parameters
     ----------
     store
         A store, or an object with the same attributes. Labels are not used.
+
+    Attributes
+    ----------
+    is_on_disk
+        Whether every process can read the rows itself.
     """
 
     is_large = True
@@ -310,7 +243,7 @@ class StoreSource(Source):
         return Prepared(preprocessing, features, loader, sample)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the store with its own neighbors, or with approximate nearest neighbors."""
+        """Return the store with the neighbors that it contains, or with approximate nearest neighbors."""
         if self.store.has_edges:
             return Neighbors(self.store, None, {"graph": "given"})
         n_neighbors = min(fit.config.n_neighbors, self.n_nodes - 1)
@@ -341,7 +274,10 @@ class StoreSource(Source):
         config, graph = fit.config, neighbors.graph
         if config.n_hops == 1 and graph.weight is None:
             indptr = torch.from_numpy(np.array(graph.indptr)).to(fit.device)
-            return PositivePairs.even(indptr, _mapped(graph.indices).to(fit.device), dtype=fit.dtype), 1.0
+            with quiet_libraries:
+                # Shares the memory of a read-only file, of which torch warns; it is never written to.
+                indices = torch.from_numpy(graph.indices)
+            return PositivePairs.even(indptr, indices.to(fit.device), dtype=fit.dtype), 1.0
         adjacency = self._matrix(graph)
         most = config.max_positives or (MOST_POSITIVES if config.n_hops > 1 else None)
         pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=most, dtype=fit.dtype)
@@ -366,26 +302,37 @@ class StoreSource(Source):
         return sp.csr_matrix(parts, shape=(self.n_nodes, self.n_nodes))
 
 
+Source: TypeAlias = GraphSource | StoreSource
+
+
+def build_input(fit: FitContext, source: Source, neighbors: Neighbors, **parts: Any) -> BuildInput:
+    """Return the inputs from which a method builds a model; `parts` are those that an initialization adds."""
+    return BuildInput(
+        n_nodes=source.n_nodes,
+        n_features=source.n_features,
+        config=fit.config,
+        seed=fit.seed,
+        device=fit.device,
+        dtype=fit.dtype,
+        adjacency=neighbors.graph if isinstance(source, GraphSource) else None,
+        **parts,
+    )
+
+
 def check_even(store: Any, config: Any) -> None:
-    """Raise an error if the processes of a group cannot each read their own positive pairs from a store."""
+    """Raise an error if the processes of a group cannot read their positive pairs from a store independently."""
     if not store.has_edges:
         raise DataError(
-            f"{store.name} has no edges, and several processes do not look for neighbors: fit it on one, or name "
-            "edges when it is made (pamc ingest FEATURES EDGES)"
+            f"{store.name} has no edges, and several processes do not search for neighbors: use one process, or pass "
+            "edges when the store is created (pamc ingest FEATURES EDGES)"
         )
     if config.n_hops != 1 or store.weight is not None:
         raise ConfigError(
-            "on several processes a store is fitted with n_hops=1 and unweighted edges: every process reads the "
-            "neighbors of its own rows and no others"
+            "several processes fit a store with n_hops=1 and unweighted edges only, because every process reads just "
+            "the neighbors of its rows: use these settings, or one process"
         )
 
 
 def _leaves_empty(z: Tensor, centers: Tensor) -> bool:
-    """Return whether a center is the nearest one of no row, because the encoder did not learn that cluster."""
+    """Return whether a center is not the nearest center of any row, because the encoder did not learn its cluster."""
     return bool(torch.unique(torch.cdist(z, centers).argmin(dim=1)).numel() < len(centers))
-
-
-def _mapped(array: NDArray[Any]) -> Tensor:
-    """Return a read-only memory-mapped array as a tensor that shares its memory and must not be written to."""
-    with quiet_libraries:
-        return torch.from_numpy(array)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from pamc.runtime import seeded
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam, load_optimizer_state, optimizer_state
 
+if TYPE_CHECKING:
+    from pamc.training.checkpoint import FileCheckpointer
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -31,7 +34,7 @@ class EpochRecord:
     Parameters
     ----------
     epoch
-        Number of the epoch, counted from 1.
+        Number of the epoch, starting at 1.
     values
         `loss`, its parts, the monitors, and, for methods that assign in every epoch, `changed`: the share of labels
         that differ from the previous epoch.
@@ -75,23 +78,6 @@ class TrainingState:
         return len(self.records)
 
 
-class Checkpointer(Protocol):
-    """Writes training states from time to time, and may hold one to resume from."""
-
-    @property
-    def found(self) -> TrainingState | None:
-        """Training state to resume from; None to begin with the first epoch."""
-
-    def most_epochs(self) -> int | None:
-        """Return the largest number of epochs between two calls of :meth:`due`; None for any number."""
-
-    def due(self, epoch: int) -> bool:
-        """Return whether the state after an epoch is to be written; the answer is the same on all ranks."""
-
-    def keep(self, state: TrainingState) -> None:
-        """Write a training state."""
-
-
 def train(
     model: Model | GraphModel,
     rows: FeatureLoader,
@@ -102,7 +88,7 @@ def train(
     chunk_size: int | None = None,
     seed: int = 0,
     read_every: int = 1,
-    checkpointer: Checkpointer | None = None,
+    checkpointer: FileCheckpointer | None = None,
 ) -> Iterator[EpochRecord]:
     """Train the model and yield a record per epoch, which is one full-batch gradient and one Adam step.
 
@@ -113,108 +99,93 @@ def train(
     while the next epochs run, so the model is ahead of the records. On a GPU, an epoch of fixed shape is captured and
     replayed as a CUDA graph.
 
-    With a `checkpointer`, training resumes from the state that it holds, whose records are yielded first, and the state
-    is written whenever it is due. On a CPU the result is bitwise identical to that of an uninterrupted run.
+    With a `checkpointer`, training resumes from its `state`, whose records are yielded first, and the state is written
+    whenever it is due. On a CPU the result is bitwise identical to that of an uninterrupted run.
     """
     if n_epochs == 0:
         return
-    epoch_of = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
+    run_epoch = _Epoch(model, rows, lr=lr, chunk_size=chunk_size, seed=seed)
+    records: list[EpochRecord] = []
     try:
-        done: list[EpochRecord] = []
-        if checkpointer is not None and checkpointer.found is not None:
-            done += checkpointer.found.records
-            epoch_of.restore(checkpointer.found)
-            yield from done
         if checkpointer is not None:
-            read_every = min(read_every, checkpointer.most_epochs() or read_every)
+            read_every = min(read_every, checkpointer.every or read_every)
+            if checkpointer.state is not None:
+                run_epoch.restore(checkpointer.state)
+                records += checkpointer.state.records
+                yield from records
         read_every = 1 if tol > 0 else read_every
-        yield from _records(
-            epoch_of, model, done, n_epochs=n_epochs, tol=tol, read_every=read_every, checkpointer=checkpointer
-        )
+        last_read = time.perf_counter()
+        batches = _run_epochs(run_epoch, range(len(records) + 1, n_epochs + 1), read_every, checkpointer)
+        for epochs, numbers, labels, is_due in batches:
+            now = time.perf_counter()
+            seconds, last_read = (now - last_read) / len(epochs), now
+            for epoch, row in zip(epochs, numbers, strict=True):
+                values = dict(zip(run_epoch.names, row, strict=True))
+                if "changed" in values:
+                    # The device counts changed labels in integers; `tol` is compared with their share.
+                    values["changed"] /= run_epoch.n_nodes
+                _check(epoch, values, model)
+                yield EpochRecord(epoch, values, seconds, labels if epoch == epochs[-1] else None)
+                if checkpointer is not None:
+                    records.append(EpochRecord(epoch, values, seconds))
+                if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
+                    return
+            if checkpointer is not None and is_due:
+                checkpointer.write(run_epoch.state(list(records)))
     finally:
-        epoch_of.release()
+        run_epoch.release()
 
 
-def _records(
-    epoch_of: _Epoch,
-    model: Model | GraphModel,
-    done: list[EpochRecord],
-    *,
-    n_epochs: int,
-    tol: float,
-    read_every: int,
-    checkpointer: Checkpointer | None,
-) -> Iterator[EpochRecord]:
-    last_read = time.perf_counter()
-    epochs = range(len(done) + 1, n_epochs + 1)
-    for together, read, labels, rests in _ran(epoch_of, epochs, read_every=read_every, checkpointer=checkpointer):
-        now = time.perf_counter()
-        seconds, last_read = (now - last_read) / len(together), now
-        for epoch, numbers in zip(together, read, strict=True):
-            values = dict(zip(epoch_of.names, numbers, strict=True))
-            if "changed" in values:
-                # The device counts changed labels in integers; `tol` is compared with their share.
-                values["changed"] /= epoch_of.n_nodes
-            _check(epoch, values, model)
-            yield EpochRecord(epoch, values, seconds, labels if epoch == together[-1] else None)
-            if checkpointer is not None:
-                done.append(EpochRecord(epoch, values, seconds))
-            if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
-                return
-        if checkpointer is not None and rests:
-            checkpointer.keep(epoch_of.state(list(done)))
-
-
-def _ran(
-    epoch_of: _Epoch, epochs: range, *, read_every: int, checkpointer: Checkpointer | None
+def _run_epochs(
+    run_epoch: _Epoch, epochs: range, read_every: int, checkpointer: FileCheckpointer | None
 ) -> Iterator[tuple[range, list[list[float]], Tensor | None, bool]]:
     """Run the epochs and yield, for one or several at a time: epochs, values, labels, and whether a checkpoint is due.
 
     If several epochs are read together, the device already runs the next ones while their values are read, unless a
     checkpoint is due; labels then come with the final epoch only.
     """
-    before: tuple[range, _OnTheWay] | None = None
+    previous: tuple[range, _AsyncNumbers] | None = None
     for first in range(0, len(epochs), read_every):
-        together = epochs[first : first + read_every]
+        batch = epochs[first : first + read_every]
         # One transfer from the device for all of these epochs.
-        numbers = _OnTheWay(torch.stack([epoch_of(epoch) for epoch in together]))
-        rests = checkpointer is not None and checkpointer.due(together[-1])
+        numbers = _AsyncNumbers(torch.stack([run_epoch(epoch) for epoch in batch]))
+        is_due = checkpointer is not None and checkpointer.due(batch[-1])
         if read_every == 1:
-            yield together, numbers.read(), epoch_of.labels, rests
+            yield batch, numbers.read(), run_epoch.labels, is_due
             continue
-        if before is not None:
-            yield before[0], before[1].read(), None, False
-        before = together, numbers
-        if rests and together[-1] != epochs[-1]:
-            yield before[0], before[1].read(), None, True
-            before = None
-    if before is not None:
-        yield before[0], before[1].read(), epoch_of.labels, rests
+        if previous is not None:
+            yield previous[0], previous[1].read(), None, False
+        previous = batch, numbers
+        if is_due and batch[-1] != epochs[-1]:
+            yield batch, numbers.read(), None, True
+            previous = None
+    if previous is not None:
+        yield previous[0], previous[1].read(), run_epoch.labels, is_due
 
 
-class _OnTheWay:
+class _AsyncNumbers:
     """Numbers that are copied from a device to the host asynchronously."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._numbers = numbers.to("cpu", non_blocking=True)
-        self._sent = None
+        self._copied = None
         if numbers.device.type == "cuda":
-            self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._sent.record(torch.cuda.current_stream(numbers.device))
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(numbers.device))
 
     def read(self) -> list[list[float]]:
         """Wait for the copy and return the numbers."""
-        if self._sent is not None:
-            self._sent.synchronize()
+        if self._copied is not None:
+            self._copied.synchronize()
         numbers: list[list[float]] = self._numbers.tolist()
         return numbers
 
 
 class _Epoch:
-    """Runs one epoch after another without leaving the device.
+    """Runs one epoch after another without synchronizing with the device.
 
-    Calling it runs the next epoch and returns its values as a float64 tensor, whose entries `names` names; `changed` is
-    the number of labels that changed.
+    Calling it runs the next epoch and returns its values as a float64 tensor, in the order of `names`; `changed` is the
+    number of labels that changed.
     """
 
     def __init__(
@@ -283,11 +254,12 @@ class _Epoch:
 
 def _check(epoch: int, values: dict[str, float], model: Model | GraphModel) -> None:
     """Raise a TrainingError if a value is not finite, and warn of empty clusters."""
-    bad = [name for name, value in values.items() if not math.isfinite(value)]
-    if bad:
+    not_finite = [name for name, value in values.items() if not math.isfinite(value)]
+    if not_finite:
         text = ", ".join(f"{name} {value:g}" for name, value in values.items())
         raise TrainingError(
-            f"epoch {epoch}: {', '.join(bad)} is not finite ({text}). A smaller lr, or standardized features, may help"
+            f"epoch {epoch}: {', '.join(not_finite)} is not finite ({text}). A smaller lr, or standardized features, "
+            "may help"
         )
     if "n_nonempty" in values and model.centers is not None:
         warn_of_empty_clusters(int(values["n_nonempty"]), len(model.centers))
