@@ -156,7 +156,9 @@ def test_a_missing_set_is_refused_with_source_layout_and_place(places, monkeypat
     message = refusal(load_dataset, "toy")
     assert str(places / "data" / "toy.npz") in message
     assert str(places / "cache" / "toy.npz") in message
-    assert all(part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "does not distribute"))
+    assert all(
+        part in message for part in ("the toy shop", "sold out", "$PAMC_DATA", "x (N, d)", "does not distribute")
+    )
 
 
 @pytest.mark.parametrize("statistic", ["n_nodes", "n_features", "n_classes", "n_edges"])

@@ -184,7 +184,7 @@ def test_a_file_without_edges_is_refused(write, refusal):
 
 
 def test_files_that_hold_no_graph_are_refused(write, tmp_path, refusal):
-    assert "cannot be read as edges" in refusal(read_edges, write("e.svm", "1 1:2\n"), None, 4)
+    assert "holds no edges" in refusal(read_edges, write("e.svm", "1 1:2\n"), None, 4)
     np.savez(tmp_path / "e.npz", a=np.ones(2), b=np.ones(2))
     assert "found the arrays a, b, expected edges (E, 2)" in refusal(read_edges, tmp_path / "e.npz", None, 4)
     np.savez(tmp_path / "e.npz", edges=np.ones((2, 5), int))

@@ -63,9 +63,9 @@ def test_what_the_formats_give_is_what_they_declare():
 def test_messages_list_the_endings_of_the_registry(tmp_path, refusal):
     path = tmp_path / "x.odd"
     path.touch()
-    assert refusal(read_features, path).endswith(f"known are {', '.join(endings('features'))}")
+    assert refusal(read_features, path).endswith(f"known endings are {', '.join(endings('features'))}")
     assert refusal(read_edges, path, None, 3).endswith(f"known endings are {', '.join(endings('edges'))}")
-    assert refusal(open_table, path).endswith(f"tables end in {', '.join(endings('table'))}")
+    assert refusal(open_table, path).endswith(f"known endings are {', '.join(endings('table'))}")
 
 
 def test_a_new_format_is_one_new_file(tmp_path):

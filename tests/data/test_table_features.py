@@ -303,8 +303,8 @@ def test_an_unknown_ending_is_refused_with_the_known_ones(write, refusal):
     assert "'.xlsx'" in message
     assert ".parquet" in message
     assert ".npz" in message
-    assert "no ending" in refusal(read_features, write("plain", "a"))
-    assert "not a table" in refusal(open_table, write("x.npy", "a"))
+    assert "holds no features" in refusal(read_features, write("plain", "a"))
+    assert "holds no table" in refusal(open_table, write("x.npy", "a"))
 
 
 def test_duplicate_ids_and_duplicate_columns_are_refused(write, refusal):

@@ -20,7 +20,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store, index_dtype, row_blocks
 from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
-from pamc.declarations import Count, Number
+from pamc.declarations import Count, Kind, Number
 from pamc.errors import ConfigError
 from pamc.progress import Progress, SilentProgress
 
@@ -28,7 +28,7 @@ _VALUES_PER_UNIT = 1 << 20
 _PAIRS_PER_UNIT = 1 << 18
 _LABELS_PER_BLOCK = 1 << 22
 _MOST_RANGES = 4096
-_BOUNDS = {
+_BOUNDS: dict[str, Kind] = {
     "n_features": Count(),
     "seed": Count(0),
     "degree": Number(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,37 +65,34 @@ class PairIngest:
         """Read all parts that were not read before; an invalid edge has NULL as the row of one end."""
         self.workspace.run("CREATE TABLE IF NOT EXISTS pairs (a BIGINT, b BIGINT, w FLOAT)")
         for number, path in self.parts:
-            if self.workspace.info(f"edges {number}") is not None:
-                continue
-            with naming(path), self.progress.phase("read edges"):
-                table = self.parts.table(number)
-                self.bad.forget_lines()
-                self.workspace.ordered(False)
-                with self.workspace.step(f"edges {number}"):
-                    n_before = self.workspace.value("SELECT count(*) FROM pairs")
-                    self._join(table)
-                    self.bad.take_lines("edges", number)
-                    wrong = f"SELECT 1 FROM pairs WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
-                    if self.workspace.run(wrong):
-                        self._find_bad(table, number)
+            with naming(path):
+                self.workspace.once(f"edges {number}", partial(self._read_part, number))
         if self.workspace.value("SELECT count(*) FROM pairs") == 0 and self.bad.count("edges") == 0:
             raise no_edges(self.parts.first.path)
 
     def sort(self) -> dict[str, int]:
         """Sort the pairs into the arrays of the store, and return the counts of lines, self-loops and duplicates."""
         n_nodes = self.n_rows - len(self.skipped)
-        done = self.workspace.info("pairs")
-        starts = np.array(done["starts"]) if done else self._bucket_starts(n_nodes)
+        starts = np.array(self.workspace.once("buckets", lambda: self._bucket_starts(n_nodes))["starts"])
         sorter = NeighborSorter(self.writer.scratch, n_nodes, starts, weighted=self._weighted)
         self.workspace.give_memory(1 - 2 * _SORTING_SHARE)
-        if done is None:
-            with self.workspace.step("pairs") as notes:
-                sorter.start()
-                notes.update(self._distribute(sorter), starts=starts.tolist())
-            done = notes
+        counts = self.workspace.once("pairs", lambda: self._distribute(sorter))
         n_stored = sorter.write(self.writer, progress=self.progress, n_threads=self.n_threads)
-        n_lines, n_loops = done["n_lines"], done["n_loops"]
+        n_lines, n_loops = counts["n_lines"], counts["n_loops"]
         return {"n_edge_lines": n_lines, "n_self_loops": n_loops, "n_repeated": n_lines - n_loops - n_stored // 2}
+
+    def _read_part(self, number: int) -> None:
+        """Append the edges of a part to the table of pairs, and record those that are invalid."""
+        with self.progress.phase("read edges"):
+            table = self.parts.table(number)
+            self.bad.forget_lines()
+            self.workspace.ordered(False)
+            n_before = self.workspace.value("SELECT count(*) FROM pairs")
+            self._join(table)
+            self.bad.take_lines("edges", number)
+            wrong = f"SELECT 1 FROM pairs WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
+            if self.workspace.run(wrong):
+                self._find_bad(table, number)
 
     @property
     def _weighted(self) -> bool:
@@ -171,8 +169,8 @@ class PairIngest:
             f"{reason} ELSE 'weight' END AS reason FROM {invalid}"
         )
 
-    def _bucket_starts(self, n_nodes: int) -> NDArray[np.int64]:
-        """Return bucket boundaries that balance the degrees, counted in ranges of rows as they were read."""
+    def _bucket_starts(self, n_nodes: int) -> dict[str, list[int]]:
+        """Return the `starts` of buckets of nearly equal size, from degrees counted in ranges of rows."""
         width = max(1, -(-self.n_rows // _MOST_RANGES))
         counts = np.zeros(-(-self.n_rows // width), dtype=np.int64)
         for end in ("a", "b"):
@@ -183,13 +181,15 @@ class PairIngest:
             counts[np.ma.getdata(degrees["place"])] += np.ma.getdata(degrees["n"])
         memory = int(_SORTING_SHARE * self.memory_bytes)
         starts = bucket_starts(self.n_rows, counts, memory_bytes=memory, weighted=self._weighted)
-        return np.unique(np.minimum(starts - np.searchsorted(self.skipped, starts), n_nodes - 1))
+        starts = np.minimum(starts - np.searchsorted(self.skipped, starts), n_nodes - 1)
+        return {"starts": np.unique(starts).tolist()}
 
     def _distribute(self, sorter: NeighborSorter) -> dict[str, Any]:
         """Pass all pairs to the sorter, and return the counts of lines and self-loops."""
         n_pairs = max(1 << 12, int(_SORTING_SHARE * self.memory_bytes) // (_BYTES_PER_PAIR * (self.n_threads + 1)))
         blocks = self.workspace.row_blocks("pairs", n_pairs)
         counts = {"n_lines": 0, "n_loops": 0}
+        sorter.start()
 
         def fetched() -> Any:
             for block in blocks:

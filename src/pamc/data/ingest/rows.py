@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import NOT_LABELS
 from pamc.data.database import quoted
 from pamc.data.files import naming
-from pamc.data.ingest.workspace import BadRows, Parts, Workspace, unmasked
+from pamc.data.ingest.workspace import BadRows, Parts, Workspace
 from pamc.data.readers.columns import check_has_rows
 from pamc.data.readers.tables import Table
 from pamc.data.store import row_blocks
@@ -45,27 +46,36 @@ class RowIngest:
     progress: Progress
 
     def read(self) -> int:
-        """Read all parts that were not read before, and return the number of rows."""
+        """Read and check all parts that were not read before, and return the number of rows."""
         self.workspace.run("CREATE TABLE IF NOT EXISTS names (row BIGINT, id VARCHAR, truth VARCHAR)")
         n_rows = 0
         for number, path in self.parts:
-            done = self.workspace.info(f"rows {number}")
-            if done is None:
-                with naming(path):
-                    table = self.parts.table(number)
-                    self._stage(table)
-                    with self.workspace.step(f"rows {number}") as notes:
-                        notes["n_rows"] = self._take(table, number, n_rows)
-                self.workspace.run("DROP TABLE stage")
-                done = {"n_rows": notes["n_rows"]}
-            n_rows += done["n_rows"]
+            with naming(path):
+                if self.workspace.info(f"rows {number}") is None:
+                    self._stage(self.parts.table(number))
+                notes = self.workspace.once(f"rows {number}", partial(self._take, number, n_rows))
+            self.workspace.run("DROP TABLE IF EXISTS stage")
+            n_rows += notes["n_rows"]
+        self.workspace.once("row checks", lambda: self._check(n_rows))
         return n_rows
 
-    def check(self, n_rows: int) -> None:
+    def skipped(self) -> NDArray[np.int64]:
+        """Return the row numbers of the bad rows in ascending order."""
+        rows = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
+        return np.ma.getdata(rows).astype(np.int64)
+
+    def write(self, skipped: NDArray[np.int64]) -> str:
+        """Write the arrays of all good rows, and return what edges refer to: "rows", "integers" or "strings"."""
+        self.workspace.once("features", lambda: self._write_features(skipped))
+        kind = str(self.workspace.once("good rows", self._delete_bad_names)["kind"])
+        self.workspace.once("ids", lambda: self._write_ids(kind, skipped))
+        if self.truth_column is not None:
+            self.workspace.once("labels", lambda: self._write_labels(skipped))
+        return kind
+
+    def _check(self, n_rows: int) -> None:
         """Record rows without id or truth, and rows with a repeated id."""
-        if self.workspace.info("row checks") is not None:
-            return
-        with self.workspace.step("row checks"), self.progress.phase("check ids"):
+        with self.progress.phase("check ids"):
             for column, name in (("id", self.id_column), ("truth", self.truth_column)):
                 if name is not None:
                     words = ("", *NOT_LABELS) if column == "truth" else ("",)
@@ -78,53 +88,37 @@ class RowIngest:
                 self._note(self.id_column, "repeated", rows)
             check_has_rows(self.parts.first, n_rows + self.bad.count("rows"))
 
-    def skipped(self) -> NDArray[np.int64]:
-        """Return the row numbers of the bad rows in ascending order."""
-        rows = self.workspace.arrays("SELECT DISTINCT row FROM bad WHERE row IS NOT NULL ORDER BY row")["row"]
-        return np.ma.getdata(rows).astype(np.int64)
-
-    def write(self, skipped: NDArray[np.int64]) -> str:
-        """Write the arrays of all good rows, and return the kind of ids that edges refer to, as `_keep_good` does."""
-        self._write_features(skipped)
-        kind = self._keep_good()
-        self._write_ids(kind, skipped)
-        self._write_labels(skipped)
-        return kind
-
     def _write_features(self, skipped: NDArray[np.int64]) -> None:
         """Write the features of all good rows to the store."""
-        if self.workspace.info("features") is not None:
-            return
         raw, target = self.writer.scratch / "features.npy", self.writer.path("features.npy")
-        with self.workspace.step("features"):
-            if len(skipped) == 0:
-                if raw.exists():
-                    raw.replace(target)
-                return
-            # The raw file is kept until the ingest is finished, so that this step can be repeated.
-            with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as good:
-                rows = np.lib.format.open_memmap(raw, mode="r")
-                for block in row_blocks(len(rows), self._rows_per_block):
-                    first, last = np.searchsorted(skipped, [block.start, block.stop])
-                    good.append(np.delete(np.array(rows[block]), skipped[first:last] - block.start, axis=0))
+        if len(skipped) == 0:
+            if raw.exists():
+                raw.replace(target)
+            return
+        # The raw file is kept until the ingest is finished, so that this step can be repeated.
+        with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as good:
+            rows = np.lib.format.open_memmap(raw, mode="r")
+            for block in row_blocks(len(rows), self._rows_per_block):
+                first, last = np.searchsorted(skipped, [block.start, block.stop])
+                good.append(np.delete(np.array(rows[block]), skipped[first:last] - block.start, axis=0))
 
-    def _keep_good(self) -> str:
-        """Delete bad rows from the names, and return what edges refer to: "rows", "integers" or "strings"."""
-        done = self.workspace.info("good rows")
-        if done is None:
-            with self.workspace.step("good rows") as done:
-                self.workspace.run("DELETE FROM names WHERE row IN (SELECT row FROM bad WHERE row IS NOT NULL)")
-                done["kind"] = self._id_kind()
-                if done["kind"] == "integers":
-                    self.workspace.run("CREATE TABLE keys AS SELECT row, CAST(id AS BIGINT) AS id FROM names")
-        return str(done["kind"])
+    def _delete_bad_names(self) -> dict[str, str]:
+        """Delete bad rows from the table of names, and return the `kind` of ids that edges refer to."""
+        self.workspace.run("DELETE FROM names WHERE row IN (SELECT row FROM bad WHERE row IS NOT NULL)")
+        if self.id_column is None:
+            return {"kind": "rows"}
+        all_integers, in_order = self.workspace.run(
+            f"SELECT bool_and({_IS_INTEGER.format('id')}), bool_and(id = CAST(row AS VARCHAR)) FROM names"
+        )[0]
+        kind = "rows" if in_order else "integers" if all_integers else "strings"
+        if kind == "integers":
+            self.workspace.run("CREATE TABLE keys AS SELECT row, CAST(id AS BIGINT) AS id FROM names")
+        return {"kind": kind}
 
     def _write_ids(self, kind: str, skipped: NDArray[np.int64]) -> None:
         """Write the ids; row numbers need no file unless rows were removed."""
-        if self.workspace.info("ids") is not None:
-            return
         self.workspace.ordered(True)
-        with self.workspace.step("ids"), self.progress.phase("ids"):
+        with self.progress.phase("ids"):
             if kind == "strings":
                 # Insertion order is row order.
                 self.workspace.run(
@@ -134,17 +128,13 @@ class RowIngest:
             elif kind == "integers":
                 self._scatter("ids", "SELECT row, id AS value FROM keys", "keys", skipped)
             elif len(skipped):
-                n_rows = self._starts()[-1]
-                ids = self.writer.create("ids", n_rows - len(skipped), np.int64)
-                for block in row_blocks(n_rows, _KEYS_PER_BLOCK):
-                    rows = np.setdiff1d(np.arange(block.start, block.stop), skipped)
-                    ids[rows - np.searchsorted(skipped, rows)] = rows
+                with self.writer.grow("ids", np.int64) as ids:
+                    for block in row_blocks(self._starts()[-1], _KEYS_PER_BLOCK):
+                        ids.append(np.setdiff1d(np.arange(block.start, block.stop), skipped))
 
     def _write_labels(self, skipped: NDArray[np.int64]) -> None:
         """Write the true classes, encoded as integers 0, 1, … in sorted order."""
-        if self.truth_column is None or self.workspace.info("labels") is not None:
-            return
-        with self.workspace.step("labels"), self.progress.phase("labels"):
+        with self.progress.phase("labels"):
             integers = self.workspace.value(f"SELECT bool_and({_IS_INTEGER.format('truth')}) FROM names")
             key = "CAST(truth AS BIGINT)" if integers else "truth"
             self.workspace.run(
@@ -164,14 +154,6 @@ class RowIngest:
             rows = np.ma.getdata(fetched["row"])
             array[rows - np.searchsorted(skipped, rows)] = np.ma.getdata(fetched["value"])
 
-    def _id_kind(self) -> str:
-        if self.id_column is None:
-            return "rows"
-        all_integers, in_order = self.workspace.run(
-            f"SELECT bool_and({_IS_INTEGER.format('id')}), bool_and(id = CAST(row AS VARCHAR)) FROM names"
-        )[0]
-        return "rows" if in_order else "integers" if all_integers else "strings"
-
     def _stage(self, table: Table) -> None:
         """Read one part into the table ``stage``, in the order of the file."""
         # One list per row instead of one column per feature: duckdb keeps a block of each column in memory.
@@ -185,25 +167,26 @@ class RowIngest:
                 f"CREATE OR REPLACE TABLE stage AS SELECT {', '.join(columns)} FROM {table.tolerant_sql}"
             )
 
-    def _take(self, table: Table, number: int, n_before: int) -> int:
-        """Move the staged part to the features file and the table of names, and return its number of rows."""
+    def _take(self, number: int, n_before: int) -> dict[str, int]:
+        """Move the staged part to the features file and the table of names, and return its `n_rows`."""
         n_features = len(self.feature_names)
         blocks = self.workspace.row_blocks("stage", self._rows_per_block)
         raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=(n_features,), n_rows=n_before)
         with raw, self.progress.phase("features", len(blocks)) as phase:
             for block in blocks:
                 in_block = f"rowid >= {block.start} AND rowid < {block.stop}"
-                fetched = self.workspace.arrays(f"SELECT unnest(features) AS value FROM stage WHERE {in_block}")
-                numbers, missing = (array.reshape(-1, n_features) for array in unmasked(fetched["value"]))
+                query = f"SELECT unnest(features) AS value FROM stage WHERE {in_block}"
+                values = self.workspace.arrays(query)["value"].reshape(-1, n_features)
                 with np.errstate(over="ignore", invalid="ignore"):
-                    features = numbers.astype(self.dtype, copy=False)
+                    features = np.ma.getdata(values).astype(self.dtype, copy=False)
                 raw.append(features)
-                self._note_numbers(missing | ~np.isfinite(features), number, block.start, n_before + block.start)
+                wrong = np.ma.getmaskarray(values) | ~np.isfinite(features)
+                self._note_numbers(wrong, number, block.start, n_before + block.start)
                 phase.advance()
         if self.id_column is not None or self.truth_column is not None:
             self.workspace.run(f"INSERT INTO names SELECT rowid + {n_before}, id, truth FROM stage")
         self.bad.take_lines("rows", number)
-        return raw.n_rows - n_before
+        return {"n_rows": raw.n_rows - n_before}
 
     def _note_numbers(self, wrong: NDArray[np.bool_], number: int, place: int, row: int) -> None:
         places = np.flatnonzero(wrong.any(axis=1))

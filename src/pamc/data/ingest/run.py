@@ -17,6 +17,7 @@ from pamc.data.ingest.rows import RowIngest
 from pamc.data.ingest.workspace import BAD_ROWS_FILE, BadRows, Parts, Workspace
 from pamc.data.readers import endings, is_table, open_table
 from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
+from pamc.data.readers.format import wrong_ending
 from pamc.data.store import Store, is_store
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
@@ -63,8 +64,8 @@ def ingest(
     dtype
         Data type of the stored features, "float32" or "float16".
     memory_bytes, n_threads
-        Approximate memory limit of the process, beyond which data is spilled to disk next to the store, and number of
-        threads; by default as many as there are cores and as memory allows.
+        Approximate memory limit of the process, beyond which data is spilled to disk next to the store; and number of
+        threads, by default the number of cores, or fewer if memory is low.
     skip_bad_rows
         If True, skip invalid rows and edges and list them in bad-rows.csv in the store; otherwise the first one raises
         an error.
@@ -73,7 +74,7 @@ def ingest(
     progress
         Reporter of the steps; None reports nothing.
 
-    O((N·d + E) log E) time; memory as given.
+    O((N·d + E) log E) time, O(memory_bytes) memory.
 
     Examples
     --------
@@ -103,12 +104,12 @@ def ingest(
     ).run(StoreWriter(out, overwrite=overwrite, resume=resume))
 
 
-def source_files(given: str | PathLike[str]) -> list[Path]:
+def source_files(source: str | PathLike[str]) -> list[Path]:
     """Return the tables that a path refers to, sorted by name.
 
     Parameters
     ----------
-    given
+    source
         A file; a folder, from which all tables at any depth are taken, except files and folders whose name starts with
         a dot or an underscore; or a glob pattern such as ``parts/*.csv``.
 
@@ -118,30 +119,30 @@ def source_files(given: str | PathLike[str]) -> list[Path]:
     Traceback (most recent call last):
     pamc.errors.DataError: no-such-*.csv: no file has such a name
     """
-    path, known = Path(given), ", ".join(endings("table"))
+    path = Path(source)
     if is_store(path):
         raise DataError(f"{path}: is a store already; `pamc fit {path}` clusters it")
     if path.is_dir():
         candidates = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path)]
         files = [file for file in candidates if is_table(file) and file.stat().st_size > 0]
         if not files:
-            raise DataError(f"{path}: the folder holds no table; tables end in {known}")
-    elif not path.exists() and glob.has_magic(str(given)):
+            raise DataError(f"{path}: the folder holds no table; known endings are {', '.join(endings('table'))}")
+    elif not path.exists() and glob.has_magic(str(source)):
         # Unlike Path.glob, glob.glob accepts absolute patterns.
-        candidates = [Path(name) for name in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
+        candidates = [Path(name) for name in sorted(glob.glob(str(source), recursive=True))]  # noqa: PTH207
         files = [file for file in candidates if file.is_file()]
         if not files:
-            raise DataError(f"{given}: no file has such a name")
+            raise DataError(f"{source}: no file has such a name")
     else:
         files = [existing_file(path)]
     unsupported = [file for file in files if not is_table(file)]
     if unsupported:
-        raise DataError(f"{unsupported[0]}: cannot be ingested; known endings are {known}, the text ones also with .gz")
+        raise wrong_ending(unsupported[0], "table")
     kinds = sorted({kind_of(file) for file in files})
     if len(kinds) > 1:
         raise DataError(
-            f"{given}: holds files of several kinds ({', '.join(kinds)}), which may be copies of each other; name one "
-            f"kind with a pattern, such as '{Path(given) / ('*' + kinds[0])}'"
+            f"{source}: holds files of several kinds ({', '.join(kinds)}), which may be copies of each other; name one "
+            f"kind with a pattern, such as '{Path(source) / ('*' + kinds[0])}'"
         )
     return files
 
@@ -157,7 +158,7 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
         raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
     if not set("?\\").isdisjoint(str(Path(out).absolute())):
         # duckdb interprets the first as the end of a file name, the second as a slash.
-        raise OutputError(f"{out}: an ingest cannot work under a name with '?' or a backslash; name another folder")
+        raise OutputError(f"{out}: an ingest cannot write to a path with '?' or a backslash; choose another folder")
 
 
 class _Options(NamedTuple):
@@ -221,7 +222,7 @@ class _Ingest:
         n_rows = self._read_rows(rows, skip=skip)
         skipped = rows.skipped()
         if len(skipped) == n_rows:
-            raise DataError(f"{self.rows.first.path}: no good row is left of {n_rows}")
+            raise DataError(f"{self.rows.first.path}: no valid row is left of {n_rows}")
         kind = rows.write(skipped)
         facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
         if self.edge_files:
@@ -241,13 +242,12 @@ class _Ingest:
     def _read_rows(self, rows: RowIngest, *, skip: bool) -> int:
         """Read and check the rows, and return their number."""
         n_rows = rows.read()
-        rows.check(n_rows)
         if not skip:
             rows.bad.refuse("rows")
         if rows.id_column is None and self.edge_files and rows.bad.count("rows", "line"):
             raise DataError(
-                f"{self.rows.first.path}: malformed lines cannot be skipped where edges go by row numbers, as the rows "
-                "after them would be numbered otherwise: mend the file, or name the rows with --id"
+                f"{self.rows.first.path}: malformed lines cannot be skipped if edges refer to row numbers, because "
+                "the numbers of later rows would change: correct the file, or identify rows by a column with --id"
             )
         return n_rows
 
@@ -263,6 +263,6 @@ def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any])
         return
     if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(current)):
         raise OutputError(
-            f"{writer.folder}: holds an ingest of other files or options, or the files have changed since; remove it "
-            "to start again"
+            f"{writer.folder}: holds an ingest of other files or options, or the files have changed; remove it to "
+            "start over"
         )

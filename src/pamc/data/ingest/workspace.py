@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, tee
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
@@ -50,7 +48,9 @@ class Workspace:
                 self._connection = duckdb.connect(str(path / "rows.duckdb"), config=config)
             except duckdb.IOException as error:
                 if "lock" in str(error):
-                    raise OutputError(f"{folder.parent}: another ingest is writing there; wait for it") from error
+                    raise OutputError(
+                        f"{folder.parent}: another ingest is using this folder; wait until it ends"
+                    ) from error
                 raise
             # duckdb's estimate of a CSV's length would make it hash the edges instead of the ids.
             self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
@@ -60,7 +60,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def run(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -100,18 +100,22 @@ class Workspace:
         notes = self.run("SELECT info FROM steps WHERE name = ?", [step])
         return json.loads(notes[0][0]) if notes else None
 
-    @contextmanager
-    def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield a dict for notes; the changes made inside are committed together with the record of the step."""
-        notes: dict[str, Any] = {}
+    def once(self, step: str, work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Return the notes of a step, after calling `work`, which returns them, if the step is not finished.
+
+        The changes that `work` makes to the database are committed together with the notes.
+        """
+        if (finished := self.info(step)) is not None:
+            return finished
         self.run("BEGIN")
         try:
-            yield notes
-            self.run("INSERT INTO steps VALUES (?, ?)", [name, json.dumps(notes)])
+            notes = work() or {}
+            self.run("INSERT INTO steps VALUES (?, ?)", [step, json.dumps(notes)])
             self.run("COMMIT")
         except BaseException:
             self._connection.rollback()
             raise
+        return notes
 
     def ordered(self, wanted: bool) -> None:
         """Set whether tables are filled in file order, which takes more memory and time."""
@@ -132,18 +136,13 @@ class Workspace:
             yield
         except self._duckdb.OutOfMemoryException as error:
             raise OutputError(
-                f"the ingest needs more memory or more room on the disk of {self.folder.parent} than it was given "
-                f"({reason_of(error)}): go on with --resume and a larger --memory"
+                f"the ingest needs more memory or more disk space at {self.folder.parent} than is available "
+                f"({reason_of(error)}): continue with --resume and a larger --memory"
             ) from error
         except self._duckdb.IOException as error:
             raise OutputError(f"{self.folder.parent}: cannot be written or read ({reason_of(error)})") from error
         except self._duckdb.Error as error:
             raise DataError(f"cannot be read; damaged, or line ends of two kinds? ({reason_of(error)})") from error
-
-
-def unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the values of a fetched column, and the mask of its missing values."""
-    return np.ma.getdata(column), np.ma.getmaskarray(column)
 
 
 BAD_ROWS_FILE = "bad-rows.csv"
@@ -158,7 +157,6 @@ _REASONS = {
     "unknown": "no row has this id",
     "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
 }
-_COLUMNS = "file, place, line, col, cell, reason"
 # Maximum number of characters kept of a malformed line.
 _LONGEST = 1000
 
@@ -203,8 +201,7 @@ class Parts:
         return col if self.headers is not None else table.names.index(self.first.names[col])
 
 
-@dataclass(frozen=True)
-class _Bad:
+class _Bad(NamedTuple):
     """A bad row: its location and the reason."""
 
     file: int
@@ -256,12 +253,10 @@ class BadRows:
         n_bad = self.count(part)
         if n_bad == 0:
             return
-        first = next(self._located(part, limit=1))
+        first = next(self._located(part, "LIMIT 1"))
         more = f" ({n_bad - 1} more {part} are bad.)" if n_bad > 1 else ""
         explained = self._explained(part, *first).rstrip(".")
-        raise DataError(
-            f"{explained}.{more} Mend the file, or leave bad rows out with --skip-bad-rows, which lists them"
-        )
+        raise DataError(f"{explained}.{more} Correct the file, or pass --skip-bad-rows, which skips and lists bad rows")
 
     def write(self, path: Path) -> None:
         """Write all bad rows to a CSV file with part, file, line, row, column, cell and reason."""
@@ -273,24 +268,29 @@ class BadRows:
                     where = [parts.files[bad.file], cell.line, bad.place, cell.column or None]
                     writer.writerow([part, *where, cell.text, _REASONS[bad.reason]])
 
-    def _located(self, part: str, *, limit: int | None = None) -> Iterator[tuple[_Bad, Cell]]:
+    def _located(self, part: str, limit: str = "") -> Iterator[tuple[_Bad, Cell]]:
         """Yield bad rows with the cells that are invalid, in one pass over each file."""
-        query = f"SELECT {_COLUMNS} FROM bad WHERE part = '{part}' ORDER BY file, place NULLS FIRST, line"
-        rows = self._workspace.iterate(query + ("" if limit is None else f" LIMIT {limit}"))
-        for file, group in groupby((_Bad(*row) for row in rows), key=lambda bad: bad.file):
+        columns = ", ".join(_Bad._fields)
+        query = f"SELECT {columns} FROM bad WHERE part = '{part}' ORDER BY file, place NULLS FIRST, line {limit}"
+        rows = (_Bad(*row) for row in self._workspace.iterate(query))
+        for file, group in groupby(rows, key=lambda bad: bad.file):
             yield from self._cells(part, file, group)
 
     def _cells(self, part: str, file: int, group: Iterator[_Bad]) -> Iterator[tuple[_Bad, Cell]]:
         parts = self._parts[part]
         table = parts.table(file)
-        records = _Records(table)
+        group, to_look_up = tee(group)
+        records = table.records(bad.place for bad in to_look_up if bad.place is not None)
         for bad in group:
             if bad.place is None:
                 yield bad, Cell(-1, bad.line, "", bad.cell)
                 continue
-            line, cells = records.at(bad.place)
-            position = parts.position(table, bad.col or 0)
-            yield bad, Cell(bad.place, line, table.names[position], bad.cell if cells is None else cells[position])
+            line, text, position = None, bad.cell, parts.position(table, bad.col or 0)
+            # A file that cannot be parsed to its end has no records for its last rows.
+            with suppress(StopIteration, DataError):
+                _, line, cells = next(records)
+                text = cells[position]
+            yield bad, Cell(bad.place, line, table.names[position], text)
 
     def _explained(self, part: str, bad: _Bad, cell: Cell) -> str:
         path = self._parts[part].files[bad.file]
@@ -309,23 +309,5 @@ class BadRows:
             "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",
         }
         if bad.reason == "unknown" and self._ids_are_rows:
-            about["unknown"] = f"{cell.text!r} is not a row number; where edges name rows, --id says in which column"
+            about["unknown"] = f"{cell.text!r} is not a row number; if edges refer to ids, name the id column with --id"
         return f"{path}: {cell.where}: {about[bad.reason]}"
-
-
-class _Records:
-    """Looks up records of a table at ascending positions, as far as the file can be parsed."""
-
-    def __init__(self, table: Table) -> None:
-        self._requested: list[int] = []
-        self._records = table.records(iter(self._requested.pop, None))
-
-    def at(self, place: int) -> tuple[int | None, list[str | None] | None]:
-        """Return the line and the cells of a row, each None if unknown."""
-        self._requested.append(place)
-        try:
-            _, line, cells = next(self._records)
-        except (StopIteration, IndexError, DataError):
-            self._records = iter(())
-            return None, None
-        return line, cells

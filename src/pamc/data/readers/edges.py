@@ -15,7 +15,7 @@ from pamc.data.adapters import Edges, as_edges, is_adjacency, orient_edge_list
 from pamc.data.attributed_graph import check_edges
 from pamc.data.files import existing_file, naming
 from pamc.data.readers.columns import find_rows
-from pamc.data.readers.format import EdgeList, endings, format_of, open_table
+from pamc.data.readers.format import EdgeList, format_of, open_table, wrong_ending
 from pamc.data.readers.tables import Cell, Table, is_integer_text
 from pamc.errors import DataError, DataWarning
 
@@ -52,7 +52,7 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
     path = existing_file(path)
     file_format = format_of(path)
     if file_format is None or not file_format.gives("edges"):
-        raise DataError(f"{path}: cannot be read as edges; known endings are {', '.join(endings('edges'))}")
+        raise wrong_ending(path, "edges")
     stored = _from_table(path, ids) if file_format.read_edges is None else file_format.read_edges(path)
     with naming(path):
         if not isinstance(stored, EdgeList):
@@ -129,7 +129,7 @@ def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:
     if cell.text is None:
         return "the cell is empty; every edge needs two ends"
     if ids is None:
-        return f"{cell.text!r} is not a row number; where edges name rows, --id says which column has the names"
+        return f"{cell.text!r} is not a row number; if edges refer to ids, name the id column with --id"
     return f"{cell.text!r} is not among the ids, which are whole numbers"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from pamc.data.readers.columns import (
     warn_about_points,
 )
 from pamc.data.readers.edges import read_edges
-from pamc.data.readers.format import Format, Matrix, endings, format_of, open_table
+from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Table, not_a_number
 from pamc.errors import ConfigError, DataError
@@ -104,9 +103,13 @@ def read_features(
     path = existing_file(path)
     if dtype not in ("float32", "float64"):
         raise ConfigError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
-    file_format = _format_with_features(path)
+    file_format = format_of(path)
+    if file_format is None or not file_format.gives("features"):
+        raise wrong_ending(path, "features")
     if file_format.read_features is not None:
-        _refuse_column_options(path, id_column, columns, drop)
+        for option, value in {"--id": id_column, "--columns": columns, "--drop": drop}.items():
+            if value is not None:
+                raise DataError(f"{path}: {option} needs named columns, which a {kind_of(path)} file does not have")
         return _graph_of_matrix(path, file_format.read_features(path, truth_column), dtype)
     table = open_table(path)
     names = feature_columns(table, id_column, truth_column, columns, drop)
@@ -114,23 +117,6 @@ def read_features(
     warn_about_columns(table, names, explicit=columns is not None)
     warn_about_points(table, names)
     return graph
-
-
-def _format_with_features(path: Path) -> Format:
-    file_format = format_of(path)
-    if file_format is None or not file_format.gives("features"):
-        kind = kind_of(path)
-        ending = f"the ending {kind!r} is not known" if kind else "the name has no ending"
-        known = ", ".join(endings("features"))
-        raise DataError(f"{path}: cannot tell what it holds: {ending}; known are {known}")
-    return file_format
-
-
-def _refuse_column_options(path: Path, id_column: str | None, columns: Any, drop: Any) -> None:
-    options = {"--id": id_column, "--columns": columns, "--drop": drop}
-    for option, value in options.items():
-        if value is not None:
-            raise DataError(f"{path}: {option} needs named columns, which a {kind_of(path)} file has not; use a table")
 
 
 def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:

@@ -91,6 +91,12 @@ def endings(what: str) -> tuple[str, ...]:
     return tuple(ending for file_format in formats for ending in file_format.endings)
 
 
+def wrong_ending(path: Path, what: str) -> DataError:
+    """Return the DataError for a file whose format does not contain `what`, as for `endings`."""
+    known = ", ".join(endings(what))
+    return DataError(f"{path}: a file with the ending {kind_of(path)!r} holds no {what}; known endings are {known}")
+
+
 def is_table(path: Path) -> bool:
     """Return whether a path has the suffix of a table, compressed or not."""
     return kind_of(path) in endings("table")
@@ -116,7 +122,7 @@ def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Tabl
     path = existing_file(path)
     file_format = format_of(path)
     if file_format is None or file_format.open_table is None:
-        raise DataError(f"{path}: not a table; tables end in {', '.join(endings('table'))}")
+        raise wrong_ending(path, "table")
     return file_format.open_table(path, header)
 
 
@@ -125,9 +131,7 @@ def features_alone(load: Callable[[Path], Any]) -> Callable[[Path, str | None], 
 
     def read(path: Path, truth: str | None) -> Matrix:
         if truth is not None:
-            raise DataError(
-                f"{path}: a {kind_of(path)} file holds the features alone, so there is no truth column {truth!r}"
-            )
+            raise DataError(f"{path}: a {kind_of(path)} file holds features only, so it has no truth column {truth!r}")
         return Matrix(load(path))
 
     return read

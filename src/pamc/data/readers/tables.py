@@ -12,6 +12,7 @@ import itertools
 import re
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,21 +91,16 @@ def is_integer_text(text: str) -> bool:
 
 def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
     """Return the DataError that explains why a cell is not a valid feature and how to fix it."""
-    return DataError(_number_problem(path, cell, dtype))
-
-
-def _number_problem(path: Path, cell: Cell, dtype: str) -> str:
     text, where = cell.text, f"{path}: {cell.where}"
     if text is None or text.lower() in MISSING:
-        what = "is empty" if text is None else f"is {text!r}"
-        return f"{where}: the cell {what}. {_NO_FILL}"
+        return DataError(f"{where}: the cell is {'empty' if text is None else repr(text)}. {_NO_FILL}")
     if is_number_text(text) and not np.isfinite(float(text)):
-        return f"{where}: the cell is {text!r}, not finite. {_NO_FILL}"
+        return DataError(f"{where}: the cell is {text!r}, not finite. {_NO_FILL}")
     if is_number_text(text) and abs(float(text)) > float(np.finfo(dtype).max):
-        return f"{where}: {text} is too large for {dtype}; rescale the column"
+        return DataError(f"{where}: {text} is too large for {dtype}; rescale the column")
     if readings := _readings(text):
-        return f"{where}: {readings}. Write numbers with a decimal point and nothing between the thousands"
-    return (
+        return DataError(f"{where}: {readings}. Write numbers with a decimal point and without thousands separators")
+    return DataError(
         f"{where}: {text!r} is not a number. Leave a text column out (--drop {cell.column}), "
         f"use it to name the rows (--id {cell.column}), or encode it as numbers"
     )
@@ -122,7 +118,7 @@ def _readings(text: str) -> str | None:
     """
     grouped = text.replace(",", "")
     decimal = text.replace(".", "").replace(",", ".")
-    is_grouped, is_decimal = _THOUSANDS_COMMA.fullmatch(text) is not None, _DECIMAL_COMMA.fullmatch(text) is not None
+    is_grouped, is_decimal = _THOUSANDS_COMMA.fullmatch(text), _DECIMAL_COMMA.fullmatch(text)
     if is_grouped and is_decimal:
         return (
             f"{text!r} is {float(grouped):.15g} if the comma separates thousands, {float(decimal):.15g} if it is a "
@@ -279,18 +275,16 @@ class Table(ABC):
                 fetched = connection.execute(query, [literal_path(self.path)]).fetchnumpy()
         except duckdb.Error as error:
             raise self._malformed() or unreadable(self.path, self._damage, error) from error
-        return [fetched[f"v{i}"] for i in range(len(expressions))]
+        return list(fetched.values())
 
 
 def column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], frozenset[int]]:
     """Return the column names, which must be unique, and the positions of the columns without a name."""
     stripped = [cell.strip() for cell in cells]
     names = tuple(name or f"c{i}" for i, name in enumerate(stripped))
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if repeated:
-        raise DataError(
-            f"{path}: column name {repeated[0]!r} occurs {names.count(repeated[0])} times; names must differ"
-        )
+    if len(set(names)) < len(names):
+        repeated, count = Counter(sorted(names)).most_common(1)[0]
+        raise DataError(f"{path}: column name {repeated!r} occurs {count} times; names must differ")
     return names, frozenset(i for i, name in enumerate(stripped) if not name)
 
 

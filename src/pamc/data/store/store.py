@@ -27,8 +27,8 @@ VERSION = 1
 MANIFEST = "manifest.json"
 _VERIFIED = "verified.json"
 
-ID_KINDS = ("rows", "integers", "strings")
-_FEATURE_DTYPES = ("float32", "float16")
+# Files of the ids, by the kind of ids.
+_ID_FILES: dict[str, tuple[str, ...]] = {"rows": (), "integers": ("ids.npy",), "strings": ("ids.parquet",)}
 _AGAIN = "make the store again with `pamc ingest … --overwrite`"
 
 
@@ -64,27 +64,27 @@ class Store:
     @cached_property
     def features(self) -> NDArray[Any]:
         """Features of shape (N, d), float32 or float16."""
-        return self._mapped("features.npy")
+        return self.mapped("features.npy")
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
         """Offsets of shape (N + 1,) at which the neighbors of each row begin."""
-        return self._mapped("indptr.npy")
+        return self.mapped("indptr.npy")
 
     @cached_property
     def indices(self) -> NDArray[Any]:
         """Neighbors of shape (n_stored,), ascending within a row."""
-        return self._mapped("indices.npy")
+        return self.mapped("indices.npy")
 
     @cached_property
     def weight(self) -> NDArray[np.float32] | None:
         """Weights of shape (n_stored,), or None if all are 1."""
-        return self._mapped("weight.npy") if "weight.npy" in self.manifest["files"] else None
+        return self.mapped("weight.npy") if "weight.npy" in self.manifest["files"] else None
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
         """True classes of shape (N,) for the metrics, or None."""
-        return self._mapped("labels.npy") if "labels.npy" in self.manifest["files"] else None
+        return self.mapped("labels.npy") if "labels.npy" in self.manifest["files"] else None
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class Store:
         if self.id_kind == "rows":
             return np.arange(start, stop)
         if self.id_kind == "integers":
-            return np.array(self._mapped("ids.npy")[start:stop])
+            return np.array(self.mapped("ids.npy")[start:stop])
         return _parquet_ids(self.folder / "ids.parquet", start, stop)
 
     def verify(self) -> None:
@@ -167,8 +167,16 @@ class Store:
             name=self.name,
         )
 
-    def _mapped(self, name: str) -> NDArray[Any]:
-        return _map(self.folder / name)
+    def mapped(self, name: str) -> NDArray[Any]:
+        """Return an array of the store as a read-only memory map."""
+        path = self.folder / name
+        try:
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        except (OSError, ValueError, SyntaxError, TypeError, EOFError) as error:
+            raise DataError(
+                f"{path}: cannot be mapped as an array; damaged? ({error}): restore it, or {_AGAIN}"
+            ) from error
+        return array
 
 
 def row_blocks(n_rows: int, block_size: int) -> list[slice]:
@@ -261,10 +269,22 @@ def _check_files(store: Store) -> None:
             raise DataError(
                 f"{path}: has {path.stat().st_size} bytes, the manifest says {file['bytes']}: restore it, or {_AGAIN}"
             )
-    for name, shape, dtypes in _expected_arrays(store):
+    for name in ("features.npy", "indptr.npy", "indices.npy", *_ID_FILES[store.id_kind]):
         if name not in files:
-            raise DataError(f"{store.folder / MANIFEST} lists no {name}, which every such store has: {_AGAIN}")
-        array = _map(store.folder / name)
+            raise DataError(f"{store.folder / MANIFEST} lists no {name}, which this store needs: {_AGAIN}")
+    n, n_stored = store.n_nodes, store.n_stored
+    expected: dict[str, tuple[tuple[int, ...], Sequence[str]]] = {
+        "features.npy": ((n, store.n_features), ("float32", "float16")),
+        "indptr.npy": ((n + 1,), ["int64"]),
+        "indices.npy": ((n_stored,), [index_dtype(n).name]),
+        "weight.npy": ((n_stored,), ["float32"]),
+        "labels.npy": ((n,), ["int64"]),
+        "ids.npy": ((n,), ["int64"]),
+    }
+    for name, (shape, dtypes) in expected.items():
+        if name not in files:
+            continue
+        array = store.mapped(name)
         if array.shape != shape or array.dtype.name not in dtypes:
             raise DataError(
                 f"{store.folder / name}: holds {array.dtype.name} of shape {array.shape}, expected "
@@ -276,37 +296,9 @@ def _check_files(store: Store) -> None:
         raise ValueError(f"{len(store.feature_names)} feature names for {store.n_features} features")
 
 
-def _expected_arrays(store: Store) -> list[tuple[str, tuple[int, ...], Sequence[str]]]:
-    n, n_stored, files = store.n_nodes, store.n_stored, store.manifest["files"]
-    if store.id_kind not in ID_KINDS:
-        raise ValueError(f"ids are {store.id_kind!r}")
-    expected: list[tuple[str, tuple[int, ...], Sequence[str]]] = [
-        ("features.npy", (n, store.n_features), _FEATURE_DTYPES),
-        ("indptr.npy", (n + 1,), ["int64"]),
-        ("indices.npy", (n_stored,), [index_dtype(n).name]),
-    ]
-    if "weight.npy" in files:
-        expected.append(("weight.npy", (n_stored,), ["float32"]))
-    if "labels.npy" in files:
-        expected.append(("labels.npy", (n,), ["int64"]))
-    if store.id_kind == "integers":
-        expected.append(("ids.npy", (n,), ["int64"]))
-    if store.id_kind == "strings" and "ids.parquet" not in files:
-        raise DataError(f"{store.folder / MANIFEST} lists no ids.parquet, though its ids are strings: {_AGAIN}")
-    return expected
-
-
 def _state_of(path: Path) -> list[int]:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-
-
-def _map(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, SyntaxError, TypeError, EOFError) as error:
-        raise DataError(f"{path}: cannot be mapped as an array; damaged? ({error}): restore it, or {_AGAIN}") from error
-    return array
 
 
 def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
@@ -323,9 +315,9 @@ def _parquet_ids(path: Path, start: int, stop: int) -> NDArray[Any]:
     return np.ma.getdata(column).astype(np.str_)
 
 
-# Maximum number of neighbors averaged per row, and number of rows averaged at a time.
+# Maximum number of neighbors that are averaged per row, and number of rows that are averaged at a time.
 _MOST_NEIGHBORS = 16
-_READ_AT_A_TIME = 2048
+_ROWS_PER_BLOCK = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,18 +337,16 @@ class StoreFeatures:
         return len(self.raw)
 
     def __getitem__(self, rows: Any) -> NDArray[np.floating[Any]]:
-        prepared: Any = self.preprocessing.apply(np.array(self.raw[rows], dtype=np.float32))
-        dense: NDArray[np.floating[Any]] = prepared
-        return dense
+        return np.asarray(self.preprocessing.apply(np.array(self.raw[rows], dtype=np.float32)))
 
 
 def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """Return (n, d) means of each given row and its neighbors, using at most 16 evenly spaced neighbors.
+    """Return (n, d) means of the rows at `numbers` and their neighbors, at most 16 per row, evenly spaced in its list.
 
     O(n·d) time, O(d) additional memory.
     """
     means = np.empty((len(numbers), store.n_features), dtype=np.float32)
-    for block in row_blocks(len(numbers), _READ_AT_A_TIME):
+    for block in row_blocks(len(numbers), _ROWS_PER_BLOCK):
         requested = numbers[block]
         begin, n_all = store.indptr[requested], store.indptr[requested + 1] - store.indptr[requested]
         n_read = np.minimum(n_all, _MOST_NEIGHBORS)

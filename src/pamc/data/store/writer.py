@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -126,21 +125,20 @@ class StoreWriter:
 
     def __enter__(self) -> Self:
         try:
-            holds_store = is_store(self.target)
-            check_replaceable(self.target, what="store", holds_one=holds_store, overwrite=self._overwrite)
+            check_replaceable(self.target, what="store", holds_one=is_store(self.target), overwrite=self._overwrite)
             self._above = missing_folders(self.folder)
             self.folder.mkdir(parents=True, exist_ok=self._resume)
             self.scratch.mkdir(exist_ok=True)
         except FileExistsError:
             raise OutputError(
-                f"{self.folder} exists: a store is being written there, or its writing was killed; go on with it by "
-                "--resume (ingest), or remove it first"
+                f"{self.folder} exists: a store is being written there, or the writing process was killed; continue an "
+                "ingest with --resume, or remove the folder first"
             ) from None
         except OSError as error:
             raise cannot_write(self.target, error) from None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if not self._finished and not self.keep_partial:
             remove_folder(self.folder, self._above)
         if isinstance(error, OSError) and not isinstance(error, OutputError):
@@ -152,10 +150,7 @@ class StoreWriter:
         if file not in _FILES:
             raise ConfigError(f"a store has no array {name!r}; it has {', '.join(_FILES)}")
         shape = (shape,) if isinstance(shape, int) else shape
-        array: NDArray[Any] = np.lib.format.open_memmap(
-            self.folder / file, mode="w+", dtype=np.dtype(dtype), shape=shape
-        )
-        return array
+        return np.lib.format.open_memmap(self.folder / file, mode="w+", dtype=np.dtype(dtype), shape=shape)
 
     def grow(self, name: str, dtype: DTypeLike, *, row_shape: tuple[int, ...] = (), n_rows: int = 0) -> GrowingArray:
         """Create an array of the store to which blocks are appended; the first ``n_rows`` existing rows are kept."""
@@ -181,12 +176,12 @@ class StoreWriter:
         rows.
         """
         has_edges = self.path("indptr.npy").exists()
-        n_nodes, n_features = self._array("features.npy").shape
+        n_nodes, n_features = np.load(self.path("features.npy"), mmap_mode="r").shape
         if not has_edges:
             self.create("indptr", n_nodes + 1, np.int64)
             self.create("indices", 0, index_dtype(n_nodes))
         files = [file for file in (*_FILES, *_REPORTS) if self.path(file).exists()]
-        arrays = {file: self._array(file) for file in files if file.endswith(".npy")}
+        arrays = {file: np.load(self.path(file), mmap_mode="r") for file in files if file.endswith(".npy")}
         ids = "strings" if "ids.parquet" in files else "integers" if "ids.npy" in files else "rows"
         with ThreadPoolExecutor(max_workers=2) as pool:
             checksums = list(pool.map(sha256_of, [self.path(file) for file in files]))
@@ -219,7 +214,3 @@ class StoreWriter:
         commit(self.target, self.folder)
         self._finished = True
         return open_store(self.target)
-
-    def _array(self, file: str) -> NDArray[Any]:
-        array: NDArray[Any] = np.lib.format.open_memmap(self.path(file), mode="r")
-        return array

@@ -31,23 +31,29 @@ def load_arrays(path: Path, *names: str) -> Arrays:
         if not begins_with(path, b"PK"):
             raise DataError(f"{path}: is not an .npz file")
         with np.load(stream, allow_pickle=False) as archive:
-            return {name: _load_member(path, archive, name) for name in names or archive.files if name in archive.files}
-
-
-def _load_member(path: Path, archive: Any, name: str) -> NDArray[Any]:
-    with without_objects(path, f"array {name!r}"):
-        return np.asarray(archive[name])
+            arrays = {}
+            for name in names or archive.files:
+                if name in archive.files:
+                    with without_objects(path, f"array {name!r}"):
+                        arrays[name] = np.asarray(archive[name])
+            return arrays
 
 
 def _read_features(path: Path, truth: str | None) -> Matrix:
     """Read the arrays of `NPZ_LAYOUT`, a single 2-D array, or a matrix written by ``scipy.sparse.save_npz``."""
     arrays = load_arrays(path)
-    return Matrix(_features_of(path, arrays), _edges_of(path, arrays), _labels_of(path, arrays, truth))
+    features = _features_of(path, arrays)
+    if truth is not None and truth not in arrays:
+        raise DataError(f"{path}: has no array {truth!r} for the truth; found {', '.join(arrays)}")
+    if len(arrays) == 1:
+        return Matrix(features, labels=None if truth is None else arrays[truth])
+    edges = _pairs(path, arrays, "edges", axis=1) if "edges" in arrays else None
+    return Matrix(features, edges, arrays.get(truth or "y"))
 
 
 def _features_of(path: Path, arrays: Arrays) -> NDArray[Any] | sp.csr_matrix:
     if all(key in arrays for key in _CSR_KEYS):
-        with naming(path):
+        with reading(path), naming(path):
             return _csr_of(arrays)
     if "x" in arrays:
         return arrays["x"]
@@ -58,42 +64,24 @@ def _features_of(path: Path, arrays: Arrays) -> NDArray[Any] | sp.csr_matrix:
     raise DataError(f"{path}: has no features; found the arrays {', '.join(arrays) or 'none'}, expected {NPZ_LAYOUT}")
 
 
-def _edges_of(path: Path, arrays: Arrays) -> NDArray[Any] | None:
-    if "edges" not in arrays or len(arrays) == 1:
-        return None
-    return _pairs(path, arrays, "edges", axis=1)
-
-
-def _labels_of(path: Path, arrays: Arrays, truth: str | None) -> NDArray[Any] | None:
-    if truth is not None and truth not in arrays:
-        raise DataError(f"{path}: has no array {truth!r} for the truth; found {', '.join(arrays)}")
-    return arrays[truth] if truth is not None else None if len(arrays) == 1 else arrays.get("y")
-
-
 def _csr_of(arrays: Arrays) -> sp.csr_matrix:
     """Return the CSR matrix of four arrays; raise DataError if one of them is damaged."""
     data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
-    n_rows, n_columns = (int(n) for n in _integers("x_shape", shape, 2))
-    index = np.int32 if max(len(data), n_rows, n_columns) < 2**31 else np.int64
-    indptr, indices = _integers("x_indptr", indptr, n_rows + 1), _integers("x_indices", indices, len(data))
-    if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
-        raise DataError(f"x_indices must lie between 0 and {n_columns - 1}; damaged?")
-    if not 0 <= indptr.min() <= indptr.max() <= len(data):
-        raise DataError(f"x_indptr must lie between 0 and {len(data)}, the length of x_data; damaged?")
-    if data.ndim != 1 or indptr[-1] != len(data):
+    _check_integers("x_shape", shape, 2)
+    _check_integers("x_indptr", indptr, int(shape[0]) + 1)
+    _check_integers("x_indices", indices, len(data))
+    if indptr[-1] != len(data):
         raise DataError(f"x_indptr ends at {indptr[-1]}, but x_data has shape {data.shape}; damaged?")
-    matrix = sp.csr_matrix((data, indices.astype(index), indptr.astype(index)), shape=(n_rows, n_columns))
+    matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
     check_sparse(matrix, what="x")
     return matrix
 
 
-def _integers(name: str, values: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return an index array of a CSR matrix unchanged; raise DataError if its dtype or shape is wrong."""
+def _check_integers(name: str, values: NDArray[Any], length: int) -> None:
     if values.dtype.kind not in "iu":
         raise DataError(f"{name} must be integers, got dtype {values.dtype}")
     if values.shape != (length,):
         raise DataError(f"{name} must have {length} values, got shape {values.shape}; damaged?")
-    return values
 
 
 def _saved_sparse(path: Path, arrays: Arrays) -> sp.csr_matrix | None:
