@@ -20,7 +20,7 @@ def test_a_quick_run_prints_a_table_and_keeps_its_rows(pamc):
     assert result.code == 0, result.err
     for word in ("released", "torch", "MiB", "× time", "time exponent", "not a result"):
         assert word in result.out
-    assert "triton is left out" in result.err
+    assert "skipped: triton" in result.err
     assert "cells" in result.err
     assert read_rows(Path("pamc-bench/loss.jsonl"))
 
@@ -74,7 +74,7 @@ def broken(monkeypatch):
 def test_a_failed_cell_is_said_and_ends_with_1(pamc):
     result = pamc("bench", "all", "broken", "--device", "cpu")
     assert result.code == 130
-    assert "what was measured is in pamc-bench" in result.err
+    assert "finished measurements are in pamc-bench" in result.err
     result = pamc("bench", "broken", "--device", "cpu")
     assert result.code == 1
     assert "failed: broken, someone" in result.err

@@ -99,7 +99,7 @@ class TestReproduce:
     def test_a_name_that_no_experiment_has_is_said(self, pamc):
         result = pamc("reproduce", "squares", "--dataset", "blocks,usps", "--quick")
         assert result.code == 0, result.err
-        assert "note: usps: in none of these experiments (a quick run has digits and blocks alone)" in result.err
+        assert "note: usps: in none of these experiments (a quick run uses only digits and blocks)" in result.err
 
     def test_a_misspelt_experiment_is_refused_beside_all(self, pamc):
         result = pamc("reproduce", "all", "squars")
@@ -119,7 +119,7 @@ class TestReproduce:
         path.write_text('{"key": "x", "error": null, "quick": false}\n' + path.read_text())
         result = pamc("reproduce", "squares", "--out", "here")
         assert result.code == 3
-        assert "line 1, is no row of results" in result.err
+        assert "line 1, is not a row of results" in result.err
 
     def test_render_only_draws_from_the_rows_alone(self, pamc):
         pamc("reproduce", "squares")
@@ -138,7 +138,7 @@ class TestReproduce:
         assert Path("pamc-reproduce-quick/squares.md").read_text().startswith("quick")
         result = pamc("reproduce", "squares", "--out", "pamc-reproduce-quick")
         assert result.code == 2
-        assert "holds rows of quick runs; name another --out for full ones" in result.err
+        assert "contains rows of quick runs; choose another --out for full runs" in result.err
 
     def test_missing_data_are_skipped_with_the_place_they_were_looked_for(self, pamc, tmp_path):
         result = pamc("reproduce", "squares", "absent")
@@ -161,7 +161,7 @@ class TestReproduce:
     def test_what_cannot_be_drawn_keeps_its_rows_and_lets_the_others_go_on(self, pamc):
         result = pamc("reproduce", "pictures", "squares")
         assert result.code == 4
-        assert "pictures is not drawn, its rows are kept: matplotlib is not installed" in result.err
+        assert "pictures was not rendered, but its rows are saved: matplotlib is not installed" in result.err
         assert Path("pamc-reproduce/squares.md").is_file()
         assert len(read_rows(Path("pamc-reproduce/rows/pictures.jsonl"))) == 2
 
@@ -184,7 +184,7 @@ class TestReproduce:
             (["squars"], 2, "did you mean 'squares'?"),
             (["squares", "--dataset", "acn"], 2, "did you mean 'acm'?"),
             (["squares", "--method", "pamcg"], 2, "did you mean 'pamcgc'?"),
-            (["squares", "--dataset", "acm, cite"], 3, "no experiment has these data sets and methods"),
+            (["squares", "--dataset", "acm, cite"], 3, "no experiment uses these data sets and methods"),
             (["squares", "--device", "tpu"], 2, "device"),
             (["squares", "--jobs", "0"], 2, "jobs"),
         ],
@@ -204,7 +204,7 @@ class TestReproduce:
         monkeypatch.setitem(fake_tasks.TASKS._entries, "test-square", interrupt)
         result = pamc("reproduce", "squares")
         assert result.code == 130
-        assert "finished cells are in pamc-reproduce/rows; the same command goes on from there" in result.err
+        assert "finished cells are in pamc-reproduce/rows; run the same command to resume" in result.err
         assert "nothing was written" not in result.err
         assert len(read_rows(Path("pamc-reproduce/rows/squares.jsonl"))) == 1
 

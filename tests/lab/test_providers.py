@@ -7,7 +7,6 @@ from pamc.lab.providers import (
     PROVIDERS,
     EdgeList,
     Prepared,
-    available,
     broadcast_assignment,
     dense_contrast,
     dense_weights,
@@ -42,7 +41,7 @@ def test_a_provider_that_is_wrong_is_refused(factor):
 
     def prepare(problem):
         prepared = right.prepare(problem)
-        return Prepared(lambda z: factor * prepared.loss(z), prepared.held)
+        return Prepared(lambda z: factor * prepared.loss(z), prepared.graph)
 
     wrong = dataclasses.replace(right, prepare=prepare)
     assert "value of its loss is off" in why_refused(wrong, CPU)
@@ -102,5 +101,5 @@ def test_assignment_and_target_are_eqs_9_and_10(eta):
 
 
 def test_triton_is_not_measured_on_a_cpu():
-    assert "GPU" in available("triton", CPU)
-    assert available("torch", CPU) is None
+    assert "GPU" in PROVIDERS["triton"].why_unavailable(CPU)
+    assert PROVIDERS["torch"].why_unavailable(CPU) is None

@@ -4,7 +4,7 @@ import pytest
 
 from pamc.errors import DataError
 from pamc.lab.cell import Cell
-from pamc.lab.rows import RowFile, is_quick, make_row, provenance, read_rows, usable
+from pamc.lab.rows import FIELDS, RESULTS, RowFile, is_quick, key_of, make_row, provenance, read_rows, usable
 
 
 def row(seed=0, *, quick=False, error=None, device="cpu", date="2024-05-01T10:00:00Z", commit="abc", value=1.0):
@@ -50,7 +50,7 @@ def test_a_whole_last_line_without_its_end_is_kept(file):
 @pytest.mark.parametrize("text", ["not json", "[1, 2]", '{"key": 1}'])
 def test_a_line_that_is_no_row_is_refused_with_its_number(file, text):
     file.write_text(file.read_text() + text + "\n")
-    with pytest.raises(DataError, match=r"rows\.jsonl, line 3, is no row of results"):
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 3, is not a row of results"):
         read_rows(file)
 
 
@@ -77,3 +77,13 @@ def test_the_origin_names_devices_dates_commits_and_versions():
     )
     assert "; 2024-05-01; commit unknown;" in provenance([row(0, commit=None)])
     assert provenance([]) == "no runs"
+
+
+def test_every_stored_row_is_in_the_schema_and_has_a_key_of_its_case():
+    paths = sorted(RESULTS.rglob("*.jsonl"))
+    assert paths
+    for path in paths:
+        for row in read_rows(path):
+            assert tuple(row) == FIELDS
+            assert row["case"] == path.stem
+            assert json.loads(key_of(row))[0] == path.stem

@@ -17,14 +17,13 @@ from torch import Tensor
 
 from pamc.ops.cuda_graph import Captured, capturing
 
-# Freed blocks of at least this many bytes are returned to the system: during CPU measurements, and by default in a
-# process that has freed large blocks before (glibc).
-_RETURNED_BYTES = {"measured": 1 << 16, "usual": 1 << 25}
+# Size from which freed blocks return to the system: during CPU measurements, and by default in a process that has
+# freed large blocks before (glibc).
+_MEASURED_TRIM_BYTES, _USUAL_TRIM_BYTES = 1 << 16, 1 << 25
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-# Minimum and maximum number of timed calls within the time budget. A call that takes longer than the budget is timed
-# once.
-_LEAST_CALLS, _MOST_CALLS = 3, 30
+# Minimum and maximum number of timed calls; a call that takes longer than the time budget is timed once.
+_MIN_CALLS, _MAX_CALLS = 3, 30
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -50,7 +49,10 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         return
     with _returning_memory():
         gc.collect()
-        resident = _reset_resident()
+        resident = None
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            resident = _status("VmRSS")
         yield peak
         peak.n_bytes = None if resident is None else max(0, _status("VmHWM") - resident)
 
@@ -67,14 +69,14 @@ def call_values(
     started = time.perf_counter()
     step()
     wait(device)
-    least = 1 if time.perf_counter() - started > budget_s > 0 else _LEAST_CALLS
+    min_calls = 1 if time.perf_counter() - started > budget_s > 0 else _MIN_CALLS
     with peak_memory(device) as peak:
         step()
     replay = _replayed(step, device) if captured and device.type == "cuda" else None
     seconds: list[float] = []
     with _returning_memory() if device.type == "cpu" else nullcontext():
         ends_at = time.perf_counter() + budget_s
-        while len(seconds) < least or (len(seconds) < _MOST_CALLS and time.perf_counter() < ends_at):
+        while len(seconds) < min_calls or (len(seconds) < _MAX_CALLS and time.perf_counter() < ends_at):
             seconds.append(_seconds_of(replay or step, device))
     if replay is not None:
         replay.release()
@@ -84,11 +86,11 @@ def call_values(
 
 def _replayed(step: Callable[[], object], device: torch.device) -> Captured | None:
     """Return the captured call, or None if it cannot be captured."""
-    nothing = torch.zeros(1, device=device)
+    output = torch.zeros(1, device=device)
 
     def call() -> Tensor:
         step()
-        return nothing
+        return output
 
     with capturing(True):
         replay = Captured(call, device=device)
@@ -109,9 +111,7 @@ def interleaved_seconds(functions: dict[str, Callable[[], object]], *, repeats: 
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            started = time.perf_counter()
-            function()
-            seconds[name].append(time.perf_counter() - started)
+            seconds[name].append(timed_s(function, torch.device("cpu")))
     return seconds
 
 
@@ -160,9 +160,7 @@ def timed_s(function: Callable[[], object], device: torch.device) -> float:
 
 def _seconds_of(step: Callable[[], object], device: torch.device) -> float:
     if device.type != "cuda":
-        started = time.perf_counter()
-        step()
-        return time.perf_counter() - started
+        return timed_s(step, device)
     events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
     events[0].record()
     step()
@@ -174,14 +172,14 @@ def _seconds_of(step: Callable[[], object], device: torch.device) -> float:
 @contextmanager
 def _returning_memory() -> Iterator[None]:
     """Make glibc return freed blocks at once, so that the resident memory equals the memory in use."""
-    _return_blocks(_RETURNED_BYTES["measured"])
+    _trim_from(_MEASURED_TRIM_BYTES)
     try:
         yield
     finally:
-        _return_blocks(_RETURNED_BYTES["usual"])
+        _trim_from(_USUAL_TRIM_BYTES)
 
 
-def _return_blocks(n_bytes: int) -> None:
+def _trim_from(n_bytes: int) -> None:
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, n_bytes)
@@ -189,15 +187,7 @@ def _return_blocks(n_bytes: int) -> None:
         library.malloc_trim(0)
 
 
-def _reset_resident() -> int | None:
-    """Return the resident memory and reset its peak; None if the system does not support this."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        return _status("VmRSS")
-    except OSError:
-        return None
-
-
 def _status(field: str) -> int:
+    """Return a size in bytes from the status of this process (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))

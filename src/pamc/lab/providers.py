@@ -1,11 +1,11 @@
-"""Losses that are compared: what they are given, who computes them, and the gate that each provider has to pass."""
+"""Implementations (providers) of the contrastive loss to compare, their inputs, and the check each must pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,27 +20,28 @@ from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch.rows import unit_rows
 
-# Degrees of a power law fall off as rank^-0.75, which is a tail of exponent 2.3, as of many graphs of people and pages.
+# Power-law degrees decrease as rank^-0.75, so their tail has exponent 2.3, as in many social and web graphs.
 _RANK_EXPONENT = 0.75
 
-# Ends are drawn for so many times the pairs wanted: repeated pairs and self-edges are thrown away.
+# Oversampling factor, because repeated pairs and self-edges are discarded, and the maximum number of draws.
 _EXCESS = 1.3
-_MOST_ROUNDS = 50
+_MAX_ROUNDS = 50
 
-# Largest error, as a share: of the value (or of 1), and of the gradient's norm.
+# Largest allowed error relative to the value (at least 1), and to the norm of the gradient.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
-_GATE = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
+# Settings of the objective in the check.
+_CHECKED = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
 
 Objective: TypeAlias = Callable[[Tensor, nn.Parameter], Tensor]
 
-# Of z, a function that returns its labels, C and τ.
+# A loss as a function of z, a function that returns the labels, C and τ.
 Contrast: TypeAlias = Callable[[Tensor, Callable[[], Tensor], int, float], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a contrastive loss is given beside z: γ over N nodes, and (N,) the cluster of each."""
+    """The inputs of a contrastive loss except z: γ over N nodes, and the label of each node, (N,)."""
 
     pairs: PositivePairs
     labels: Tensor
@@ -55,22 +56,27 @@ class Problem:
 def random_pairs(
     n_nodes: int, n_pairs: int, *, hub: int | None = None, device: torch.device | str = "cpu", seed: int = 0
 ) -> PositivePairs:
-    """Return a random symmetric pattern with the weights of one hop, γ = Ā: built on the device, not reordered.
+    """Return the pairs of a random symmetric graph with the weights of one hop, γ = Ā, built on the device.
 
     Parameters
     ----------
     n_nodes, n_pairs
-        N, and the number of stored entries, each unordered pair counting twice.
+        N, and the number of stored entries; each unordered pair is stored twice.
     hub
-        None: both ends of a pair are uniform at random. Else degrees follow a power law whose largest is about this.
+        Approximate largest degree of a power law of degrees; None draws both ends of a pair uniformly.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     n_wanted = n_pairs // 2
-    cumulated = None if hub is None else _power_law(n_nodes, n_pairs, hub, device)
-    place = torch.randperm(n_nodes, generator=generator, device=device)
+    shape = (2, int(_EXCESS * n_wanted) + 8)
+    cumulative = None if hub is None else _power_law(n_nodes, n_pairs, hub, device)
+    node_of_rank = torch.randperm(n_nodes, generator=generator, device=device)
     keys = torch.empty(0, dtype=torch.int64, device=device)
-    for _ in range(_MOST_ROUNDS):
-        ends = _ends(int(_EXCESS * n_wanted) + 8, n_nodes, cumulated, place, generator)
+    for _ in range(_MAX_ROUNDS):
+        if cumulative is None:
+            ends = torch.randint(n_nodes, shape, generator=generator, device=device)
+        else:
+            drawn = torch.rand(shape, generator=generator, device=device, dtype=torch.float64) * cumulative[-1]
+            ends = node_of_rank[torch.searchsorted(cumulative, drawn).clamp_(max=n_nodes - 1)]
         low, high = ends.amin(dim=0), ends.amax(dim=0)
         keys = torch.unique(torch.cat([keys, (low * n_nodes + high)[low != high]]))
         if len(keys) >= n_wanted:
@@ -91,7 +97,7 @@ def random_pairs(
 def random_problem(
     n_nodes: int, degree: int, n_clusters: int, *, device: torch.device | str = "cpu", seed: int = 0
 ) -> Problem:
-    """Return a problem with `degree` stored neighbors per node on average, all ends and labels uniform at random."""
+    """Return a problem with `degree` stored neighbors per node on average; ends and labels are uniformly random."""
     pairs = random_pairs(n_nodes, n_nodes * degree, device=device, seed=seed)
     generator = torch.Generator(device=device).manual_seed(seed + 1)
     labels = torch.randint(n_clusters, (n_nodes,), generator=generator, device=device)
@@ -99,15 +105,15 @@ def random_problem(
 
 
 def normal(*shape: int, device: torch.device | str = "cpu", seed: int = 0) -> Tensor:
-    """Return standard normal numbers, drawn on the device from a generator of their own."""
+    """Return standard normal numbers of a given shape, drawn on the device."""
     return torch.randn(*shape, generator=torch.Generator(device=device).manual_seed(seed), device=device)
 
 
 def awkward_problem(dtype: torch.dtype) -> tuple[Tensor, Tensor, Problem]:
-    """Return z (41, 10), dense γ (41, 41) and the problem: on it every provider is compared with the reference.
+    """Return z (41, 10), dense γ (41, 41) and the problem on which providers are compared with the reference.
 
-    It has a zero row (1), an isolated node (0), a node with a self-edge alone (2), edges in one direction, repeated
-    edges, self-edges, an empty cluster in the middle and an empty last one.
+    It has a zero row (1), an isolated node (0), a node whose only edge is a self-edge (2), directed and repeated edges,
+    self-edges, an empty cluster in the middle and an empty last cluster.
     """
     n_nodes, n_clusters = 41, 7
     generator = torch.Generator().manual_seed(0)
@@ -126,43 +132,35 @@ def awkward_problem(dtype: torch.dtype) -> tuple[Tensor, Tensor, Problem]:
 
 
 def _power_law(n_nodes: int, n_pairs: int, hub: int, device: torch.device | str) -> Tensor:
-    """Return (N,) the cumulated weights of ends whose degrees are hub·(1 + i/i₀)^-0.75, i the rank, and sum to E."""
-    rest = 1 - _RANK_EXPONENT
-    first = (n_pairs * rest / (hub * n_nodes**rest)) ** (1 / _RANK_EXPONENT)
+    """Return the cumulative weights of ranks, (N,), for degrees hub·(1 + i/i₀)^-0.75 at rank i that sum to E."""
+    complement = 1 - _RANK_EXPONENT
+    first = (n_pairs * complement / (hub * n_nodes**complement)) ** (1 / _RANK_EXPONENT)
     rank = torch.arange(n_nodes, dtype=torch.float64, device=device)
     weight: Tensor = (1 + rank / first).pow(-_RANK_EXPONENT)
     return weight.cumsum(0)
 
 
-def _ends(n_drawn: int, n_nodes: int, cumulated: Tensor | None, place: Tensor, generator: torch.Generator) -> Tensor:
-    """Return (2, n_drawn) ends of pairs, uniform or by the cumulated weights of their ranks."""
-    if cumulated is None:
-        return torch.randint(n_nodes, (2, n_drawn), generator=generator, device=place.device)
-    drawn = torch.rand(2, n_drawn, generator=generator, device=place.device, dtype=torch.float64) * cumulated[-1]
-    return place[torch.searchsorted(cumulated, drawn).clamp_(max=n_nodes - 1)]
-
-
 class Prepared(NamedTuple):
-    """A loss, a function of z (N, d), and all that it holds of the graph on its device."""
+    """A loss as a function of z (N, d), and the tensors of the graph that it keeps on the device."""
 
     loss: Callable[[Tensor], Tensor]
-    held: tuple[Tensor, ...]
+    graph: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Provider:
-    """One who computes the contrastive loss and the whole objective.
+    """An implementation of the contrastive loss and of the whole objective.
 
     Parameters
     ----------
     prepare
-        Takes a problem on its device.
+        Returns the loss of a problem, which is on the device.
     exact
-        The same loss by :mod:`pamc.ops.reference`, of z, dense γ and the problem.
+        Computes the same loss with :mod:`pamc.ops.reference` from z, dense γ and the problem.
     objective
-        Takes pairs and settings; returns Eq 12 as a function of z (N, d) and centers (C, d).
+        Takes pairs and settings, and returns Eq 12 as a function of z (N, d) and centers (C, d).
     why_unavailable
-        Says why it cannot work on a device, None where it can.
+        Returns why the provider does not support a device, or None if it does.
     """
 
     prepare: Callable[[Problem], Prepared]
@@ -171,42 +169,37 @@ class Provider:
     why_unavailable: Callable[[torch.device], str | None] = lambda device: None
 
 
-def available(name: str, device: torch.device) -> str | None:
-    """Return None where a provider works on a device, else the reason why not."""
-    return PROVIDERS[name].why_unavailable(device)
-
-
 def why_refused(provider: Provider, device: torch.device, *, dtype: torch.dtype = torch.float32) -> str | None:
-    """Return None where loss and objective of a provider are those of the float64 reference, else what is wrong.
+    """Return how a provider's loss or objective differs from the float64 reference, or None if both agree with it.
 
-    Values and gradients are compared, on a small graph with everything that goes wrong in practice.
+    The check compares values and gradients on a small graph with edge cases (:func:`awkward_problem`).
     """
     z, gamma, problem = awkward_problem(dtype)
     centers = z[[5, 9, 13, 17, 21, 25, 29]] + 0.25
 
     def exact_objective(z: Tensor, centers: Tensor) -> Tensor:
-        q = reference.soft_assignment(z, centers, eta=_GATE.eta)
+        q = reference.soft_assignment(z, centers, eta=_CHECKED.eta)
         kl = reference.kl_divergence(reference.target_distribution(q.detach()), q, reduction="mean")
-        contrast = provider.exact(z, gamma, replace(problem, labels=q.detach().argmax(dim=1), tau=_GATE.tau))
-        return _GATE.alpha * contrast + _GATE.beta * kl
+        contrast = provider.exact(z, gamma, replace(problem, labels=q.detach().argmax(dim=1), tau=_CHECKED.tau))
+        return _CHECKED.alpha * contrast + _CHECKED.beta * kl
 
-    ours = provider.prepare(problem.to(device)).loss, provider.objective(problem.pairs.to(device=device), _GATE)
+    loss = provider.prepare(problem.to(device)).loss
+    objective = provider.objective(problem.pairs.to(device=device), _CHECKED)
     checks: tuple[tuple[str, Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]], ...] = (
-        ("loss", ours[0], lambda z: provider.exact(z, gamma, problem), (z,)),
-        ("objective", ours[1], exact_objective, (z, centers)),
+        ("loss", loss, lambda z: provider.exact(z, gamma, problem), (z,)),
+        ("objective", objective, exact_objective, (z, centers)),
     )
     for name, function, exact, arguments in checks:
-        got = _value_and_gradient(function, tuple(argument.to(device) for argument in arguments))
-        expected = _value_and_gradient(exact, tuple(argument.double() for argument in arguments))
-        for kind, a, b in zip(("value", "gradient"), got, expected, strict=True):
-            size = max(1.0, float(b.norm())) if kind == "value" else float(b.norm())
-            error = float((a - b).norm()) / size
+        got = _value_and_gradient(function, *(argument.to(device) for argument in arguments))
+        expected = _value_and_gradient(exact, *(argument.double() for argument in arguments))
+        for kind, a, b, least in zip(("value", "gradient"), got, expected, (1.0, 0.0), strict=True):
+            error = float((a - b).norm()) / max(least, float(b.norm()))
             if not error <= TOLERANCE[dtype]:
-                return f"{kind} of its {name} is off by {error:.1e} of the reference, {TOLERANCE[dtype]:g} is allowed"
+                return f"{kind} of its {name} is off by {error:.1e} of the reference; {TOLERANCE[dtype]:g} is allowed"
     return None
 
 
-def _value_and_gradient(function: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+def _value_and_gradient(function: Callable[..., Tensor], *arguments: Tensor) -> tuple[Tensor, Tensor]:
     leaves = [nn.Parameter(argument.clone()) for argument in arguments]
     value = function(*leaves)
     gradients = torch.autograd.grad(value, leaves)
@@ -224,15 +217,15 @@ def _released(pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
     def contrast(z: Tensor, labels: Callable[[], Tensor], n_clusters: int, tau: float) -> Tensor:
         return released_contrast(z, labels(), edges, n_clusters=n_clusters, tau=tau)
 
-    return contrast, (edges.row, edges.column, edges.weight)
+    return contrast, edges
 
 
-# Losses in plain torch as others write them, with what they hold of the graph.
+# The losses of other programs in plain torch: each function returns the loss and the tensors of the graph it keeps.
 _PLAIN = {"dense": _dense, "released": _released}
 
 
 def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return Eq 12 with the "dense" or the "released" loss, for z, its assignment q and a target p made before."""
+    """Return Eq 12 with the "dense" or "released" loss, as a function of z, its assignment q and the target p."""
     contrast, _ = _PLAIN[name](pairs)
 
     def objective(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
@@ -244,44 +237,43 @@ def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Calla
 
 def _plain(name: str, exact: Callable[[Tensor, Tensor, Problem], Tensor]) -> Provider:
     def prepare(problem: Problem) -> Prepared:
-        contrast, held = _PLAIN[name](problem.pairs)
-        return Prepared(lambda z: contrast(z, lambda: problem.labels, problem.n_clusters, problem.tau), held)
+        contrast, graph = _PLAIN[name](problem.pairs)
+        return Prepared(lambda z: contrast(z, lambda: problem.labels, problem.n_clusters, problem.tau), graph)
 
-    def make(pairs: PositivePairs, config: FitConfig) -> Objective:
-        objective = plain_objective(name, pairs, config)
+    def objective(pairs: PositivePairs, config: FitConfig) -> Objective:
+        value = plain_objective(name, pairs, config)
 
-        def of_centers(z: Tensor, centers: Tensor) -> Tensor:
+        def from_centers(z: Tensor, centers: Tensor) -> Tensor:
             q = broadcast_assignment(z, centers, eta=config.eta)
-            return objective(z, q, target(q.detach()))
+            return value(z, q, target(q.detach()))
 
-        return of_centers
+        return from_centers
 
-    return Provider(prepare, exact, make)
+    return Provider(prepare, exact, objective)
 
 
 def _pamc(backend: str, why_unavailable: Callable[[torch.device], str | None]) -> Provider:
     def prepare(problem: Problem) -> Prepared:
         pairs = problem.pairs
-        call = partial(pamc_terms, tau=problem.tau, n_clusters=problem.n_clusters, backend=backend)
-
-        def loss(z: Tensor) -> Tensor:
-            # As the trainer calls it: labels that it made itself are not checked.
-            return call(z, pairs, problem.labels, trusted=True).total
-
+        # As in training, the labels are trusted and not checked.
+        options: dict[str, Any] = {"tau": problem.tau, "n_clusters": problem.n_clusters, "trusted": True}
         weights = (pairs.log_weight, pairs.log_weight_t, pairs.log_self_weight)
-        return Prepared(loss, (pairs.indptr, pairs.indices, *weights))
+        return Prepared(
+            lambda z: pamc_terms(z, pairs, problem.labels, backend=backend, **options).total,
+            (pairs.indptr, pairs.indices, *weights),
+        )
 
-    def make(pairs: PositivePairs, config: FitConfig) -> Objective:
-        def objective(z: Tensor, centers: nn.Parameter) -> Tensor:
+    def objective(pairs: PositivePairs, config: FitConfig) -> Objective:
+        def from_centers(z: Tensor, centers: nn.Parameter) -> Tensor:
             model = PamCGCModel(nn.Identity(), centers, pairs, config)
             model.backend = backend
-            # The caller's own parameter in the place of the model's copy: the gradient is his.
+            # The caller's parameter replaces the model's copy, so that it gets the gradient.
             model.centers = centers
             return model.objective(z).total
 
-        return objective
+        return from_centers
 
-    return Provider(prepare, partial(_exact_pamc, "eq2", "drop"), make, why_unavailable)
+    return Provider(prepare, partial(_exact_pamc, "eq2", "drop"), objective, why_unavailable)
 
 
 def _exact_pamc(proxy: str, self_edges: str, z: Tensor, gamma: Tensor, problem: Problem) -> Tensor:
@@ -297,7 +289,8 @@ def _why_no_triton(device: torch.device) -> str | None:
     return BACKENDS["triton"].why_unavailable(device) if device.type == "cuda" else "its kernels need a CUDA GPU"
 
 
-# The N × N loss as SCGC* computes it, PamC as the released program does, and pamc in plain torch and in fused kernels.
+# The N × N loss as computed by SCGC*, PamC as computed by the released program, and pamc in plain torch and in fused
+# kernels.
 PROVIDERS: dict[str, Provider] = {
     "dense": _plain("dense", _exact_dense),
     "released": _plain("released", partial(_exact_pamc, "eq6", "keep")),
@@ -306,90 +299,88 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 
-# What takes the place of the length of a zero row, and the length up to which a row is one.
-_ZERO_LENGTH, _SHORT = 1e-9, 1e-8
+# Norm that replaces that of a zero row, and the largest norm of a row that counts as zero.
+_ZERO_NORM, _MAX_ZERO_NORM = 1e-9, 1e-8
 
-# The length of a zero row where products are divided by it: they stay zero, and so does their gradient.
-_LONG = 1e18
+# Norm of a zero row in a divisor, so that quotients and their gradients are zero.
+_HUGE_NORM = 1e18
 
 
 class EdgeList(NamedTuple):
-    """All positives, self-edges included, as the (E,) entries of a sparse matrix, ascending by row."""
+    """All positives including self-edges, as the entries (E,) of a sparse matrix in ascending order of rows."""
 
     row: Tensor
     column: Tensor
     weight: Tensor
-    n_nodes: int
 
     @classmethod
     def of(cls, pairs: PositivePairs) -> EdgeList:
         """Return the edges of pairs, on their device."""
-        (own,) = torch.nonzero(pairs.log_self_weight.isfinite(), as_tuple=True)
-        (there,) = torch.nonzero(pairs.log_weight.isfinite(), as_tuple=True)
-        row = torch.cat([torch.repeat_interleave(pairs.indptr.diff())[there], own])
-        column = torch.cat([pairs.indices[there], own])
-        weight = torch.cat([pairs.log_weight[there], pairs.log_self_weight[own]]).exp()
+        (loops,) = torch.nonzero(pairs.log_self_weight.isfinite(), as_tuple=True)
+        (entries,) = torch.nonzero(pairs.log_weight.isfinite(), as_tuple=True)
+        row = torch.cat([torch.repeat_interleave(pairs.indptr.diff())[entries], loops])
+        column = torch.cat([pairs.indices[entries], loops])
+        weight = torch.cat([pairs.log_weight[entries], pairs.log_self_weight[loops]]).exp()
         order = (row * pairs.n_nodes + column).argsort()
-        return cls(row[order], column[order], weight[order], pairs.n_nodes)
+        return cls(row[order], column[order], weight[order])
 
 
 def broadcast_assignment(z: Tensor, centers: Tensor, *, eta: float) -> Tensor:
-    """Return (N, C) q of Eq 9 from one N × C × d difference. O(N·C·d) time and memory."""
+    """Return q of Eq 9, (N, C), from one N × C × d array of differences. O(N·C·d) time and memory."""
     q = 1.0 / (1.0 + (z.unsqueeze(1) - centers).pow(2).sum(dim=2) / eta)
     q = q.pow((eta + 1.0) / 2.0)
     return q / q.sum(dim=1, keepdim=True)
 
 
 def target(q: Tensor) -> Tensor:
-    """Return (N, C) p of Eq 10."""
+    """Return p of Eq 10, (N, C)."""
     weight = q**2 / q.sum(dim=0)
     return weight / weight.sum(dim=1, keepdim=True)
 
 
 def released_contrast(z: Tensor, labels: Tensor, edges: EdgeList, *, n_clusters: int, tau: float) -> Tensor:
-    """Return Eq 3 with the proxy of Eq 6: both ends of each edge are gathered. O(E·d + N·C·d) time and memory."""
-    here, there = z[edges.row], z[edges.column]
-    lengths = _length(here), _length(there)
-    cosine = (here * there).sum(dim=1) * (lengths[0] * lengths[1]).pow(-1)
-    undefined = torch.minimum(*lengths).detach() <= _SHORT
+    """Return Eq 3 with the proxy of Eq 6, gathering both ends of each edge. O(E·d + N·C·d) time and memory."""
+    left, right = z[edges.row], z[edges.column]
+    norms = _norm(left), _norm(right)
+    cosine = (left * right).sum(dim=1) * (norms[0] * norms[1]).pow(-1)
+    undefined = torch.minimum(*norms).detach() <= _MAX_ZERO_NORM
     similarity = cosine.masked_fill((edges.row == edges.column) | undefined, 0.0)
     shares = torch.exp(tau * similarity) * edges.weight
-    mass = z.new_zeros(edges.n_nodes).scatter_add(0, edges.row, shares)
+    mass = z.new_zeros(len(z)).scatter_add(0, edges.row, shares)
     positive = -torch.where(mass > 0, mass, 1.0).log().sum() / len(z)
 
     members = one_hot(labels, n_clusters)
     sums = (z.unsqueeze(1) * members.unsqueeze(2)).sum(dim=0)
     present = members.sum(dim=0) > 0
     unit = unit_rows(sums)
-    apart = 1 - torch.eye(n_clusters, dtype=z.dtype, device=z.device)
-    exponentials = torch.exp(tau * (unit @ unit.T) * apart) * present
+    off_diagonal = 1 - torch.eye(n_clusters, dtype=z.dtype, device=z.device)
+    exponentials = torch.exp(tau * (unit @ unit.T) * off_diagonal) * present
     rows = torch.where(present, exponentials.sum(dim=1), 1.0).log()
     return positive + rows.sum() / present.sum()
 
 
 def dense_weights(pairs: PositivePairs) -> Tensor:
-    """Return (N, N) γ, its diagonal included. O(N²) memory."""
+    """Return dense γ including its diagonal, (N, N). O(N²) memory."""
     gamma = torch.diag(pairs.log_self_weight.exp())
     gamma[torch.repeat_interleave(pairs.indptr.diff()), pairs.indices] = pairs.log_weight.exp()
     return gamma
 
 
 def dense_contrast(z: Tensor, gamma: Tensor, *, tau: float) -> Tensor:
-    """Return the mean of Eq 1 with i itself in both sums, at similarity 0, as SCGC* does. O(N²·d) time, O(N²) memory.
+    """Return the mean of Eq 1 with i in both sums at similarity 0, as in SCGC*. O(N²·d) time, O(N²) memory.
 
-    Cosines are products of rows over products of their lengths, an N × N matrix each, and the diagonal is taken out
-    with a matrix that is made anew.
+    As there, cosines are inner products times inverse products of norms, both N × N, and another N × N matrix removes
+    the diagonal.
     """
-    lengths = _length(z).unsqueeze(1)
-    lengths = torch.where(lengths > _SHORT, lengths, _LONG)
-    cosine = (z @ z.T) * (lengths @ lengths.T).pow(-1)
+    norms = _norm(z).unsqueeze(1)
+    norms = torch.where(norms > _MAX_ZERO_NORM, norms, _HUGE_NORM)
+    cosine = (z @ z.T) * (norms @ norms.T).pow(-1)
     scores = torch.exp(tau * ((1 - torch.eye(len(z), dtype=z.dtype, device=z.device)) * cosine))
-    everything, positive = scores.sum(dim=1), (scores * gamma).sum(dim=1)
-    some = positive > 0
-    ratio = everything.log() - torch.where(some, positive, 1.0).log()
-    return torch.where(some, ratio, 0.0).sum() / len(z)
+    total, positive = scores.sum(dim=1), (scores * gamma).sum(dim=1)
+    has_positives = positive > 0
+    ratio = total.log() - torch.where(has_positives, positive, 1.0).log()
+    return torch.where(has_positives, ratio, 0.0).sum() / len(z)
 
 
-def _length(rows: Tensor) -> Tensor:
-    """Return (E,) the lengths of gathered rows."""
-    return rows.pow(2).sum(dim=1).clamp(min=_ZERO_LENGTH**2).sqrt()
+def _norm(rows: Tensor) -> Tensor:
+    return rows.pow(2).sum(dim=1).clamp(min=_ZERO_NORM**2).sqrt()

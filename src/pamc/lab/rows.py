@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -24,9 +24,8 @@ CHECKOUT = Path(__file__).parents[3]
 RESULTS = CHECKOUT / "benchmarks" / "results"
 
 # Fields of a row, in order: what was run, when and where, and the result.
-_CELL = ("case", "task", "provider", "data_set", "seed", "settings", "parameters", "quick")
+_CELL = tuple(field.name for field in fields(Cell))
 FIELDS = (*_CELL, "date", "device", "values", "error", "environment")
-
 
 # Cached, because the code of a running process does not change.
 _environment = lru_cache(maxsize=1)(environment)
@@ -42,9 +41,7 @@ def make_row(
     cell: Cell, origin: dict[str, Any], *, values: dict[str, Any] | None = None, error: str | None = None
 ) -> Row:
     """Return the row of a cell: what was run, its origin (:func:`stamp`), and the result."""
-    ran = {name: getattr(cell, name) for name in _CELL}
-    ran |= {"settings": dict(cell.settings), "parameters": dict(cell.parameters)}
-    row = {**ran, **origin, "values": values or {}, "error": error}
+    row = {**asdict(cell), **origin, "values": values or {}, "error": error}
     return {name: row[name] for name in FIELDS}
 
 
@@ -88,12 +85,10 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     *lines, last = path.read_bytes().split(b"\n")
-    if _is_row(last):
-        lines.append(last)
     rows = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate([*lines, last] if _is_row(last) else lines, start=1):
         if not _is_row(line):
-            raise DataError(f"{path}, line {number}, is no row of results: remove that line, and its cell runs again")
+            raise DataError(f"{path}, line {number}, is not a row of results: remove it, and its cell runs again")
         rows.append(json.loads(line))
     return rows
 
@@ -109,14 +104,18 @@ def _is_row(line: bytes) -> bool:
 class RowFile:
     """A file of rows, open for appending: each row is on disk when :meth:`append` returns.
 
-    Opening the file removes a last line that was truncated by a kill.
+    Opening the file completes a last line that lacks only its newline, and removes one that was truncated by a kill.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
-        if self._file.tell():
-            _mend(path)
+        content = path.read_bytes()
+        last = content[content.rfind(b"\n") + 1 :]
+        if _is_row(last):
+            self._file.write(b"\n")
+        elif last:
+            self._file.truncate(len(content) - len(last))
 
     def append(self, row: Row) -> None:
         """Write a row as one line."""
@@ -127,27 +126,13 @@ class RowFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._file.close()
-
-
-def _mend(path: Path) -> None:
-    """Make a file end with a newline: complete the last row if it is valid, else remove it."""
-    content = path.read_bytes()
-    last = content[content.rfind(b"\n") + 1 :]
-    if _is_row(last):
-        with path.open("ab") as file:
-            file.write(b"\n")
-    elif last:
-        os.truncate(path, len(content) - len(last))
 
 
 def usable(rows: Sequence[Row], *, quick: bool) -> list[Row]:
     """Return the newest row of each cell without errors, either only quick rows or none."""
-    newest = {key_of(row): row for row in rows if row["error"] is None and row["quick"] is quick}
-    return list(newest.values())
+    return list({key_of(row): row for row in rows if row["error"] is None and row["quick"] is quick}.values())
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:
@@ -162,13 +147,11 @@ def current(rows: Sequence[Row], cells: Callable[[Scope], list[Cell]]) -> list[R
     n_seeds, quick = 1 + max(row["seed"] for row in rows), is_quick(rows)
     present = dict.fromkeys(row["data_set"] for row in rows)
     usual = dict.fromkeys(cell.data_set for cell in cells(Scope(quick=quick)))
-    names = (*(name for name in usual if name in present), *(name for name in present if name not in usual))
-    found = {key_of(row): row for row in rows}
-    keys: dict[str, None] = {}
-    for device in sorted({kind_of(row) for row in rows}):
-        scope = Scope(seeds=n_seeds, data_sets=names, device=device, quick=quick)
-        keys |= dict.fromkeys(cell.key for cell in cells(scope))
-    return [found[key] for key in keys if key in found]
+    names = tuple(name for name in {**usual, **present} if name in present)
+    scopes = [Scope(n_seeds, names, device=device, quick=quick) for device in sorted({kind_of(row) for row in rows})]
+    row_of = {key_of(row): row for row in rows}
+    keys = dict.fromkeys(cell.key for scope in scopes for cell in cells(scope))
+    return [row_of[key] for key in keys if key in row_of]
 
 
 def stored(case: str, *, device: str | None = None, every: bool = False) -> list[Row]:
@@ -189,7 +172,7 @@ def is_quick(rows: Sequence[Row]) -> bool:
     """Return whether rows come from quick runs; raise an error if both kinds are mixed."""
     kinds = {bool(row["quick"]) for row in rows}
     if len(kinds) > 1:
-        raise DataError("quick rows and full rows are mixed: an artefact is made of rows of one kind")
+        raise DataError("quick rows and full rows are mixed: a table or figure needs rows of one kind")
     return True in kinds
 
 
@@ -211,12 +194,12 @@ def provenance(rows: Sequence[Row]) -> str:
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     stamps = [row["environment"] for row in rows]
     return (
-        f"{len(rows)} runs on {machines_of(rows)}; {when}; "
+        f"{len(rows)} {'run' if len(rows) == 1 else 'runs'} on {machines_of(rows)}; {when}; "
         f"commit {_listed(stamp['commit'] or 'unknown' for stamp in stamps)}; "
         f"pamc {_listed(stamp['pamc'] for stamp in stamps)}, "
         f"torch {_listed(stamp['packages'].get('torch', 'unknown') for stamp in stamps)}"
     )
 
 
-def _listed(values: Any) -> str:
+def _listed(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values))

@@ -24,7 +24,7 @@ from pamc.errors import ConfigError
 from pamc.initialize.initializers.autoencoder import kept_starts
 from pamc.lab.cell import TASKS, Case, Cell, Row, Scope, Task
 from pamc.lab.measure import is_out_of_memory, release
-from pamc.lab.providers import PROVIDERS, available, why_refused
+from pamc.lab.providers import PROVIDERS, why_refused
 from pamc.lab.rows import RowFile, key_of, make_row, read_rows, stamp
 from pamc.lab.settings import why_missing
 from pamc.models.products import products_in_tf32
@@ -33,7 +33,7 @@ from pamc.runtime import resolve_device
 
 OUT_OF_MEMORY = "out of memory"
 
-_DIED = "the worker process died (killed by the system for want of memory, perhaps), twice"
+_DIED = "the worker process died twice, possibly killed by the system for lack of memory"
 
 
 class _Work(NamedTuple):
@@ -73,18 +73,18 @@ def run_cells(
     """
     if jobs < 1:
         raise ConfigError(f"jobs must be at least 1, got {jobs}")
-    wanted = {cell.key: cell for cell in cells}
-    if not wanted:
+    unique = {cell.key: cell for cell in cells}
+    if not unique:
         return []
-    done = {key: row for row in read_rows(rows_file) if row["error"] is None and (key := key_of(row)) in wanted}
-    waiting = [cell for key, cell in wanted.items() if key not in done]
+    done = {key: row for row in read_rows(rows_file) if row["error"] is None and (key := key_of(row)) in unique}
+    waiting = [cell for key, cell in unique.items() if key not in done]
     work = _Work(str(resolve_device(device)), starts)
     alone = [cell for cell in waiting if cell.parameters.get("alone")]
     others = [cell for cell in waiting if not cell.parameters.get("alone")]
-    running = _in_workers(others, alone, work, jobs) if jobs > 1 and waiting else _here([*others, *alone], work)
-    shown = (progress or SilentProgress()).phase(cells[0].case, len(wanted))
-    done |= {key_of(row): row for row in _kept(running, rows_file, shown, n_reused=len(done))}
-    return [done[key] for key in wanted]
+    running = _in_workers(others, alone, work, jobs) if jobs > 1 and waiting else _in_rounds([*others, *alone], work)
+    phase = (progress or SilentProgress()).phase(cells[0].case, len(unique))
+    done |= {key_of(row): row for row in _stored(running, rows_file, phase, n_reused=len(done))}
+    return [done[key] for key in unique]
 
 
 def run_case(
@@ -93,7 +93,7 @@ def run_case(
     folder: Path,
     *,
     progress: Progress | None = None,
-    note: Callable[[str], None] | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
     """Measure all cells of a case and return the rows; each is appended to its file in `folder` as soon as it is known.
 
@@ -101,92 +101,75 @@ def run_case(
     cell that fails or runs out of memory becomes a row with an `error`.
     """
     device = resolve_device(scope.device)
-    said = note or (lambda text: None)
     release(device)
-    cells = _measurable(case.cells(scope), device, said)
+    cells = _measurable(case.cells(scope), device, note)
     n_rounds = 1 if scope.quick or device.type == "cuda" else case.n_rounds
     running = _in_rounds(cells, _Work(str(device), measured=True), n_rounds)
-    shown = (progress or SilentProgress()).phase(case.name, n_rounds * len(cells))
+    phase = (progress or SilentProgress()).phase(case.name, n_rounds * len(cells))
     rows_file = folder / f"{case.name}.jsonl"
     rows = []
-    for row in _kept(running, rows_file, shown):
+    for row in _stored(running, rows_file, phase):
         if row["error"] not in (None, OUT_OF_MEMORY):
             where = json.dumps({**({"data_set": row["data_set"]} if row["data_set"] else {}), **row["parameters"]})
-            said(f"failed: {case.name}, {row['provider']}, {where}: {row['error']}")
+            note(f"failed: {case.name}, {row['provider']}, {where}: {row['error']}")
         rows.append(row)
-    more = [] if case.sum_up is None else case.sum_up([row for row in rows if row["error"] is None])
+    derived = [] if case.sum_up is None else case.sum_up([row for row in rows if row["error"] is None])
     with RowFile(rows_file) as file:
-        for row in more:
+        for row in derived:
             file.append(row)
-    return [*rows, *more]
+    return [*rows, *derived]
 
 
-def finished_keys(rows_file: Path) -> set[str]:
-    """Return the keys of the finished cells."""
-    return {key_of(row) for row in read_rows(rows_file) if row["error"] is None}
-
-
-def _kept(
-    running: Generator[Row | None, None, None], rows_file: Path, shown: Any, *, n_reused: int | None = None
+def _stored(
+    running: Generator[Row | None, None, None], rows_file: Path, phase: Any, *, n_reused: int | None = None
 ) -> Iterator[Row]:
     """Append rows to a file as they arrive, advance the progress, and yield them."""
     reused = {} if n_reused is None else {"reused": n_reused}
     failed = 0
-    with RowFile(rows_file) as file, shown as phase, closing(running) as new_rows:
+    with RowFile(rows_file) as file, phase as display, closing(running) as new_rows:
         for number in range(1, (n_reused or 0) + 1):
-            phase.advance(reused=number, failed=0)
+            display.advance(reused=number, failed=0)
         for row in new_rows:
             if row is not None:
                 file.append(row)
                 failed += row["error"] is not None
-            phase.advance(**reused, failed=failed)
+            display.advance(**reused, failed=failed)
             if row is not None:
                 yield row
 
 
-def _measurable(cells: Sequence[Cell], device: torch.device, said: Callable[[str], None]) -> list[Cell]:
+def _measurable(cells: Sequence[Cell], device: torch.device, note: Callable[[str], None]) -> list[Cell]:
     """Return the cells whose provider is correct on the device and whose data are available."""
-    usable = {name: _usable(name, device, said) for name in dict.fromkeys(cell.provider for cell in cells)}
-    cells = [cell for cell in cells if usable[cell.provider]]
+    not_timed = {name: _why_not_timed(name, device) for name in dict.fromkeys(cell.provider for cell in cells)}
+    cells = [cell for cell in cells if not_timed[cell.provider] is None]
     names = dict.fromkeys(cell.data_set for cell in cells)
     missing = {name: why_missing(name) if name in CATALOG else None for name in names}
-    for reason in filter(None, missing.values()):
-        said(f"skipped: {reason}")
+    for reason in filter(None, (*not_timed.values(), *missing.values())):
+        note(f"skipped: {reason}")
     return [cell for cell in cells if missing[cell.data_set] is None]
 
 
-def _usable(name: str, device: torch.device, said: Callable[[str], None]) -> bool:
+def _why_not_timed(name: str, device: torch.device) -> str | None:
+    """Return why a provider of the loss is not timed: it does not support the device, or its results are wrong."""
     if name not in PROVIDERS:
-        return True
-    reason = available(name, device)
-    if reason is not None:
-        said(f"{name} is left out: {reason}")
-        return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wrong = why_refused(PROVIDERS[name], device)
-    if wrong is not None:
-        said(f"{name} is refused and not timed: {wrong}")
-    return wrong is None
+        return None
+    reason = PROVIDERS[name].why_unavailable(device)
+    if reason is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reason = why_refused(PROVIDERS[name], device)
+    return None if reason is None else f"{name}: {reason}"
 
 
-def _here(cells: Sequence[Cell], work: _Work) -> Generator[Row, None, None]:
-    for cell in cells:
-        yield _run(TASKS[cell.task], cell, work)
-
-
-def _in_rounds(cells: Sequence[Cell], work: _Work, n_rounds: int) -> Generator[Row | None, None, None]:
+def _in_rounds(cells: Sequence[Cell], work: _Work, n_rounds: int = 1) -> Generator[Row | None, None, None]:
     """Yield the fastest row of each cell in the last round, and None for each cell of earlier rounds."""
     rounds: list[list[Row]] = [[] for _ in cells]
     for number in range(1, n_rounds + 1):
-        for cell, own in zip(cells, rounds, strict=True):
-            own.append(_run(TASKS[cell.task], cell, work))
-            yield _fastest(own) if number == n_rounds else None
-
-
-def _fastest(rounds: list[Row]) -> Row:
-    """Return the row of the fastest round, or of the last one if all failed."""
-    return min(rounds[::-1], key=lambda row: row["values"].get("seconds", math.inf))
+        for cell, rows in zip(cells, rounds, strict=True):
+            # The newest row comes first: if all rounds failed, it is the one that counts.
+            rows.insert(0, _run(TASKS[cell.task], cell, work))
+            fastest = min(rows, key=lambda row: row["values"].get("seconds", math.inf))
+            yield fastest if number == n_rounds else None
 
 
 def _run(task: Task, cell: Cell, work: _Work) -> Row:
@@ -245,9 +228,9 @@ def _until_broken(waiting: deque[Cell], work: _Work, jobs: int) -> Generator[Row
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of spawned workers, which are terminated without waiting if the block is left early."""
     others = set(multiprocessing.active_children())
-    threads = max(1, _n_cores() // jobs)
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(threads,))
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(max(1, n_cores // jobs),))
     try:
         yield pool
         pool.shutdown()
@@ -257,11 +240,6 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _n_cores() -> int:
-    """Return the number of cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start_worker(threads: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _PRECISIONS = ("auto", "float32", "tf32")
 
+# Folder in OUT that caches pre-trained autoencoders until the command has finished.
 _STARTS = ".pamc-starts"
 
 
@@ -79,9 +81,10 @@ def reproduce(
         _list("experiment", "summary", as_json=as_json)
         return
     experiments = select_cases("experiment", what)
-    sets, named = _names(datasets, "--dataset", check_name), _names(methods, "--method", METHODS.__getitem__)
+    data_set_names = _names(datasets, "--dataset", check_name)
+    method_names = _names(methods, "--method", METHODS.__getitem__)
     resolve_device(device)
-    scope = Scope(seeds, sets, named, device=device, quick=quick)
+    scope = Scope(seeds, data_set_names, method_names, device=device, quick=quick)
     folder = _existing_or_new(out or Path("pamc-reproduce-quick" if quick else "pamc-reproduce"))
     try:
         if render_only:
@@ -92,10 +95,9 @@ def reproduce(
                 _run(experiment, cells, folder, scope, jobs=jobs, progress=progress)
                 for experiment, cells in _runnable(experiments, scope)
             ]
-            _forget_starts(folder)
+            shutil.rmtree(folder / _STARTS, ignore_errors=True)
     except KeyboardInterrupt:
-        kept = f"finished cells are in {folder / 'rows'}; the same command goes on from there"
-        raise Interrupted(kept) from None
+        raise Interrupted(f"finished cells are in {folder / 'rows'}; run the same command to resume") from None
     _summarize(outcomes, as_json=as_json)
     if code := _exit_code(outcomes, render_only=render_only):
         raise typer.Exit(code)
@@ -127,48 +129,42 @@ def bench(
       pamc bench loss --quick
       pamc bench epoch fit --device cuda --dataset usps
     """  # noqa: D301
-    from pamc.lab.cell import select_cases
+    from pamc.lab.cell import Scope, select_cases
     from pamc.lab.pages.style import tables
     from pamc.lab.rows import QUICK_NOTE
+    from pamc.lab.settings import check_name
     from pamc.lab.sweep import OUT_OF_MEMORY, run_case
+    from pamc.runtime import resolve_device
 
     if list_them:
         _list("case", "about", as_json=as_json)
         return
-    chosen = select_cases("case", cases)
-    scope = _scope(device, precision, data_sets, quick=quick)
-    _existing_or_new(out)
-    rows: list[Row] = []
-    progress = SilentProgress() if quiet else CellProgress()
-    try:
-        for case in chosen:
-            measured = run_case(case, scope, out, progress=progress, note=note)
-            rows += measured
-            if not as_json:
-                for table in tables(case.name, measured):
-                    print_table(table.title, table.columns, table.rows)
-    except KeyboardInterrupt:
-        raise Interrupted(f"what was measured is in {out}") from None
-    if as_json:
-        print_json({"out": str(out), "rows": rows})
-    else:
-        print_text(f"rows: {len(rows)} in {out}{f' ({QUICK_NOTE})' if quick else ''}")
-    if any(row["error"] not in (None, OUT_OF_MEMORY) for row in rows):
-        raise typer.Exit(1)
-
-
-def _scope(device: str, precision: str, data_sets: list[str] | None, *, quick: bool) -> Scope:
-    from pamc.lab.cell import Scope
-    from pamc.lab.settings import check_name
-    from pamc.runtime import resolve_device
-
+    selected = select_cases("case", cases)
     if precision not in _PRECISIONS:
         raise UnknownNameError("precision", precision, _PRECISIONS)
     resolved = resolve_device(device)
     if precision == "auto":
         precision = "tf32" if resolved.type == "cuda" else "float32"
     names = _names(data_sets, "--dataset", check_name)
-    return Scope(device=str(resolved), quick=quick, precision=precision, data_sets=names)
+    scope = Scope(data_sets=names, device=str(resolved), quick=quick, precision=precision)
+    _existing_or_new(out)
+    rows: list[Row] = []
+    progress = SilentProgress() if quiet else CellProgress()
+    try:
+        for case in selected:
+            measured = run_case(case, scope, out, progress=progress, note=note)
+            rows += measured
+            if not as_json:
+                for title, table in tables(case.name, measured):
+                    print_table(title, table.columns, table.rows)
+    except KeyboardInterrupt:
+        raise Interrupted(f"finished measurements are in {out}") from None
+    if as_json:
+        print_json({"out": str(out), "rows": rows})
+    else:
+        print_text(f"rows: {len(rows)} in {out}{f' ({QUICK_NOTE})' if quick else ''}")
+    if any(row["error"] not in (None, OUT_OF_MEMORY) for row in rows):
+        raise typer.Exit(1)
 
 
 class CellProgress:
@@ -237,45 +233,45 @@ def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, lis
     """Return the experiments with the cells whose data are available, and report missing data."""
     from pamc.lab.settings import why_missing
 
-    runnable, missing = [], {}
+    runnable: list[tuple[Case, list[Cell]]] = []
+    missing: dict[str, str | None] = {}
     unused = {*(scope.data_sets or ()), *(scope.methods or ())}
     for experiment in experiments:
         cells = experiment.cells(scope)
         unused -= {name for cell in cells for name in (cell.data_set, cell.provider)}
-        if not cells and _of_formulas(experiment):
-            runnable.append((experiment, cells))
+        missing |= {name: why_missing(name) for name in {cell.data_set: None for cell in cells} if name not in missing}
+        available = [cell for cell in cells if missing[cell.data_set] is None]
+        if available or (not cells and _needs_no_rows(experiment)):
+            runnable.append((experiment, available))
         elif not cells:
             note(f"note: {experiment.name} has nothing to run for these data sets and methods")
-        for name in dict.fromkeys(cell.data_set for cell in cells):
-            if name not in missing:
-                missing[name] = why_missing(name)
-        present = [cell for cell in cells if missing[cell.data_set] is None]
-        if present:
-            runnable.append((experiment, present))
     if unused:
-        only = " (a quick run has digits and blocks alone)" if scope.quick else ""
-        note(f"note: {', '.join(sorted(unused))}: in none of these experiments{only}")
-    reasons = "; ".join(reason for reason in missing.values() if reason is not None)
-    hint = "Set $PAMC_DATA to the folder that has them"
-    if not runnable and reasons:
-        raise DataError(f"nothing can run: {reasons}. {hint}")
-    if not runnable:
-        raise DataError("no experiment has these data sets and methods")
+        quick_sets = " (a quick run uses only digits and blocks)" if scope.quick else ""
+        note(f"note: {', '.join(sorted(unused))}: in none of these experiments{quick_sets}")
+    reasons = "; ".join(filter(None, missing.values()))
     if reasons:
-        note(f"skipped: {reasons}. {hint}")
+        reasons += ". Set $PAMC_DATA to the folder that contains them"
+    if not runnable:
+        raise DataError(f"nothing can run: {reasons}" if reasons else "no experiment uses these data sets and methods")
+    if reasons:
+        note(f"skipped: {reasons}")
     return runnable
 
 
 def _run(
     experiment: Case, cells: Sequence[Cell], folder: Path, scope: Scope, *, jobs: int, progress: Progress
 ) -> _Outcome:
-    from pamc.lab.sweep import finished_keys, run_cells
+    from pamc.lab.rows import key_of, read_rows
+    from pamc.lab.sweep import run_cells
 
     path = _rows_file(experiment, folder)
-    _check_kind(path, quick=scope.quick)
-    reused = finished_keys(path) & {cell.key for cell in cells}
-    starts = folder / _STARTS
-    rows = run_cells(cells, path, device=scope.device, jobs=jobs, progress=progress, starts=starts)
+    existing = read_rows(path)
+    # The tables and figures of one kind would replace those of the other.
+    if any(row["quick"] is not scope.quick for row in existing):
+        kinds = ("full", "quick") if scope.quick else ("quick", "full")
+        raise ConfigError(f"{path} contains rows of {kinds[0]} runs; choose another --out for {kinds[1]} runs")
+    reused = {key_of(row) for row in existing if row["error"] is None} & {cell.key for cell in cells}
+    rows = run_cells(cells, path, device=scope.device, jobs=jobs, progress=progress, starts=folder / _STARTS)
     failed = [row for row in rows if row["error"] is not None]
     for row in failed:
         note(f"failed: {experiment.name}, {row['provider']} on {row['data_set']}, seed {row['seed']}: {row['error']}")
@@ -291,28 +287,19 @@ def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
     outcome = _Outcome(experiment.name)
     path = _rows_file(experiment, folder)
     rows: list[Row] = current(usable(read_rows(path), quick=quick), experiment.cells)
-    if not rows and not _of_formulas(experiment):
-        note(f"{experiment.name} is not drawn: {path} has no {'quick ' if quick else ''}row without an error")
+    if not rows and not _needs_no_rows(experiment):
+        note(f"{experiment.name} was not rendered: {path} has no {'quick ' if quick else ''}row without an error")
         return outcome
     try:
         outcome.artefacts = [] if experiment.render is None else experiment.render(rows, folder)
     except PamcError as error:
-        note(f"{experiment.name} is not drawn, its rows are kept: {error}")
+        note(f"{experiment.name} was not rendered, but its rows are saved: {error}")
         outcome.exit_code = error.exit_code
     return outcome
 
 
-def _forget_starts(folder: Path) -> None:
-    """Remove the autoencoders cached for resuming, which a finished command no longer needs."""
-    starts = folder / _STARTS
-    for path in starts.glob("*.pt"):
-        path.unlink(missing_ok=True)
-    with suppress(OSError):
-        starts.rmdir()
-
-
-def _of_formulas(experiment: Case) -> bool:
-    """Return whether an experiment has no cells and is rendered from formulas."""
+def _needs_no_rows(experiment: Case) -> bool:
+    """Return whether an experiment has no cells because it is rendered from formulas."""
     from pamc.lab.cell import Scope
 
     return not experiment.cells(Scope(device="cpu"))
@@ -320,15 +307,6 @@ def _of_formulas(experiment: Case) -> bool:
 
 def _rows_file(experiment: Case, folder: Path) -> Path:
     return folder / "rows" / f"{experiment.name}.jsonl"
-
-
-def _check_kind(path: Path, *, quick: bool) -> None:
-    """Refuse to mix quick and full rows: the outputs of one kind would replace those of the other."""
-    from pamc.lab.rows import read_rows
-
-    if any(row["quick"] is not quick for row in read_rows(path)):
-        kinds = ("full", "quick") if quick else ("quick", "full")
-        raise ConfigError(f"{path} holds rows of {kinds[0]} runs; name another --out for {kinds[1]} ones")
 
 
 def _exit_code(outcomes: Sequence[_Outcome], *, render_only: bool) -> int:

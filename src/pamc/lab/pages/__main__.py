@@ -1,4 +1,4 @@
-"""Fills in pages, the README's tables and figures anew: `python -m pamc.lab.pages [NAME …]`, all without a name."""
+"""Render pages, the tables of the README and figures: `python -m pamc.lab.pages [NAME …]`, by default all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pamc.lab.pages.pictures import draw
 
 
 def main() -> None:
-    """Write what is named."""
+    """Write the named pages."""
     for name in sys.argv[1:] or [*PAGES, "pictures"]:
         if name == "pictures":
             draw(DOCS / "pictures")
@@ -24,13 +24,13 @@ def main() -> None:
 
 
 def _write(name: str) -> None:
-    """Replace the parts of a page, and its figures."""
-    with tempfile.TemporaryDirectory() as made:
+    """Replace the generated parts of a page, and its figures."""
+    with tempfile.TemporaryDirectory() as folder:
         path, figures = path_of(name), DOCS / name
-        text = filled(path.read_text(encoding="utf-8"), PAGES[name], Path(made))
+        text = filled(path.read_text(encoding="utf-8"), PAGES[name], Path(folder))
         for old in figures.glob("*.png"):
             old.unlink()
-        for figure in Path(made).glob("*.png"):
+        for figure in Path(folder).glob("*.png"):
             figures.mkdir(exist_ok=True)
             (figures / figure.name).write_bytes(figure.read_bytes())
         path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What each page is filled in with: README, the paper's experiments, quality, other programs, parameters."""
+"""Generated parts of each page: README, the paper's experiments, quality, other programs, parameters."""
 
 from __future__ import annotations
 
@@ -31,63 +31,50 @@ def path_of(page: str) -> Path:
 
 
 def _costs(loss: Sequence[Row], folder: Path) -> str:
-    """Return what was measured on a CPU."""
-    epochs = stored("epoch", device="cpu")
+    """Return time and memory of parts of pamc on a CPU."""
     (fitted,) = [row for row in over_nodes(loss, "torch") if "time_exponent" in row["values"]]
-    least, most = (f"{size // 1000}k" for size in fitted["parameters"]["n_nodes"])
+    exponents, sizes = fitted["values"], [f"{size // 1000}k" for size in fitted["parameters"]["n_nodes"]]
     dense = [row for row in over_nodes(loss, "dense") if "peak_bytes" in row["values"]][-1]
-    times = ratio_to_pamc(loss, dense, "peak_bytes") or 0.0
-    rows = [
-        [f"`pamc_loss`, N from {least} to {most}: exponent of time", _number(fitted, "time_exponent")],
-        ["the same: exponent of peak memory", _number(fitted, "memory_exponent")],
-        [f"memory of the N × N loss over `pamc_loss`, N = {dense['parameters']['n_nodes'] // 1000}k", f"{times:.0f} ×"],
+    ratio = ratio_to_pamc(loss, dense, "peak_bytes") or 0.0
+    body = [
+        [f"`pamc_loss`, N from {' to '.join(sizes)}: exponent of time", f"{exponents['time_exponent']:.2f}"],
+        ["`pamc_loss`: exponent of peak memory", f"{exponents['memory_exponent']:.2f}"],
+        [f"memory of the N × N loss / `pamc_loss`, N = {dense['parameters']['n_nodes'] // 1000}k", f"{ratio:.0f} ×"],
     ]
+    epochs = stored("epoch", device="cpu")
     for row in epochs:
-        name = row["data_set"].upper()
-        if "times_encoder" in row["values"]:
-            rows.append([f"training epoch over the bare encoder's step, {name}", f"{_number(row, 'times_encoder')} ×"])
+        name, values = row["data_set"].upper(), row["values"]
+        if "times_encoder" in values:
+            body.append([f"time of an epoch / a step of the bare encoder, {name}", f"{values['times_encoder']:.2f} ×"])
         else:
-            rows.append([f"dense input over sparse input, an epoch, {name}", f"{_number(row, 'times_faster')} ×"])
+            body.append([f"time of an epoch with dense / sparse input, {name}", f"{values['times_faster']:.2f} ×"])
     (imported,) = stored("import")
-    rows.append(["what `import pamc` adds to `import torch`", f"{_number(imported, 'added_s')} s"])
-    head = [f"on {epochs[-1]['environment']['cpu']}", "measured"]
-    return Table(head, [*rows, *_ingest_rows(), *_neighbor_rows()]).markdown()
-
-
-def _ingest_rows() -> list[list[str]]:
-    """Return time and memory of the largest ingest, beside sort."""
-    found = {row["provider"]: row for row in stored("ingest")}
-    ours, sort = found["pamc ingest"], found["sort | uniq"]
-    about = ours["parameters"]
-    what = f"`pamc ingest --memory {about['memory']}`, {about['n_edges'] / 1e6:.0f} M edges between string ids"
-    peak = ours["values"]["peak_anonymous_bytes"] / 1e9
-    return [
-        [what, f"{ours['values']['seconds']:.0f} s, {peak:.2f} GB"],
-        ["`sort | uniq` of the same edges as text", f"{sort['values']['seconds']:.0f} s"],
-    ]
-
-
-def _neighbor_rows() -> list[list[str]]:
-    """Return time and recall of approximate neighbors of the most rows, beside exact ones."""
-    clusters = [row for row in stored("neighbors", device="cpu") if row["parameters"]["rows"] == "clusters"]
-    most = max(row["parameters"]["n_nodes"] for row in clusters)
-    found = {row["provider"]: row["values"] for row in clusters if row["parameters"]["n_nodes"] == most}
-    ours, exact = found["approximate"], found["blocked top-k"]
-    return [
-        [f"neighbors of {most // 1000}k rows, exact", f"{exact['seconds']:.0f} s"],
+    ingest = {row["provider"]: row for row in stored("ingest")}
+    ours, sort = ingest["pamc ingest"], ingest["sort | uniq"]["values"]["seconds"]
+    seconds, peak = ours["values"]["seconds"], ours["values"]["peak_anonymous_bytes"] / 1e9
+    command = f"`pamc ingest --memory {ours['parameters']['memory']}`"
+    body += [
+        ["`import pamc`, in addition to `import torch`", f"{imported['values']['added_s']:.2f} s"],
         [
-            f"the same, approximate, with {100 * ours['recall']:.1f} % of the exact ones",
-            f"{ours['seconds']:.1f} s ({ours['times_faster']:.0f} × faster)",
+            f"{command}, {ours['parameters']['n_edges'] / 1e6:.0f} M edges with string ids",
+            f"{seconds:.0f} s, {peak:.2f} GB",
         ],
+        ["`sort | uniq` on the same edges as text", f"{sort:.0f} s"],
     ]
-
-
-def _number(row: Row, name: str) -> str:
-    return f"{row['values'][name]:.2f}"
+    clusters = [row for row in stored("neighbors", device="cpu") if row["parameters"]["rows"] == "clusters"]
+    n_rows = max(row["parameters"]["n_nodes"] for row in clusters)
+    search = {row["provider"]: row["values"] for row in clusters if row["parameters"]["n_nodes"] == n_rows}
+    exact, fast = search["blocked top-k"], search["approximate"]
+    times = f"{fast['seconds']:.1f} s ({fast['times_faster']:.0f} × faster)"
+    body += [
+        [f"exact neighbor search, {n_rows // 1000}k rows", f"{exact['seconds']:.0f} s"],
+        [f"approximate neighbor search, with {100 * fast['recall']:.1f} % of the exact neighbors", times],
+    ]
+    return Table([f"on {epochs[-1]['environment']['cpu']}", "measured"], body).markdown()
 
 
 def _kmeans(rows: Sequence[Row], folder: Path) -> str:
-    """Return K-means on raw features beside the paper's row."""
+    """Return the ACC of K-means on raw features, here and in the paper."""
     body = []
     for name, printed in PAPER_KMEANS.items():
         figure = mean_std([row["values"]["acc"] for row in rows if row["data_set"] == name])
@@ -100,7 +87,7 @@ def _systems() -> list[Row]:
 
 
 def _systems_table(rows: Sequence[Row]) -> str:
-    """Return ACC of some systems: the paper's figure and ours at the last epoch."""
+    """Return the ACC of some methods: the paper's figure, and ours at the last epoch."""
     comparison = Comparison(rows, PAPER_SETS, 1)
     body = []
     for method in _SHOWN_METHODS:
@@ -114,27 +101,27 @@ def _systems_table(rows: Sequence[Row]) -> str:
 
 
 def _fit_times(rows: Sequence[Row], folder: Path) -> str:
-    """Return the seconds of whole fits, by the defaults and by the paper's recipe."""
+    """Return the seconds of complete fits with pamc's defaults and with the preset "paper"."""
     seconds = {(row["provider"], row["data_set"]): row["values"]["seconds"] for row in rows}
     body = [
         [title, *(f"{seconds[provider, name]:.1f}" for name in DATA_SETS)]
-        for title, provider in (("the paper's recipe (s)", "paper"), ("pamc's defaults (s)", "pamc"))
+        for title, provider in (("preset `paper` (s)", "paper"), ("default settings (s)", "pamc"))
     ]
-    body.append(["times as long", *(f"{seconds['pamc', name] / seconds['paper', name]:.2f}" for name in DATA_SETS)])
+    body.append(["defaults / preset", *(f"{seconds['pamc', name] / seconds['paper', name]:.2f}" for name in DATA_SETS)])
     return Table([machine_of(rows[-1]), *DATA_SETS], body).markdown()
 
 
 def _tried(rows: Sequence[Row], folder: Path) -> str:
-    """Return ACC of the start's clusters before training, and what its alternatives differ by: a settled question."""
-    found = {(row["provider"], row["data_set"]): 100 * row["values"]["acc"] for row in rows}
-    first, *others = by(rows, lambda row: str(row["provider"]))
-    body = [[first, *(f"{found[first, name]:.1f}" for name in DATA_SETS)]]
-    body += [[each, *(f"{found[each, name] - found[first, name]:+.1f}" for name in DATA_SETS)] for each in others]
-    return Table(["clusters of the start", *DATA_SETS], body).markdown()
+    """Return the ACC of the initial clusters before training, and the differences of rejected alternatives from it."""
+    acc = {(row["provider"], row["data_set"]): 100 * row["values"]["acc"] for row in rows}
+    default, *others = by(rows, lambda row: str(row["provider"]))
+    body = [["default", *(f"{acc[default, name]:.1f}" for name in DATA_SETS)]]
+    body += [[other, *(f"{acc[other, name] - acc[default, name]:+.1f}" for name in DATA_SETS)] for other in others]
+    return Table(["initial clusters", *DATA_SETS], body).markdown()
 
 
 def accuracy_table(rows: Sequence[Row], metric: str) -> str:
-    """Return pamc's metric beside the best of the other programs, a line per data set that has both, as Markdown."""
+    """Return a metric of pamc and of the best other program on each data set that has both, as Markdown."""
     body, ahead = [], 0
     for name in DATA_SETS:
         rival, ours = rival_figure(name, metric), figures_of(rows, DEFAULT, name, metric)
@@ -150,12 +137,12 @@ def accuracy_table(rows: Sequence[Row], metric: str) -> str:
 
 
 def _rivals(rows: Sequence[Row], folder: Path) -> str:
-    own = [row for row in rows if row["parameters"]["variant"] == DEFAULT]
-    return joined(*(accuracy_table(rows, metric) for metric in ("acc", "nmi")), origin(own))
+    defaults = [row for row in rows if row["parameters"]["variant"] == DEFAULT]
+    return joined(*(accuracy_table(rows, metric) for metric in ("acc", "nmi")), origin(defaults))
 
 
 def _settings_table(rows: Sequence[Row], folder: Path) -> str:
-    """Return a line for each setting, parameters first: its name, its default, what it does, what it may be."""
+    """Return name, default, description and allowed values of each setting, parameters of the estimator first."""
     settings = FitConfig.settings().items()
     body = []
     for name, declared in sorted(settings, key=lambda setting: setting[1].expert):
@@ -163,7 +150,7 @@ def _settings_table(rows: Sequence[Row], folder: Path) -> str:
         allowed = ", ".join(f"`{choice}`" for choice in declared.choices) or declared.describe()
         where = "`advanced`" if declared.expert else "parameter"
         body.append([f"`{name}`", where, f"`{default}`", declared.about, allowed])
-    return Table(["setting", "in Python", "default", "what it does", "may be"], body, "lllll").markdown()
+    return Table(["setting", "in Python", "default", "description", "allowed values"], body, "lllll").markdown()
 
 
 def _with_origin(table: Callable[[Sequence[Row]], str]) -> Callable[[Sequence[Row], Path], str]:
@@ -174,7 +161,7 @@ _LOSS, _EPOCHS = partial(stored, "loss", device="cpu"), partial(stored, "epoch",
 _TIMES = [f"time-memory-{kind}" for kind in ("cuda-ratios", "cuda", "cpu-ratios", "cpu")]
 _QUALITY = [f"quality{part}" for part in ("", "-starts", "-decisions", "-ablations", "-scores")]
 
-# By page, what stands between each pair of its marks.
+# The parts of each page by the name of their markers.
 PAGES: dict[str, dict[str, Part]] = {
     "README": {
         "quality": Part(

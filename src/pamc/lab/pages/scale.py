@@ -1,4 +1,4 @@
-"""Parts of the page of large data, `docs/scale.md`, made of rows and of the planner."""
+"""Generated parts of `docs/scale.md`, from rows and from the planner."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pamc.training.plan import plan_fit, size_text
 
 _GIB = 1 << 30
 
-# On paper: a billion rows, as many neighbors a row as measured, machines of eight GPUs.
-_PAPER = {"n_nodes": 10**9, "n_features": 128, "n_neighbors": 28, "n_clusters": 50}
+# Sizes of the estimate: a billion rows, as many neighbors per row as were measured, machines with eight GPUs.
+_PLANNED = {"n_nodes": 10**9, "n_features": 128, "n_neighbors": 28, "n_clusters": 50}
 _GPU_BYTES, _MACHINES, _GPUS = 141 * 10**9, 8, 8
 _LINK_BYTES_PER_S = 50e9
 
 
 def _epochs(rows: Sequence[Row], folder: Path) -> str:
-    """Return time and memory of epochs by N with their exponents, and draw them."""
+    """Return time and memory of epochs over N with their exponents, and draw them."""
     good = [row for row in rows if row["error"] is None]
     points = sorted((row for row in good if "seconds" in row["values"]), key=lambda row: row["parameters"]["n_nodes"])
     _draw(points, folder)
@@ -39,13 +39,13 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
         values = row["values"]
         times = [time_text(values[name]) for name in ("seconds", "encode_s", "loss_s")]
         memory, start = f"{values['peak_bytes'] / _GIB:.1f} GiB", time_text(values["seconds_to_start"])
-        found = [str(values["n_epochs"]), f"{values['nmi']:.2f}"]
-        body.append([f"{row['parameters']['n_nodes']:,}", f"{values['n_stored']:,}", *times, memory, start, *found])
+        sizes = [f"{row['parameters']['n_nodes']:,}", f"{values['n_stored']:,}"]
+        body.append([*sizes, *times, memory, start, str(values["n_epochs"]), f"{values['nmi']:.2f}"])
     (fitted,) = [row for row in good if "time_exponent" in row["values"]]
     low, high = fitted["parameters"]["n_nodes"]
     growth = (
-        f"From {low:,} to {high:,} rows, time grows with N to the power of {fitted['values']['time_exponent']:.2f}, "
-        f"memory of {fitted['values']['memory_exponent']:.2f}: of fewer rows the chunk takes most of it."
+        f"From {low:,} to {high:,} rows, time grows as N to the power of {fitted['values']['time_exponent']:.2f} and "
+        f"memory as N to the power of {fitted['values']['memory_exponent']:.2f}: with few rows, chunks take most of it."
     )
     return joined(Table(columns, body).markdown(), growth, origin(points))
 
@@ -68,69 +68,72 @@ def _draw(points: Sequence[Row], folder: Path) -> None:
 
 
 def _large_fit(rows: Sequence[Row], folder: Path) -> str:
-    columns = ["rows", "allowed", "planned", "anonymous", "start", "graph", "epoch", "whole run", "200 epochs", "NMI"]
+    """Return memory and time of fits to stores that are larger than the memory limit."""
+    columns = ["rows", "limit", "planned", "anonymous", "start", "graph", "epoch", "whole run", "200 epochs", "NMI"]
     body = []
     for row in rows:
         sizes, values = row["parameters"], row["values"]
         memory = [bytes_text(values[name]) for name in ("planned_bytes", "peak_anonymous_bytes")]
-        times = [
-            time_text(values["phases"]["start"]),
-            time_text(values["phases"]["graph"]),
-            time_text(values["epoch_s"]),
-        ]
-        whole = [f"{values['seconds'] / 60:.1f} min", f"{values['whole_fit_s'] / 3600:.1f} h"]
+        phases = [values["phases"]["start"], values["phases"]["graph"], values["epoch_s"]]
+        totals = [f"{values['seconds'] / 60:.1f} min", f"{values['whole_fit_s'] / 3600:.1f} h"]
         shape = f"{sizes['n_nodes']:,} × {sizes['n_features']}"
-        body.append([shape, sizes["memory"], *memory, *times, *whole, f"{values['nmi']:.2f}"])
+        body.append([shape, sizes["memory"], *memory, *map(time_text, phases), *totals, f"{values['nmi']:.2f}"])
     return joined(Table(columns, body).markdown(), origin(rows))
 
 
 def _ingest(rows: Sequence[Row], folder: Path) -> str:
-    columns = ["", "edges", "allowed", "time", "edges per s", "anonymous memory"]
+    """Return time and memory of converting edges to a store, for each program."""
     body = []
     for row in rows:
-        sizes, values = row["parameters"], row["values"]
+        values, n_edges = row["values"], row["parameters"]["n_edges"]
         rate, memory = f"{values['edges_per_s'] / 1e6:.2f} M", bytes_text(values["peak_anonymous_bytes"])
-        taken = [time_text(values["seconds"]), rate, memory]
-        body.append([row["provider"], f"{sizes['n_edges']:,}", sizes["memory"], *taken])
+        body.append(
+            [row["provider"], f"{n_edges:,}", row["parameters"]["memory"], time_text(values["seconds"]), rate, memory]
+        )
+    columns = ["program", "edges", "limit", "time", "edges per s", "anonymous memory"]
     return joined(Table(columns, body).markdown(), origin(rows))
 
 
 def _neighbors(rows: Sequence[Row], folder: Path) -> str:
+    """Return time and recall of neighbor searches."""
     body = []
     for row in rows:
         sizes, recall = row["parameters"], row["values"].get("recall")
-        found = MISSING if recall is None else f"{100 * recall:.1f} %"
-        taken = time_text(row["values"]["seconds"])
-        body.append([f"{sizes['n_nodes']:,}", sizes["rows"], row["provider"], taken, found])
-    return joined(Table(["rows", "data", "", "time", "recall"], body).markdown(), origin(rows))
+        recall_text = MISSING if recall is None else f"{100 * recall:.1f} %"
+        time = time_text(row["values"]["seconds"])
+        body.append([f"{sizes['n_nodes']:,}", sizes["rows"], row["provider"], time, recall_text])
+    return joined(Table(["rows", "data", "search", "time", "recall"], body).markdown(), origin(rows))
 
 
 def _processes(rows: Sequence[Row], folder: Path) -> str:
+    """Return the throughput of two processes, and what each of them sends."""
     values, sent = rows[-1]["values"], rows[-1]["values"]["bytes_per_epoch"]
-    shown = ", ".join(f"{name} {size_text(size)}" for name, size in sent.items() if name != "total")
+    parts = ", ".join(f"{name} {size_text(size)}" for name, size in sent.items() if name != "total")
     return (
-        f"Two processes of one thread each do {values['throughput']:.2f} times what one process of two threads "
-        f"does on the same cores ({rows[-1]['parameters']['n_nodes']:,} rows, taken in turn; other work on the machine "
-        "costs threads that wait for each other more than processes). Each sends "
-        f"{size_text(sent['total'])} an epoch: {shown}. `pamc bench processes`"
+        f"Two processes with one thread each reach {values['throughput']:.2f} times the throughput of one process "
+        f"with two threads on the same cores ({rows[-1]['parameters']['n_nodes']:,} rows, measured in alternation; "
+        "other load on the machine slows down threads that wait for each other more than processes). Each process "
+        f"sends {size_text(sent['total'])} per epoch: {parts}. `pamc bench processes`"
     )
 
 
 def _crashes(rows: Sequence[Row], folder: Path) -> str:
+    """Return how many killed runs could not be resumed."""
     values = rows[-1]["values"]
     return (
-        f"Of {values['n_kills']} kills by SIGKILL, of one process and of one or both of two, in the middle of "
-        f"writes too, {values['resumes_failed']} could not be resumed, and {values['runs_with_other_labels']} of "
-        f"{values['runs_finished']} runs ended with other labels than without kills. `pamc bench crashes`"
+        f"Fits with one process and with two were killed {values['n_kills']} times by SIGKILL, also in the middle of "
+        f"writes; with two processes, one or both were killed. {values['resumes_failed']} of these fits could not be "
+        f"resumed, and {values['runs_with_other_labels']} of {values['runs_finished']} finished runs had labels that "
+        "differ from those of a run without kills. `pamc bench crashes`"
     )
 
 
 def _on_paper(rows: Sequence[Row], folder: Path) -> str:
-    """Return what the planner says of a billion rows on one GPU a machine, and on eight."""
-    n_nodes, n_clusters = _PAPER["n_nodes"], _PAPER["n_clusters"]
+    """Return the planner's estimate for a billion rows with one GPU per machine, and with eight."""
+    n_nodes, n_clusters = _PLANNED["n_nodes"], _PLANNED["n_clusters"]
     config = FitConfig(n_clusters=n_clusters, n_dims=10, n_hops=1, precision="bfloat16")
-    sizes = (n_nodes, _PAPER["n_features"], n_nodes * _PAPER["n_neighbors"])
-    n_weights = sum(a * b + b for a, b in pairwise((_PAPER["n_features"], *config.hidden, 10)))
+    sizes = (n_nodes, _PLANNED["n_features"], n_nodes * _PLANNED["n_neighbors"])
+    n_weights = sum(a * b + b for a, b in pairwise((_PLANNED["n_features"], *config.hidden, 10)))
     options: dict[str, Any] = {"device": torch.device("cuda"), "limit": _GPU_BYTES, "features_there": True}
     body = []
     for n_processes in (_MACHINES, _MACHINES * _GPUS):
@@ -142,7 +145,7 @@ def _on_paper(rows: Sequence[Row], folder: Path) -> str:
         except ConfigError as error:
             needed, total = str(error).partition("(")[2].partition(")")[0], f"more than {size_text(_GPU_BYTES)}"
         body.append([str(n_processes), total, needed, size_text(sent), f"{sent / _LINK_BYTES_PER_S:.1f} s"])
-    return Table(["processes", "memory of each", "of which", "sent by each", "on its link"], body).markdown()
+    return Table(["processes", "memory of each", "parts", "sent by each per epoch", "time to send"], body).markdown()
 
 
 SCALE = {
