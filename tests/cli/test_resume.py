@@ -49,14 +49,14 @@ def test_ctrl_c_keeps_the_checkpoints_and_says_how_to_go_on(pamc, line, monkeypa
         interrupt_after(patch, 3)
         stopped = pamc(*arguments)
     assert stopped.code == 130
-    assert stopped.err.startswith("pamc: interrupted: checkpoints are kept in run.partial; go on with: pamc fit ")
+    assert stopped.err.startswith("pamc: interrupted: checkpoints are in run.partial; resume with: pamc fit ")
     assert sorted(path.name for path in Path("run.partial/checkpoints").iterdir()) == [
         "0-0000002.safetensors", "lock", "start.safetensors",
     ]  # fmt: skip
     blocked = pamc(*arguments)
     assert blocked.code == 3
-    assert "pass --resume to go on from them" in blocked.err
-    command = shlex.split(stopped.err.strip().split("go on with: ")[1])
+    assert "pass --resume to continue from them" in blocked.err
+    command = shlex.split(stopped.err.strip().split("resume with: ")[1])
     resumed = pamc(*command[1:])
     assert resumed.code == 0, resumed.err
     assert not Path("run.partial").exists()
@@ -72,14 +72,14 @@ def test_ctrl_c_keeps_the_checkpoints_and_says_how_to_go_on(pamc, line, monkeypa
 def test_resume_alone_keeps_checkpoints_and_begins_where_there_are_none(pamc, line):
     result = pamc(*line, "--resume")
     assert result.code == 0, result.err
-    assert "holds no checkpoints: the fit begins" in result.err
+    assert "has no checkpoints: the fit starts from the beginning" in result.err
 
 
 def test_an_error_keeps_the_checkpoints_and_says_so(pamc, line, monkeypatch):
     monkeypatch.setattr(fit_run, "SilentProgress", lambda: StopAfter(3))
     result = pamc(*line, "--checkpoint-every", "1")
     assert result.code == 1
-    assert "note: checkpoints are kept in run.partial; go on with: pamc fit" in result.err
+    assert "note: checkpoints are in run.partial; resume with: pamc fit" in result.err
     assert "error: StoppedError" in result.err
 
 
@@ -158,7 +158,7 @@ class FakeTeam:
         return self.first
 
     def lost(self, error):
-        return ProcessGroupError("process 0 of 2 failed: it", told=True, code=3)
+        return ProcessGroupError("process 0 of 2 failed: it", reported=True, code=3)
 
     def leave(self):
         self.left = True
@@ -185,13 +185,13 @@ def test_the_first_to_fail_speaks_and_the_others_do_not(fake):
     fake.first = False
     with pytest.raises(ProcessGroupError, match="failed first") as caught, launch.launched_group("cpu"):
         raise ZeroDivisionError
-    assert caught.value.told
+    assert caught.value.reported
     with (
         pytest.raises(ProcessGroupError, match="process 0 of 2 failed") as caught,
         launch.launched_group("cpu"),
     ):
         raise RuntimeError("[gloo/pair.cc] Connection closed by peer")
-    assert caught.value.told
+    assert caught.value.reported
     with pytest.raises(KeyboardInterrupt), launch.launched_group("cpu"):
         raise KeyboardInterrupt
     assert fake.said == ("interrupted", 130)
@@ -201,7 +201,7 @@ def test_the_first_to_fail_speaks_and_the_others_do_not(fake):
 @pytest.mark.parametrize(("told", "heard"), [(True, ""), (False, "pamc: error: process 1: gone\n")])
 def test_what_another_process_has_said_is_not_said_again(pamc, monkeypatch, told, heard):
     def lost(*_, **__):
-        raise ProcessGroupError("gone", told=told, code=3)
+        raise ProcessGroupError("gone", reported=told, code=3)
 
     monkeypatch.setattr(app, "own_rank", lambda: 1)
     monkeypatch.setattr(app, "app", lost)
@@ -228,5 +228,5 @@ def test_the_doctor_looks_at_one_process_too(pamc):
     result = pamc("doctor", "--distributed", "--device", "cpu")
     assert result.code == 0, result.err
     assert "sums right" in result.out
-    assert "it is alone" in result.out
+    assert "a single process" in result.out
     assert pamc("doctor", "--distributed", "--device", "cpu", "--json").json["n_processes"] == 1

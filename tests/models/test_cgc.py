@@ -8,7 +8,7 @@ from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.models.loader import FeatureLoader, SparseBlock
 from pamc.models.method import METHODS, BuildInput
-from pamc.models.methods.cgc import CGCConfig, Neighbors, Prototypes, build_cgc
+from pamc.models.methods.cgc import CGCConfig, CGCModel, Neighbors, Prototypes
 from pamc.results.metrics import accuracy
 from pamc.runtime import generator, seeded
 from pamc.training.trainer import train
@@ -29,7 +29,7 @@ def small_graph(n_nodes=41, n_features=6, seed=0):
 
 
 def build(features, adjacency, config=SMALL, *, seed=0, dtype=torch.float64):
-    return build_cgc(
+    return CGCModel(
         BuildInput(
             n_nodes=adjacency.shape[0],
             n_features=features.shape[1],

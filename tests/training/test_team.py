@@ -119,7 +119,7 @@ def test_the_team_of_one_process_gathers_adds_tells_and_deals(ranks):
     assert not ranks.fail("second", 4)
     assert ranks.failure() == {"rank": 0, "message": "first", "code": 3}
     told = ranks.lost(RuntimeError("connection closed"))
-    assert told.told
+    assert told.reported
     assert str(told) == "process 0 of 1 failed: first"
     assert told.exit_code == 3
     found = probe_group(ranks, CPU, n_bytes=1 << 10)
@@ -129,7 +129,7 @@ def test_the_team_of_one_process_gathers_adds_tells_and_deals(ranks):
 @pytest.mark.filterwarnings("ignore")
 def test_a_connection_that_is_lost_without_a_word_is_said(ranks):
     lost = ranks.lost(RuntimeError("connection\nclosed by peer"))
-    assert not lost.told
+    assert not lost.reported
     assert lost.exit_code == BackendError.exit_code
     assert "process 0 of 1 lost another one, which was killed or cannot be reached (connection closed" in str(lost)
 
@@ -167,14 +167,14 @@ def test_every_process_needs_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert team_module._own_device("cuda") == torch.device("cuda", 1)
-    with pytest.raises(ConfigError, match="a GPU of its own"):
-        team_module._own_device("cuda:0")
+    assert team_module._local_device("cuda") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="needs a separate GPU"):
+        team_module._local_device("cuda:0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     with pytest.raises(ConfigError, match="3 processes on a machine with 2 GPU"):
-        team_module._own_device("cuda")
+        team_module._local_device("cuda")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    assert team_module._own_device("cuda:0") == torch.device("cuda", 0)
+    assert team_module._local_device("cuda:0") == torch.device("cuda", 0)
 
 
 def test_the_probe_says_who_is_there_and_that_one_alone_sends_nothing():

@@ -12,8 +12,7 @@ import textwrap
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import pamc
+from pamc.cli import show
 from pamc.cli.launch import own_rank
 from pamc.cli.options import CLUSTER, COMMANDS, LABORATORY, LOOK_UP
 from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
@@ -105,8 +105,7 @@ def options(
     version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     """Cluster tables, images, text vectors and attributed graphs with the PamC loss."""
-    if debug:
-        os.environ["PAMC_DEBUG"] = "1"
+    show.debugging = debug or bool(os.environ.get("PAMC_DEBUG"))
     if version:
         print_text(f"pamc {pamc.__version__}")
         raise typer.Exit
@@ -124,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
     if ordered[:1] == ["help"]:
         ordered = [*ordered[1:], "--help"]
     ordered = ["--debug", *ordered] if debug else ordered
-    with _debugging_ends(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.showwarning = _show_once()
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PamcWarning)
@@ -139,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stderr.close()
             return 0
         except Exception as error:
-            if isinstance(error, PamcError) and getattr(error, "told", False):
+            if isinstance(error, PamcError) and getattr(error, "reported", False):
                 # Another process failed and has already reported it.
                 return error.exit_code
             if debug:
@@ -148,18 +147,6 @@ def run(arguments: Sequence[str]) -> int:
     if code == EXIT_INTERRUPTED and own_rank() == 0:
         note("interrupted: nothing was written")
     return code
-
-
-@contextmanager
-def _debugging_ends() -> Iterator[None]:
-    """Restore PAMC_DEBUG, so that `--debug` affects only one command line of this process."""
-    before = os.environ.get("PAMC_DEBUG")
-    try:
-        yield
-    finally:
-        os.environ.pop("PAMC_DEBUG", None)
-        if before is not None:
-            os.environ["PAMC_DEBUG"] = before
 
 
 def _report(error: Exception) -> int:
@@ -173,14 +160,12 @@ def _report(error: Exception) -> int:
         else:
             note(f"error: {_usage(error)}")
         return int(getattr(error, "exit_code", 2))
-    if isinstance(error, PamcError):
-        note(f"error: {where}{_one_line(str(error))}")
-        return error.exit_code
-    if isinstance(error, OSError):
-        note(f"error: {where}{_one_line(str(error))}")
-        return OutputError.exit_code
-    what = f"{where}{type(error).__name__}: {_one_line(str(error))}"
-    note(f"error: {what} (not expected: please report it with the output of `pamc doctor`; --debug shows the trace)")
+    text = _one_line(str(error))
+    if isinstance(error, PamcError | OSError):
+        note(f"error: {where}{text}")
+        return getattr(error, "exit_code", OutputError.exit_code)
+    hint = "this is a bug: please report it with the output of `pamc doctor`; --debug shows the traceback"
+    note(f"error: {where}{type(error).__name__}: {text} ({hint})")
     return 1
 
 
@@ -189,22 +174,17 @@ def _usage(error: Any) -> str:
     text = _one_line(error.format_message())
     context = getattr(error, "ctx", None)
     if wrong := getattr(error, "option_name", None):
-        if context is not None and context.info_name == "fit" and (setting := _setting_named(wrong)):
-            return f"{_one_line(error.message)}: it is a setting; write --set {setting}=VALUE"
-        near = difflib.get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.0)
+        known = {name: name for name in getattr(error, "possibilities", None) or ()}
+        if context is not None and context.info_name == "fit":
+            settings = {name: name for name in FitConfig.names()} | RENAMED_SETTINGS
+            known |= {f"--{name.replace('_', '-')}": f"--set {new}=VALUE" for name, new in settings.items()} | known
+        near = difflib.get_close_matches(wrong, known, n=1)
         if near:
-            text = f"{_one_line(error.message)}; did you mean {near[0]}?"
+            text = f"{_one_line(error.message)}; did you mean {known[near[0]]}?"
     unknown = re.match(r"No such command '(.+?)'", text)
     if unknown and Path(unknown[1]).is_file():
         text += f" To cluster that file: pamc fit {shlex.quote(unknown[1])} --n-clusters K"
     return f"{text} (see {'pamc' if context is None else context.command_path} --help)"
-
-
-def _setting_named(option: str) -> str | None:
-    """Return the current name of the setting that an unknown option refers to, or None."""
-    name = option.removeprefix("--").replace("-", "_")
-    name = RENAMED_SETTINGS.get(name, name)
-    return name if name in FitConfig.names() else None
 
 
 def _one_line(text: str) -> str:
@@ -213,25 +193,22 @@ def _one_line(text: str) -> str:
 
 def _show_once() -> Callable[..., None]:
     """Return a `showwarning` hook that prints each distinct warning once, as a note."""
-    shown: set[str] = set()
+    printed: set[str] = set()
 
-    def show(message: Any, *_: Any, **__: Any) -> None:
+    def showwarning(message: Any, *_: Any, **__: Any) -> None:
         text = _one_line(str(message))
-        if text not in shown:
-            shown.add(text)
+        if text not in printed:
+            printed.add(text)
             note(f"note: {text}")
 
-    return show
+    return showwarning
 
 
 def _welcome(context: typer.Context) -> str:
     """Return the welcome text: examples and the commands by panel, wrapped to the terminal width."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
-    lines = [*textwrap.wrap(f"pamc {pamc.__version__}. {_ABOUT}", width), "", "Try:"]
-    longest = max(len(command) for command, _ in _EXAMPLES)
-    for command, about in _EXAMPLES:
-        lines += _entry(command, about, longest, width)
-    for panel, rows in _panels(context.command, context).items():
+    lines = textwrap.wrap(f"pamc {pamc.__version__}. {_ABOUT}", width)
+    for panel, rows in {"Try": _EXAMPLES, **_panels(context.command, context)}.items():
         lines += ["", f"{panel}:"]
         longest = max(len(name) for name, _ in rows)
         for name, about in rows:
@@ -249,8 +226,8 @@ def _panels(group: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         about = (command.help or "").partition("\n")[0].removesuffix(".")
-        panels.setdefault(str(command.rich_help_panel or LABORATORY), []).append((name, about))
-    return {panel: rows for panel, rows in panels.items() if rows}
+        panels.setdefault(command.rich_help_panel, []).append((name, about))
+    return panels
 
 
 def _entry(name: str, about: str, longest: int, width: int) -> list[str]:

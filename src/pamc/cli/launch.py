@@ -65,12 +65,12 @@ def launched_group(device: str) -> Iterator[TorchProcessGroup | None]:
         raise
     except Exception as error:
         reason = group.lost(error) if _is_loss(error) else error
-        if isinstance(reason, ProcessGroupError) and reason.told:
+        if isinstance(reason, ProcessGroupError) and reason.reported:
             raise reason from None
         code = reason.exit_code if isinstance(reason, PamcError) else 1
         if group.fail(" ".join(str(reason).split()), code):
             raise reason from (None if reason is not error else error.__cause__)
-        raise ProcessGroupError("another process failed first", told=True) from None
+        raise ProcessGroupError("another process failed first", reported=True) from None
     group.leave()
 
 

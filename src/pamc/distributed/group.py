@@ -29,7 +29,7 @@ from pamc.runtime import resolve_device
 # A collective that takes longer has lost a process. Initialization may take longer, so no collective waits for it.
 _TIMEOUT_VARIABLE, _TIMEOUT_MINUTES = "PAMC_TIMEOUT_MINUTES", 10.0
 
-# How often a process that waits for rank 0 checks for failures, and how long to wait for the reason of a failure.
+# Interval at which a process that waits for rank 0 checks for failures, and time to wait for the reason of a failure.
 _LOOK_EVERY = timedelta(seconds=5)
 _REASON_WITHIN_S = 3.0
 
@@ -42,11 +42,11 @@ _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class ProcessGroupError(BackendError):
-    """Another process failed; `told` says whether its reason was already reported."""
+    """Another process failed; `reported` is True if that process already displayed the reason."""
 
-    def __init__(self, message: str, *, told: bool, code: int = BackendError.exit_code) -> None:
+    def __init__(self, message: str, *, reported: bool, code: int = BackendError.exit_code) -> None:
         super().__init__(message)
-        self.told, self.exit_code = told, code
+        self.reported, self.exit_code = reported, code
 
 
 def launched() -> bool:
@@ -70,12 +70,12 @@ class TorchProcessGroup:
         self.device = device
         self._store, self._n_broadcasts = store, 0
 
-    def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
-        """Return (n_rows, …): the rows of all processes in order, where `own` are the rows of this one."""
+    def gather_rows(self, rows: Tensor, n_rows: int) -> Tensor:
+        """Return (n_rows, …): the rows of all processes in order, where `rows` are those of this process."""
         per_rank = rows_per_rank(n_rows, self.size)
-        missing = per_rank - len(own)
-        block = torch.cat([own, own.new_zeros(missing, *own.shape[1:])]) if missing else own.contiguous()
-        gathered = own.new_empty(self.size * per_rank, *own.shape[1:])
+        missing = per_rank - len(rows)
+        block = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+        gathered = rows.new_empty(self.size * per_rank, *rows.shape[1:])
         _gather(gathered, block)
         return gathered[:n_rows]
 
@@ -95,10 +95,11 @@ class TorchProcessGroup:
     def broadcast(self, value: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the plain values that rank 0 passes; other ranks pass None.
 
-        There is no timeout: a waiting process checks periodically whether another one has failed, and then raises.
+        There is no timeout: a waiting process checks periodically whether another one has failed, and if so raises an
+        error.
         """
         self._n_broadcasts += 1
-        key = f"told/{self._n_broadcasts}"
+        key = f"broadcast/{self._n_broadcasts}"
         if value is not None:
             self._store.set(key, json.dumps(value))
             return dict(value)
@@ -120,18 +121,17 @@ class TorchProcessGroup:
             }
         expected = self.broadcast(shapes)["parts"][self.rank]
         if parts is None:
-            return {name: self._receive(getattr(torch, dtype), shape) for name, (dtype, shape) in expected.items()}
+            received = {}
+            for name, (dtype, shape) in expected.items():
+                received[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+                for piece in _pieces(received[name]):
+                    dist.recv(piece, 0)
+            return received
         for rank, part in enumerate(parts):
             for tensor in part.values() if rank else ():
                 for piece in _pieces(tensor.cpu().contiguous()):
                     dist.send(piece, rank)
         return dict(parts[0])
-
-    def _receive(self, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-        tensor = torch.empty(tuple(shape), dtype=dtype)
-        for piece in _pieces(tensor):
-            dist.recv(piece, 0)
-        return tensor
 
     def fail(self, message: str, code: int) -> bool:
         """Report that this process fails, and return whether it is the first to do so."""
@@ -156,11 +156,11 @@ class TorchProcessGroup:
             time.sleep(0.05)
         if failure is not None:
             message = f"process {failure['rank']} of {self.size} failed: {failure['message']}"
-            return ProcessGroupError(message, told=True, code=failure["code"])
+            return ProcessGroupError(message, reported=True, code=failure["code"])
         reason = " ".join(str(error).split())[:200]
         return ProcessGroupError(
             f"process {self.rank} of {self.size} lost another one, which was killed or cannot be reached ({reason})",
-            told=False,
+            reported=False,
         )
 
     def _raise_if_lost(self, error: BaseException) -> None:
@@ -186,15 +186,15 @@ def join_group(device: str) -> TorchProcessGroup:
     device
         Device of this process; "auto" and "cuda" choose the GPU with this process's local rank.
     """
-    own_device, timeout = _own_device(device), _timeout()
-    if on_gpu := own_device.type == "cuda":
-        torch.cuda.set_device(own_device)
+    resolved, timeout = _local_device(device), _timeout()
+    if on_gpu := resolved.type == "cuda":
+        torch.cuda.set_device(resolved)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:
         store, _, _ = next(rendezvous("env://", rank, size, timeout=timeout))
         # The agent's store outlives restarted processes: the prefix hides messages from before the restart.
         store = PrefixStore(f"pamc/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        options: dict[str, Any] = {"device_id": own_device} if on_gpu else {}
+        options: dict[str, Any] = {"device_id": resolved} if on_gpu else {}
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=PrefixStore("group", store),
@@ -207,10 +207,10 @@ def join_group(device: str) -> TorchProcessGroup:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = " ".join(str(error).split())[:200]
         raise BackendError(
-            f"process {rank} of {size} cannot join the others at {where} ({reason}): start all of them with torchrun, "
-            "and see that the machines reach each other"
+            f"process {rank} of {size} cannot join the others at {where} ({reason}): start all processes with "
+            "torchrun, and check that the machines can reach each other"
         ) from None
-    return TorchProcessGroup(own_device, PrefixStore("notes", store))
+    return TorchProcessGroup(resolved, PrefixStore("notes", store))
 
 
 def _timeout() -> timedelta:
@@ -225,7 +225,8 @@ def _timeout() -> timedelta:
     return timedelta(minutes=minutes)
 
 
-def _own_device(device: str) -> torch.device:
+def _local_device(device: str) -> torch.device:
+    """Return the device of this process; every process on a machine needs a different GPU."""
     resolved = resolve_device(device)
     if resolved.type != "cuda":
         return resolved
@@ -233,8 +234,8 @@ def _own_device(device: str) -> torch.device:
     n_gpus = torch.cuda.device_count()
     if n_local > n_gpus or (n_local > 1 and resolved.index is not None):
         raise ConfigError(
-            f"{n_local} processes on a machine with {n_gpus} GPU, --device {device}: every process needs a GPU of its "
-            f"own. Use --nproc-per-node {n_gpus} with --device auto, or --device cpu"
+            f"{n_local} processes on a machine with {n_gpus} GPU, --device {device}: every process needs a separate "
+            f"GPU. Use --nproc-per-node {n_gpus} with --device auto, or --device cpu"
         )
     return resolved if resolved.index is not None else torch.device("cuda", local)
 

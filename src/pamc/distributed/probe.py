@@ -15,8 +15,8 @@ from torch import Tensor
 from pamc.errors import BackendError
 from pamc.ops.group import ProcessGroup
 
-# Size of the message in which a process describes itself.
-_CARD_BYTES = 512
+# Size of the message in which a process describes itself, and number of sums whose median time is taken.
+_MESSAGE_BYTES = 512
 
 _N_SMALL = 50
 _N_LARGE = 5
@@ -25,7 +25,7 @@ _N_LARGE = 5
 def probe_group(group: ProcessGroup, device: torch.device, *, n_bytes: int = 1 << 24) -> dict[str, Any]:
     """Check the collectives of a process group, and return its processes, latency and bandwidth.
 
-    All processes must call it. They get the same answer, except for their own time measurements.
+    All processes must call it. They get the same result, except for the measured times.
 
     Parameters
     ----------
@@ -60,8 +60,9 @@ def probe_group(group: ProcessGroup, device: torch.device, *, n_bytes: int = 1 <
 
 
 def _gathered_texts(group: ProcessGroup, text: str, device: torch.device) -> list[str]:
-    card = text.encode()[:_CARD_BYTES].ljust(_CARD_BYTES)
-    row = torch.tensor(list(card), dtype=torch.uint8, device=device)[None]
+    """Return the texts of all processes, each cut to the size of a message."""
+    message = text.encode()[:_MESSAGE_BYTES].ljust(_MESSAGE_BYTES)
+    row = torch.tensor(list(message), dtype=torch.uint8, device=device)[None]
     return [bytes(text.tolist()).decode().strip() for text in group.gather_rows(row, group.size).cpu()]
 
 
@@ -74,18 +75,18 @@ def _check_collectives(group: ProcessGroup, device: torch.device) -> None:
     right = torch.equal(summed, numbers * (ranks + 1).sum()) and torch.equal(gathered, numbers + ranks[:, None])
     if not right:
         raise BackendError(
-            f"process {group.rank} of {group.size} got a wrong sum from the others: the network, or the library that "
-            "carries the numbers, is at fault; try another backend (--device cpu), or fewer machines"
+            f"process {group.rank} of {group.size} got a wrong sum from the others: the network or the communication "
+            "library is faulty; try another backend (--device cpu), or fewer machines"
         )
 
 
 def _median_seconds(call: Callable[[], Tensor], device: torch.device, n_calls: int) -> float:
     def timed() -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     timed()
     return statistics.median(timed() for _ in range(n_calls))

@@ -60,9 +60,10 @@ class Model(nn.Module, ABC):
 
     The engine relies on three guarantees: `encoder` processes each row independently (no layer mixes rows or draws
     random numbers), `objective` depends on the rows only through z, and neither has side effects. Then the gradient of
-    any chunking is the full-batch gradient. `centers` (C, n_dims) assigns rows; None requests K-means of z at the end.
-    `capturable` guarantees that neither encoder nor objective synchronizes with the device, so that a GPU can replay an
-    epoch. If several processes form the `group`, each has its own rows and the loss is that of all rows.
+    any chunking is the full-batch gradient. Rows are assigned by the `centers` (C, n_dims) or, if they are None, by
+    K-means of the final z. `capturable` guarantees that neither encoder nor objective synchronizes with the device, so
+    that a GPU can replay an epoch. If several processes form the `group`, each has a share of the rows, and the loss is
+    that of all rows.
     """
 
     draws: ClassVar[bool] = False
@@ -94,8 +95,8 @@ class Model(nn.Module, ABC):
 class GraphModel(nn.Module, ABC):
     """A network that mixes rows along the graph, so that all rows form one chunk.
 
-    `draws` says that the loss draws random numbers: in each epoch it is computed under its own seed with torch's global
-    generators, whose state is restored.
+    `draws` is True if the loss draws random numbers. It is then computed in each epoch with a separate seed of torch's
+    global generators, whose state is restored afterwards.
     """
 
     draws: ClassVar[bool] = False

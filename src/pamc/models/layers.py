@@ -29,9 +29,9 @@ class _Chain(torch.autograd.Function):
     """Linear maps x Wᵀ + b with a ReLU between them; bitwise equal on a CPU for any number of threads.
 
     For each layer, the backward pass computes the gradient of the weights and then, in one step, that of the output
-    below, masked by its ReLU, and its column sums, which are the gradient of the bias there. No gradient is therefore
-    held together with its masked copy. A narrow layer on a GPU does all of this in one pass. The first layer may take
-    sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
+    below, masked by its ReLU, and its column sums, which are the gradient of the bias below. A gradient and its masked
+    copy are therefore never in memory together. A narrow layer on a GPU does all of this in one pass. The first layer
+    may take sparse rows, in O(nnz · n_out) time, whose transposed copy gives the gradient of its weights.
 
     `layers` contains W (n_out, n_in) and b (n_out,) of each layer in turn.
     """
@@ -39,7 +39,7 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor | SparseBlock, rectified: bool, tensor_cores: bool, *layers: Tensor) -> Tensor:
         weights, biases = layers[::2], layers[1::2]
-        # Inputs and outputs of layers stay padded with zero columns, if a GPU needs them, until the end.
+        # On a GPU, inputs and outputs of layers stay padded with zero columns until the end.
         inputs: list[Any] = [x if isinstance(x, SparseBlock) else _aligned_once(x)]
         for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
             has_relu = rectified or number < len(weights)
@@ -82,13 +82,13 @@ class _Chain(torch.autograd.Function):
 
 
 def _aligned_once(x: Tensor) -> Tensor:
-    """Return x padded; for features the copy is cached as long as x lives unchanged, not made in every epoch."""
+    """Return x padded; the copy of constant x is cached as long as x exists unchanged, not made in every epoch."""
     if x.requires_grad or x.is_inference():
         return aligned(x)
     version, padded = _ALIGNED.get(x, (-1, x))
     if version != x._version:
         padded = aligned(x)
-        # Do not cache x itself, which would keep itself alive, nor a tensor that is filled by replaying a CUDA graph.
+        # Neither x itself is cached, which would then never be freed, nor a tensor that a replayed CUDA graph fills.
         if padded is not x and not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
             _ALIGNED[x] = (x._version, padded)
     return padded
@@ -114,24 +114,23 @@ def _weight_gradient(grad: Tensor, below: Tensor | SparseBlock, weight: Tensor, 
 
 
 def _chain(x: Tensor | SparseBlock, layers: Sequence[Linear], *, rectified: bool, tensor_cores: bool) -> Tensor:
-    numbers = [values for layer in layers for values in (layer.weight, layer.bias)]
+    """Return the output of the layers, with a ReLU between them and, if `rectified`, after the last one."""
+    weights = [values for layer in layers for values in (layer.weight, layer.bias)]
+    result: Tensor
     if isinstance(x, Tensor) and x.dtype in _HALF_TYPES and not rectified:
-        return half_chain(x, numbers)
-    result: Tensor = _Chain.apply(x, rectified, tensor_cores, *numbers)  # type: ignore[no-untyped-call]
-    return result
-
-
-def half_chain(x: Tensor, layers: Sequence[Tensor]) -> Tensor:
-    """Return the output of layers, W (n_out, n_in) and b (n_out,) in turn with a ReLU between them, for x (n, n_in).
-
-    Weights and biases stay in float32 and are rounded to the dtype of x for its products. Hidden activations are stored
-    in that dtype; sums, the result and the gradients of weights and biases are float32. Rows receive no gradient.
-    """
-    result: Tensor = _HalfChain.apply(x, *layers)  # type: ignore[no-untyped-call]
+        result = _HalfChain.apply(x, *weights)  # type: ignore[no-untyped-call]
+    else:
+        result = _Chain.apply(x, rectified, tensor_cores, *weights)  # type: ignore[no-untyped-call]
     return result
 
 
 class _HalfChain(torch.autograd.Function):
+    """The same maps for rows x (n, n_in) in half precision, which receive no gradient.
+
+    Weights and biases stay in float32 and are rounded to the dtype of x for its products. Hidden activations are stored
+    in that dtype; sums, the result and the gradients of weights and biases are float32.
+    """
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, *layers: Tensor) -> Tensor:
         weights = [aligned(weight.to(x.dtype), rows=True) for weight in layers[::2]]
@@ -181,7 +180,7 @@ def _summed_in_float32(x: Tensor, y: Tensor) -> Tensor:
 
 
 class Linear(nn.Module):
-    """The linear map x Wᵀ + b, initialized by a given generator.
+    """The linear map x Wᵀ + b.
 
     Parameters
     ----------
@@ -208,11 +207,16 @@ class Linear(nn.Module):
         super().__init__()
         self.rectified, self.tensor_cores = rectified, tensor_cores
         bound = max(1, n_in) ** -0.5
-        draw = [
-            torch.empty(shape, dtype=dtype).uniform_(-bound, bound, generator=generator)
+        self.weight, self.bias = (
+            nn.Parameter(torch.empty(shape, dtype=dtype).uniform_(-bound, bound, generator=generator))
             for shape in ((n_out, n_in), n_out)
-        ]
-        self.weight, self.bias = (nn.Parameter(values) for values in draw)
+        )
+
+    @torch.no_grad()
+    def redraw_without_bias(self, bound: float, generator: torch.Generator) -> None:
+        """Draw new weights, uniform on ±bound, and fix the bias at zero."""
+        self.weight.uniform_(-bound, bound, generator=generator)
+        self.bias.zero_().requires_grad_(False)
 
     def forward(self, x: Tensor | SparseBlock) -> Tensor:
         """Return (n, n_out) for (n, n_in) dense or sparse rows."""
@@ -251,12 +255,8 @@ class MLP(nn.Module):
     def forward(self, x: Tensor | SparseBlock) -> Tensor:
         """Return (n, n_out) for (n, n_in) rows."""
         if not self.layers:
-            return _dense(x)
+            return x.matrix.to_dense() if isinstance(x, SparseBlock) else x
         return _chain(x, list(self.layers), rectified=False, tensor_cores=self.tensor_cores)  # type: ignore[arg-type]
-
-
-def _dense(x: Tensor | SparseBlock) -> Tensor:
-    return x.matrix.to_dense() if isinstance(x, SparseBlock) else x
 
 
 class Autoencoder(nn.Module):
@@ -317,11 +317,7 @@ class GraphConvolution(nn.Module):
     def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator, dtype: torch.dtype) -> None:
         super().__init__()
         self.linear = Linear(n_in, n_out, generator=generator, dtype=dtype)
-        bound = math.sqrt(6 / (n_in + n_out))
-        with torch.no_grad():
-            self.linear.weight.uniform_(-bound, bound, generator=generator)
-            self.linear.bias.zero_()
-        self.linear.bias.requires_grad_(False)
+        self.linear.redraw_without_bias(math.sqrt(6 / (n_in + n_out)), generator)
 
     def forward(self, x: Tensor | SparseBlock, normalized: Tensor) -> Tensor:
         """Return (N, n_out) for x (N, n_in) and Ã (N, N), a CSR tensor. O(E·n_out + N·n_in·n_out) time."""

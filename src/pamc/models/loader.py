@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,13 +17,10 @@ from pamc.data.attributed_graph import Features
 from pamc.models.products import MIN_ROWS
 from pamc.ops.torch.rows import csr_tensor
 
-Key = TypeVar("Key")
-Block = TypeVar("Block")
-
-# Fraction of nonzeros above which a dense product is faster.
+# Fraction of nonzero entries above which a dense product is faster.
 _SPARSE_BELOW = 0.1
 
-# Maximum size up to which all rows are held dense on the device while batches are drawn.
+# Up to this size, a dense copy of all rows stays on the device while batches are drawn.
 _HELD_DENSE_BYTES = 1 << 30
 
 
@@ -36,7 +33,7 @@ class SparseBlock:
     matrix
         (n, d) CSR tensor.
     transposed
-        (d, n) CSR tensor of the same entries, which is multiplied to get the gradient of the first layer's weights.
+        (d, n) CSR tensor of the same entries, from which the gradient of the first layer's weights is computed.
     """
 
     matrix: Tensor
@@ -54,9 +51,9 @@ class SparseBlock:
 class FeatureLoader:
     """The features of all rows, loaded in blocks to the device.
 
-    Features stay where they are (an array, a memory-mapped file, a scipy matrix, a tensor on the device); a block is
-    copied on request. With several chunks, the next one is read while one is processed. A single chunk of all rows is
-    cached, so that it is copied once.
+    The features themselves (an array, a memory-mapped file, a scipy matrix, a tensor on the device) are not moved; a
+    block is copied on request. With several chunks, the next one is read while one is processed. A single chunk of all
+    rows is cached, so that it is copied once.
 
     Parameters
     ----------
@@ -74,7 +71,9 @@ class FeatureLoader:
         self._features: Any = features
         self.device = device
         self._dtype = dtype
-        self.sparse = bool(sp.issparse(features) and (_is_thin(features) if sparse is None else sparse))
+        if sparse is None:
+            sparse = getattr(features, "nnz", 0) < _SPARSE_BELOW * len(self) * self.n_features
+        self.sparse = bool(sp.issparse(features) and sparse)
         self._cached: tuple[tuple[int, int], Tensor | SparseBlock] | None = None
         self._all_dense: Tensor | None = None
 
@@ -96,7 +95,19 @@ class FeatureLoader:
         if isinstance(self._features, Tensor) and self._features.device == self.device:
             yield from ((chunk, self._block(chunk.start, chunk.stop)) for chunk in chunks)
         else:
-            yield from made_ahead(chunks, lambda chunk: self._block(chunk.start, chunk.stop))
+            yield from self._read_ahead(chunks)
+
+    def _read_ahead(self, chunks: Iterable[slice]) -> Iterator[tuple[slice, Tensor | SparseBlock]]:
+        """Yield (rows, block) in order while a thread reads the next block; at most two blocks are in memory."""
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="pamc-ahead") as pool:
+            current: tuple[slice, Future[Tensor | SparseBlock]] | None = None
+            for chunk in chunks:
+                following = (chunk, pool.submit(self._block, chunk.start, chunk.stop))
+                if current is not None:
+                    yield current[0], current[1].result()
+                current = following
+            if current is not None:
+                yield current[0], current[1].result()
 
     def block(self, start: int, stop: int) -> Tensor | SparseBlock:
         """Return rows start … stop−1, padded with zero rows if they are few.
@@ -117,18 +128,19 @@ class FeatureLoader:
         """Return all rows without padding, as a network that mixes rows needs them."""
         if len(self) >= MIN_ROWS:
             return self.block(0, len(self))
-        dense = self._dense(self._features)
-        return SparseBlock.from_scipy(self._features, device=self.device, dtype=self._dtype) if self.sparse else dense
+        if self.sparse:
+            return SparseBlock.from_scipy(self._features, device=self.device, dtype=self._dtype)
+        return self._dense(self._features)
 
     @property
     def holds_batches(self) -> bool:
-        """Whether all rows, dense, fit in a gibibyte on the device while batches are drawn."""
+        """Whether a dense copy of all rows, of at most 1 GiB, stays on the device while batches are drawn."""
         return len(self) * self.n_features * self._dtype.itemsize <= _HELD_DENSE_BYTES
 
     def dense_batch(self, index: Tensor) -> Tensor:
         """Return the rows at `index` (n,), a tensor on the device, as a dense (n, d) tensor.
 
-        Rows that fit on the device are copied once; others batch by batch.
+        All rows are copied to the device once if :attr:`holds_batches`, else batch by batch.
         """
         if isinstance(self._features, Tensor):
             return self._features[index.to(self._features.device)].to(device=self.device, dtype=self._dtype)
@@ -139,7 +151,7 @@ class FeatureLoader:
         return self._all_dense[index]
 
     def release_batches(self) -> None:
-        """Release the dense copy that :meth:`dense_batch` holds."""
+        """Free the dense copy that :meth:`dense_batch` made."""
         self._all_dense = None
 
     def _sparse_block(self, rows: Any) -> SparseBlock:
@@ -149,7 +161,7 @@ class FeatureLoader:
         return SparseBlock.from_scipy(rows, device=self.device, dtype=self._dtype)
 
     def _dense(self, rows: Any, at_least: int = 0) -> Tensor:
-        """Return rows on the device, padded with zero rows; a tensor that is there already is not copied."""
+        """Return rows on the device, padded with zero rows; a tensor that is already on the device is not copied."""
         if isinstance(rows, Tensor):
             block = rows.to(device=self.device, dtype=self._dtype)
         else:
@@ -157,11 +169,6 @@ class FeatureLoader:
             block = sent_to(torch.tensor(array, dtype=self._dtype), self.device)
         missing = at_least - len(block)
         return torch.cat([block, block.new_zeros(missing, block.shape[1])]) if missing > 0 else block
-
-
-def _is_thin(matrix: sp.csr_matrix) -> bool:
-    n_rows, n_columns = matrix.shape
-    return bool(matrix.nnz < _SPARSE_BELOW * n_rows * n_columns)
 
 
 @torch.no_grad()
@@ -179,38 +186,17 @@ def encode_chunk(encoder: nn.Module, chunk: slice, block: Tensor | SparseBlock) 
 
 
 def on_device(encoder: nn.Module, device: torch.device) -> nn.Module:
-    """Return the network itself if it is on the device, else a copy there, so that the original is not moved."""
+    """Return the network itself if it is on the device, else a copy on the device; the original is not moved."""
     if all(tensor.device == device for tensor in encoder.state_dict().values()):
         return encoder
     return copy.deepcopy(encoder).to(device)
 
 
-def made_ahead(keys: Iterable[Key], make: Callable[[Key], Block]) -> Iterator[tuple[Key, Block]]:
-    """Yield each key with the result of `make`, in order; a thread computes the next one in the meantime.
-
-    Two blocks are held at a time. Exceptions of the thread are raised here.
-
-    Examples
-    --------
-    >>> list(made_ahead([1, 2, 3], lambda key: key * key))
-    [(1, 1), (2, 4), (3, 9)]
-    """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="pamc-ahead") as pool:
-        waiting: tuple[Key, Any] | None = None
-        for key in keys:
-            following = (key, pool.submit(make, key))
-            if waiting is not None:
-                yield waiting[0], waiting[1].result()
-            waiting = following
-        if waiting is not None:
-            yield waiting[0], waiting[1].result()
-
-
 def sent_to(block: Tensor, device: torch.device) -> Tensor:
     """Copy a block of host memory to a device.
 
-    For a GPU the copy uses page-locked memory and its own stream, concurrently with other work; it is complete when
-    this function returns, so that no further synchronization is needed.
+    For a GPU the copy uses page-locked memory and a separate stream, so that it runs concurrently with other work. It
+    is complete when this function returns, so that no further synchronization is needed.
     """
     if device.type != "cuda":
         return block.to(device)

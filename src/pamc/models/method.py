@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class BuildInput:
     n_nodes, n_features
         Shape (N, d) of the preprocessed rows.
     config, seed
-        Settings of the method's own class, and random seed (`pamc.runtime.generator(seed, purpose)`).
+        Settings of the method, and random seed (`pamc.runtime.generator(seed, purpose)`).
     device, dtype
         Device and dtype of all tensors.
     adjacency
@@ -37,11 +37,11 @@ class BuildInput:
     encoder, decoder
         Initialized encoder on the device, and its decoder, which is None unless the initialization has one.
     pretrained
-        Trained model of the method's own pretraining.
+        Model trained by the method's pretraining; None without one.
     centers
         (C, n_dims) K-means centers of the embedding after initialization and pretraining; None without either.
     known_labels
-        (N,) cluster of each row if known, else −1; None if no cluster is known.
+        (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
     """
 
     n_nodes: int
@@ -50,7 +50,7 @@ class BuildInput:
     seed: int
     device: torch.device
     dtype: torch.dtype
-    # Requested inputs are never None when a model is built; Any spares each method a check.
+    # Any: a method's builder need not check for None the inputs that the method requires.
     adjacency: Any = None
     pairs: Any = None
     encoder: Any = None
@@ -68,6 +68,7 @@ class BuildInput:
 
 
 Build: TypeAlias = Callable[[BuildInput], AnyModel]
+BuildT = TypeVar("BuildT", bound=Build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +82,13 @@ class Method:
     config
         Class of its settings; the defaults are one configuration for all data.
     build
-        Function that returns the model to be trained.
+        Function that returns the model to be trained, which the pipeline moves to the device.
     uses_graph
-        Whether it needs a graph; if none is given, a kNN graph is built.
+        Whether it needs a graph; for data without one, a kNN graph is built.
     uses_features
         Whether it uses the features.
     inductive
-        Whether new rows can be assigned without a graph, that is, its model is a :class:`pamc.models.base.Model`.
+        Whether new rows can be assigned without a graph: its model is a :class:`pamc.models.base.Model`.
     init
         Initializer of its encoder, unless its settings have `init`; None for no initialization.
     pretrain
@@ -117,13 +118,14 @@ class Method:
 METHODS: Registry[Method] = Registry("method", package="pamc.models.methods")
 
 
-def register_method(name: str, **facts: Any) -> Callable[[Build], Build]:
-    """Return a decorator that registers a method under a name; the decorated function builds the method's model.
+def register_method(name: str, **facts: Any) -> Callable[[BuildT], BuildT]:
+    """Return a decorator that registers a method under a name; it decorates a function that builds the method's model.
 
-    `facts` are the other fields of :class:`Method`.
+    The class of the model can be decorated itself, if its only argument is a :class:`BuildInput`. `facts` are the other
+    fields of :class:`Method`.
     """
 
-    def add(build: Build) -> Build:
+    def add(build: BuildT) -> BuildT:
         METHODS.register(name)(Method(name=name, build=build, **facts))
         return build
 

@@ -2,10 +2,10 @@
 
 A BLAS splits a product between threads, and rounding depends on the split, which differs by processor:
 
-- On an Intel processor, MKL splits rows, columns and inner sums. Here a product is therefore split into blocks whose
-  size depends only on the shape, and each block is computed by one thread. That is slower than one whole product.
-- On other processors it splits columns, and rounding differs only if a share of them is not a whole number of vectors:
-  narrow matrices are padded with zero columns, at almost no cost.
+- On an Intel processor, MKL splits rows, columns and inner sums. This module therefore splits a product into blocks
+  whose size depends only on the shape, and each block is computed by one thread, which is slower than one product.
+- On other processors, a BLAS splits columns, and rounding differs only if a thread's share of them is not a multiple of
+  the vector length: narrow matrices are padded with zero columns, at almost no cost.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ class Checkpoints:
     about: Mapping[str, Any]
 
     def write_start(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write the initialization."""
+        """Delete all training states, because they belong to another initialization, and write this one."""
+        for path in self._states():
+            path.unlink()
         _write(self.folder / _START, tensors, {"about": dict(self.about), "facts": dict(facts)})
 
     def read_start(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -152,11 +154,6 @@ class Checkpoints:
             self._check(path, description["about"])
             return Checkpoint.unpack(tensors, description)
         return None
-
-    def clear(self) -> None:
-        """Delete all training states, because they belong to another initialization."""
-        for path in self._states():
-            path.unlink()
 
     def _states(self) -> list[Path]:
         """Return the files of the training states, newest first."""
@@ -457,11 +454,7 @@ class FitCheckpoints:
         return CheckpointedInit(init, tensors["centers"].to(device), adjacency)
 
     def write_init(self, init: InitResult, centers: Tensor, adjacency: Adjacency | None, *, n_nodes: int) -> None:
-        """Write the initialization, and delete all training states, which belong to another one.
-
-        `adjacency` is None for a store, which contains the graph.
-        """
-        self._checkpoints.clear()
+        """Write the initialization; `adjacency` is None for a store, which contains the graph."""
         tensors = {f"encoder.{name}": tensor for name, tensor in init.encoder.state_dict().items()}
         tensors["centers"] = centers.detach()
         if init.halves is not None:

@@ -11,8 +11,8 @@ can therefore be computed chunk by chunk:
 When all rows fit in one chunk, step 3 reuses the autograd graph of step 1: one forward pass per epoch, and nothing is
 computed twice. Networks that mix rows along the graph always use one chunk.
 
-In a process group, each process takes these steps with its own rows; the objective gathers what it needs from the
-others, and the gradients of all processes are summed at the end.
+In a process group, each process takes these steps with its share of the rows; the objective gathers what it needs from
+the others, and the gradients of all processes are summed at the end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pamc.ops.group import ProcessGroup
 def accumulate_gradient(model: Model | GraphModel, rows: FeatureLoader, *, chunk_size: int | None = None) -> LossTerms:
     """Return the loss of all rows and add its full-batch gradient to the parameters' `grad`.
 
-    O(N) encoder time (twice that with several chunks); the activations of one chunk are held at a time. In a process
-    group, each process has its own rows and labels; loss and gradient are bitwise identical on all ranks.
+    O(N) encoder time (twice that with several chunks); activations are in memory for one chunk at a time. In a process
+    group, each process has a share of the rows and labels; loss and gradient are bitwise identical on all ranks.
     """
     if isinstance(model, GraphModel):
         terms = model.loss(rows.whole())
@@ -39,7 +39,7 @@ def accumulate_gradient(model: Model | GraphModel, rows: FeatureLoader, *, chunk
         return terms
     terms = _accumulate(model, rows, chunk_size)
     if model.group.size > 1:
-        _add_up([p for p in model.parameters() if p.requires_grad], model.group)
+        _sum_gradients([p for p in model.parameters() if p.requires_grad], model.group)
     return terms
 
 
@@ -78,7 +78,7 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
     )
 
 
-def _add_up(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
+def _sum_gradients(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
     """Replace the gradients by their sum over all processes, in one collective."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     summed = group.sum(torch.cat([gradient.ravel() for gradient in gradients]))

@@ -262,7 +262,7 @@ def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) 
         centers=start.centers,
         known_labels=None if known is None else torch.from_numpy(known).to(fit.device),
     )
-    return fit.method.build(inputs), kept_influence
+    return fit.method.build(inputs).to(fit.device), kept_influence
 
 
 def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoch | None) -> Trained:

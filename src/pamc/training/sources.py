@@ -154,7 +154,7 @@ class GraphSource:
             return Start(init, init.encoder, init.decoder)
         if method.pretrain is None:
             return Start(None)
-        model = method.pretrain(build_input(fit, self, neighbors))
+        model = method.pretrain(build_input(fit, self, neighbors)).to(fit.device)
         with fit.clock.progress.phase("pre-training", config.pretrain_epochs) as phase:
             epochs = {"n_epochs": config.pretrain_epochs, "lr": config.pretrain_lr, "seed": fit.seed}
             for record in train_epochs(model, prepared.loader, config, **epochs):

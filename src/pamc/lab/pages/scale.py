@@ -32,15 +32,27 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
     """Return time and memory of epochs over N with their exponents, and draw them."""
     good = [row for row in rows if row["error"] is None]
     points = sorted((row for row in good if "seconds" in row["values"]), key=lambda row: row["parameters"]["n_nodes"])
-    _draw(points, folder)
+    n_nodes = [row["parameters"]["n_nodes"] for row in points]
+    with drawing(1, 2, size=(9.6, 3.4)) as (figure, ((time, memory),)):
+        for name, label, color in (
+            ("seconds", "epoch", PALETTE[0]),
+            ("encode_s", "first pass of the encoder", PALETTE[1]),
+            ("loss_s", "loss and its gradient", PALETTE[4]),
+        ):
+            time.plot(n_nodes, [row["values"][name] for row in points], marker="o", color=color, label=label)
+        memory.plot(n_nodes, [row["values"]["peak_bytes"] / _GIB for row in points], marker="o", color=PALETTE[0])
+        for panel, title in ((time, "time (s)"), (memory, "peak memory (GiB)")):
+            panel.set(xscale="log", yscale="log", xlabel="N", title=title)
+        legend(figure, time)
+        save_figure(figure, folder, "epochs", rows=points, note=f"{machine_of(points[0])}.")
     columns = ["rows", "stored neighbors", "epoch", "first pass", "loss", "memory", "start", "epochs", "NMI"]
     body = []
     for row in points:
         values = row["values"]
         times = [time_text(values[name]) for name in ("seconds", "encode_s", "loss_s")]
-        memory, start = f"{values['peak_bytes'] / _GIB:.1f} GiB", time_text(values["seconds_to_start"])
         sizes = [f"{row['parameters']['n_nodes']:,}", f"{values['n_stored']:,}"]
-        body.append([*sizes, *times, memory, start, str(values["n_epochs"]), f"{values['nmi']:.2f}"])
+        start = [f"{values['peak_bytes'] / _GIB:.1f} GiB", time_text(values["seconds_to_start"])]
+        body.append([*sizes, *times, *start, str(values["n_epochs"]), f"{values['nmi']:.2f}"])
     (fitted,) = [row for row in good if "time_exponent" in row["values"]]
     low, high = fitted["parameters"]["n_nodes"]
     growth = (
@@ -48,23 +60,6 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
         f"memory as N to the power of {fitted['values']['memory_exponent']:.2f}: with few rows, chunks take most of it."
     )
     return joined(Table(columns, body).markdown(), growth, origin(points))
-
-
-def _draw(points: Sequence[Row], folder: Path) -> None:
-    sizes = [row["parameters"]["n_nodes"] for row in points]
-    with drawing(1, 2, size=(9.6, 3.4)) as (figure, axes):
-        time, memory = axes[0]
-        for name, label, color in (
-            ("seconds", "epoch", PALETTE[0]),
-            ("encode_s", "first pass of the encoder", PALETTE[1]),
-            ("loss_s", "loss and its gradient", PALETTE[4]),
-        ):
-            time.plot(sizes, [row["values"][name] for row in points], marker="o", color=color, label=label)
-        memory.plot(sizes, [row["values"]["peak_bytes"] / _GIB for row in points], marker="o", color=PALETTE[0])
-        for panel, title in ((time, "time (s)"), (memory, "peak memory (GiB)")):
-            panel.set(xscale="log", yscale="log", xlabel="N", title=title)
-        legend(figure, time)
-        save_figure(figure, folder, "epochs", rows=points, note=f"{machine_of(points[0])}.")
 
 
 def _large_fit(rows: Sequence[Row], folder: Path) -> str:
@@ -134,7 +129,7 @@ def _on_paper(rows: Sequence[Row], folder: Path) -> str:
     config = FitConfig(n_clusters=n_clusters, n_dims=10, n_hops=1, precision="bfloat16")
     sizes = (n_nodes, _PLANNED["n_features"], n_nodes * _PLANNED["n_neighbors"])
     n_weights = sum(a * b + b for a, b in pairwise((_PLANNED["n_features"], *config.hidden, 10)))
-    options: dict[str, Any] = {"device": torch.device("cuda"), "limit": _GPU_BYTES, "features_there": True}
+    options: dict[str, Any] = {"device": torch.device("cuda"), "limit": _GPU_BYTES, "features_on_device": True}
     body = []
     for n_processes in (_MACHINES, _MACHINES * _GPUS):
         sent = bytes_per_epoch(n_nodes, 10, n_clusters, n_weights, n_processes=n_processes)["total"]

@@ -13,7 +13,7 @@ from torch.nn.functional import leaky_relu, normalize
 
 from pamc.models.layers import Linear, propagate
 from pamc.models.loader import SparseBlock
-from pamc.models.method import BuildInput, register_method
+from pamc.models.method import register_method
 from pamc.models.methods.dual_networks import (
     CONTRAST,
     DUAL,
@@ -22,7 +22,6 @@ from pamc.models.methods.dual_networks import (
     DualNetwork,
     PamCSettings,
     graph_convolutions,
-    network_parts,
 )
 
 _REFERENCE = "Peng et al. (2021), ACM MM, Attention-driven graph clustering network"
@@ -33,17 +32,12 @@ _SLOPE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class AGCNConfig(DualConfig):
-    """Settings of AGCN."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AGCNContrastConfig(ContrastSettings, AGCNConfig):
+class AGCNContrastConfig(ContrastSettings, DualConfig):
     """Settings of AGCN with the classic contrastive loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AGCNPamCConfig(PamCSettings, AGCNConfig):
+class AGCNPamCConfig(PamCSettings, DualConfig):
     """Settings of AGCN with the PamC loss."""
 
 
@@ -57,19 +51,16 @@ class BlockLinear(nn.Module):
         self, sizes: Sequence[int], n_out: int, *, bound: float, generator: torch.Generator, dtype: torch.dtype
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Linear(size, n_out, generator=generator, dtype=dtype) for size in sizes)
-        with torch.no_grad():
-            for name, parameter in self.blocks.named_parameters():
-                if name.endswith("bias"):
-                    parameter.zero_().requires_grad_(False)
-                else:
-                    parameter.uniform_(-bound, bound, generator=generator)
+        blocks = [Linear(size, n_out, generator=generator, dtype=dtype) for size in sizes]
+        for block in blocks:
+            block.redraw_without_bias(bound, generator)
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, blocks: Sequence[Tensor], shares: Tensor | None = None) -> Tensor:
         """Return (N, n_out) for k blocks (N, size); `shares` (N, k) scales the blocks of each row."""
         products = [layer(block) for layer, block in zip(self.blocks, blocks, strict=True)]
         if shares is not None:
-            # A scale factor of a row's block commutes with W_b, and the product is the narrower of the two.
+            # Scaling the rows of a product X_b W_bᵀ is the same as scaling those of X_b, and the product is narrower.
             products = [shares[:, k : k + 1] * product for k, product in enumerate(products)]
         return torch.stack(products).sum(dim=0)
 
@@ -94,8 +85,11 @@ class Attention(nn.Module):
         return normalize(shares, dim=1)
 
 
+@register_method("agcn+contrast", title="AGCN + contrast", reference=_WITH_CONTRAST, config=AGCNContrastConfig, **DUAL)
+@register_method("agcn+pamc", title="AGCN + PamC", reference=_WITH_CONTRAST, config=AGCNPamCConfig, **DUAL)
+@register_method("agcn", title="AGCN", reference=_REFERENCE, config=DualConfig, **DUAL)
 class AGCNModel(DualNetwork):
-    r"""AGCN: attention sets, for each row, the share of each network's layer and of each layer in the output.
+    r"""AGCN: for each row, attention weighs the layers of both networks, and the layers in the output.
 
     .. math:: Z_1 = \phi(\tilde A X W_1), \quad
               Z_{l+1} = \phi(\tilde A\,(m_1 \odot Z_l + m_2 \odot H_l)\,W_{l+1}), \quad
@@ -103,7 +97,7 @@ class AGCNModel(DualNetwork):
 
     m is the :class:`Attention` of [Z_l ‖ H_l], u that of [Z_1 ‖ … ‖ Z_L ‖ z], φ the LeakyReLU of slope 0.2, H_l the
     hidden activations of the encoder. As in the paper; its program adds a bias to the attention. Rows are neither
-    repeated nor concatenated: each column of m or u is multiplied where the factor is narrow.
+    repeated nor concatenated: a column of m or u is multiplied with the narrowest factor of a product.
     """
 
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -127,11 +121,3 @@ class AGCNModel(DualNetwork):
             scales.append(leaky_relu(layer(fused, self.normalized), _SLOPE))
         scales.append(z)
         return propagate(self.normalized, self.classifier(scales, self.scale_attention(scales)))
-
-
-@register_method("agcn+contrast", title="AGCN + contrast", reference=_WITH_CONTRAST, config=AGCNContrastConfig, **DUAL)
-@register_method("agcn+pamc", title="AGCN + PamC", reference=_WITH_CONTRAST, config=AGCNPamCConfig, **DUAL)
-@register_method("agcn", title="AGCN", reference=_REFERENCE, config=AGCNConfig, **DUAL)
-def build_agcn(given: BuildInput) -> AGCNModel:
-    """Return AGCN with an autoencoder's weights, and with the contrastive term of its settings, if any."""
-    return AGCNModel(**network_parts(given)).to(given.device)

@@ -26,7 +26,7 @@ class AEConfig(EncoderConfig, MethodConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderConfig(AEConfig, AssigningConfig):
-    """Settings of a method that starts from a pretrained autoencoder."""
+    """Settings of a method that is initialized with a pretrained autoencoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class StartOnly(Model):
     config=AEConfig,
     **_FACTS,
 )
-def build_ae(given: BuildInput) -> StartOnly:
+def build_ae(inputs: BuildInput) -> StartOnly:
     """Return the encoder of the autoencoder unchanged; clusters are K-means of its z."""
-    return StartOnly(given.encoder)
+    return StartOnly(inputs.encoder)
 
 
 class DECModel(Model):
@@ -108,7 +108,7 @@ class DECModel(Model):
     config=AutoencoderConfig,
     **_FACTS,
 )
-def build_dec(given: BuildInput) -> DECModel:
+def build_dec(inputs: BuildInput) -> DECModel:
     """Return DEC, or IDEC with its decoder, with an autoencoder's weights."""
-    decoder = given.required_decoder() if isinstance(given.config, IDECConfig) else None
-    return DECModel(given.encoder, given.centers, given.config, decoder=decoder)
+    decoder = inputs.required_decoder() if isinstance(inputs.config, IDECConfig) else None
+    return DECModel(inputs.encoder, inputs.centers, inputs.config, decoder=decoder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -126,6 +127,7 @@ def _nearest(z: Tensor, prototypes: Tensor) -> Tensor:
     return squared_distances(z, prototypes).argmin(dim=1)
 
 
+@register_method("cgc", title="CGC", reference="Park et al. (2022), WWW", config=CGCConfig, uses_graph=True)
 class CGCModel(GraphModel):
     r"""Contrastive graph clustering of Park et al. (2022), for one static graph.
 
@@ -137,44 +139,26 @@ class CGCModel(GraphModel):
     convolutions are the encoder; cosines times τ replace inner products and a bilinear form over a temperature; the
     levels of features and of neighbors share one uniform sample of negatives; all neighbors are used, with weights,
     instead of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means of the final z.
-
-    Parameters
-    ----------
-    first, second
-        Graph convolutions d → n_hidden → n_dims.
-    features
-        Linear map d → n_dims.
-    normalized
-        (N, N) CSR tensor Ã.
-    neighbors
-        Positives and sampler of negatives.
-    hierarchy
-        Prototypes of each level, coarsest first.
-    config
-        Settings with weights and options.
     """
 
     draws = True
 
-    def __init__(
-        self,
-        first: GraphConvolution,
-        second: GraphConvolution,
-        features: Linear,
-        *,
-        normalized: Tensor,
-        neighbors: Neighbors,
-        hierarchy: list[Prototypes],
-        config: CGCConfig,
-    ) -> None:
+    def __init__(self, inputs: BuildInput) -> None:
         super().__init__()
-        self.first = first
-        self.second = second
-        self.features = features
-        self.normalized = normalized
-        self.neighbors = neighbors
-        self.hierarchy = nn.ModuleList(hierarchy)
-        self.config = config
+        self.config: CGCConfig = inputs.config
+        n_features, n_hidden, n_dims = inputs.n_features, self.config.n_hidden, self.config.n_dims
+        weights: Any = {"generator": generator(inputs.seed, "weights"), "dtype": inputs.dtype}
+        self.first = GraphConvolution(n_features, n_hidden, **weights)
+        self.second = GraphConvolution(n_hidden, n_dims, **weights)
+        self.features = Linear(n_features, n_dims, **weights)
+        self.normalized = normalized_adjacency(inputs.adjacency, device=inputs.device, dtype=inputs.dtype)
+        self.neighbors = Neighbors(inputs.adjacency, dtype=inputs.dtype)
+        choice = generator(inputs.seed, "prototypes")
+        # The coarsest level first.
+        sizes = [self.config.n_clusters * 2**level for level in range(self.config.n_levels)]
+        self.hierarchy = nn.ModuleList(
+            Prototypes(inputs.n_nodes, n_dims, size, generator=choice, dtype=inputs.dtype) for size in sizes
+        )
 
     def embed(self, x: Tensor | SparseBlock) -> Tensor:
         """Return z (N, n_dims) with rows of length 1, because every level uses cosines."""
@@ -191,7 +175,11 @@ class CGCModel(GraphModel):
         pairs = self.neighbors
         feature = feature_contrast_loss(z, self.features(x), drawn, tau=config.tau)
         neighbor = neighbor_contrast_loss(z, pairs.edges, pairs.weight, drawn, is_negative=is_negative, tau=config.tau)
-        prototype = torch.stack([self._level(z, level) for level in self.hierarchy]).mean()
+        levels = []
+        for level in self.hierarchy:
+            prototypes, labels = level(z.detach(), n_steps=config.n_lloyd)
+            levels.append(prototype_contrast_loss(z, prototypes, labels, tau=config.tau))
+        prototype = torch.stack(levels).mean()
         return LossTerms(
             total=config.feature_weight * feature
             + config.neighbor_weight * neighbor
@@ -202,28 +190,3 @@ class CGCModel(GraphModel):
     def read(self, x: Tensor | SparseBlock) -> Reading:
         """Return z (N, n_dims)."""
         return Reading(self.embed(x))
-
-    def _level(self, z: Tensor, level: nn.Module) -> Tensor:
-        prototypes, labels = level(z.detach(), n_steps=self.config.n_lloyd)
-        return prototype_contrast_loss(z, prototypes, labels, tau=self.config.tau)
-
-
-@register_method("cgc", title="CGC", reference="Park et al. (2022), WWW", config=CGCConfig, uses_graph=True)
-def build_cgc(given: BuildInput) -> CGCModel:
-    """Return an untrained CGC."""
-    config: CGCConfig = given.config
-    weights, choice = (generator(given.seed, purpose) for purpose in ("weights", "prototypes"))
-    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
-    first, second = (GraphConvolution(*size, generator=weights, dtype=given.dtype) for size in sizes)
-    return CGCModel(
-        first,
-        second,
-        Linear(given.n_features, config.n_dims, generator=weights, dtype=given.dtype),
-        normalized=normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
-        neighbors=Neighbors(given.adjacency, dtype=given.dtype),
-        hierarchy=[
-            Prototypes(given.n_nodes, config.n_dims, config.n_clusters * 2**level, generator=choice, dtype=given.dtype)
-            for level in range(config.n_levels)
-        ],
-        config=config,
-    ).to(given.device)

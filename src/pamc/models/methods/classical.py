@@ -26,9 +26,9 @@ from pamc.runtime import generator, one_thread, seed_for
     uses_graph=False,
     inductive=True,
 )
-def build_kmeans(given: BuildInput) -> StartOnly:
+def build_kmeans(inputs: BuildInput) -> StartOnly:
     """Return the preprocessed rows themselves as the embedding."""
-    return StartOnly(MLP((given.n_features,), generator=generator(given.seed, "weights"), dtype=given.dtype))
+    return StartOnly(MLP((inputs.n_features,), generator=generator(inputs.seed, "weights"), dtype=inputs.dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +64,15 @@ class _Fixed(GraphModel):
     uses_graph=True,
     uses_features=False,
 )
-def build_svd(given: BuildInput) -> GraphModel:
+def build_svd(inputs: BuildInput) -> GraphModel:
     """Return U·S of the leading singular directions of the adjacency A (N, N); features are not used."""
     from sklearn.decomposition import TruncatedSVD
 
-    rank = max(1, min(given.config.n_dims, given.n_nodes - 1))
-    z = np.zeros((given.n_nodes, given.config.n_dims))
-    if given.n_nodes > 1:
-        svd = TruncatedSVD(rank, random_state=seed_for(given.seed, "svd"))
+    rank = max(1, min(inputs.config.n_dims, inputs.n_nodes - 1))
+    z = np.zeros((inputs.n_nodes, inputs.config.n_dims))
+    if inputs.n_nodes > 1:
+        svd = TruncatedSVD(rank, random_state=seed_for(inputs.seed, "svd"))
         with one_thread(), np.errstate(invalid="ignore", divide="ignore"):
             # K-means is invariant to a common scale, and scaling the largest weight to 1 keeps squares finite.
-            z[:, :rank] = svd.fit_transform(given.adjacency / (given.adjacency.max() or 1.0))
-    return _Fixed(torch.from_numpy(z).to(device=given.device, dtype=given.dtype))
+            z[:, :rank] = svd.fit_transform(inputs.adjacency / (inputs.adjacency.max() or 1.0))
+    return _Fixed(torch.from_numpy(z).to(device=inputs.device, dtype=inputs.dtype))

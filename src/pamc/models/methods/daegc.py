@@ -56,8 +56,8 @@ class Proximity:
     rows
         (E,) row i of each entry.
     transposed
-        (E,) position of the entry (j, i) for the entry (i, j), with which sums over columns are sums over rows,
-        without atomics.
+        (E,) position of the entry (j, i) for the entry (i, j). With it, sums over columns are computed as sums over
+        rows, without atomics.
     """
 
     matrix: Tensor
@@ -104,7 +104,7 @@ def proximity(adjacency: Adjacency, *, n_orders: int, device: torch.device, dtyp
 
     B is the row-normalized adjacency with self-loops, and M is restricted to the edges and the diagonal: a node attends
     to its neighbors and itself. As in a public program of the method; in the paper, attention is over every j with
-    M_ij > 0 and B has no self-loops, so that a node without edges has nothing to attend to. O(E) memory.
+    M_ij > 0 and B has no self-loops, so that a node without edges attends to no node. O(E) memory.
     """
     steps = row_normalize(with_self_loops(adjacency))
     matrix = walk_sums(steps, steps, n_steps=n_orders) / n_orders
@@ -126,10 +126,10 @@ class _Attention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, own: Tensor, other: Tensor, near: Proximity) -> Tensor:
+    def forward(ctx: Any, h: Tensor, node_score: Tensor, neighbor_score: Tensor, near: Proximity) -> Tensor:
         h = h.contiguous()
         weight = near.matrix.values()
-        score = (own[near.rows] + other[near.matrix.col_indices()]) * weight
+        score = (node_score[near.rows] + neighbor_score[near.matrix.col_indices()]) * weight
         derivative = torch.where(score > 0, weight, _SLOPE * weight)
         score = torch.where(score > 0, score, _SLOPE * score)
         share = (score - near.reduce(score, "max")[near.rows]).exp()
@@ -166,20 +166,17 @@ class AttentionLayer(nn.Module):
         super().__init__()
         self.linear = Linear(n_in, n_out, generator=generator, dtype=dtype)
         self.attention = nn.Parameter(torch.empty(n_out, 2, dtype=dtype))
-        with torch.no_grad():
-            for weight, fans in ((self.linear.weight, n_in + n_out), (self.attention, n_out + 1)):
-                bound = _GAIN * math.sqrt(6 / fans)
-                weight.uniform_(-bound, bound, generator=generator)
-            self.linear.bias.zero_()
-        self.linear.bias.requires_grad_(False)
+        self.linear.redraw_without_bias(_GAIN * math.sqrt(6 / (n_in + n_out)), generator)
+        bound = _GAIN * math.sqrt(6 / (n_out + 1))
+        nn.init.uniform_(self.attention, -bound, bound, generator=generator)
 
     def forward(self, x: Tensor | SparseBlock, near: Proximity) -> Tensor:
         """Return (N, n_out) for x (N, n_in). O(E·n_out + N·n_in·n_out) time, O(E + N·n_out) memory."""
         h = self.linear(x)
         # Columns: a_s for the node itself, a_n for its neighbors.
-        own, other = row_product(h, self.attention).unbind(dim=1)
-        mean: Tensor = _Attention.apply(h, own, other, near)  # type: ignore[no-untyped-call]
-        # elu written out, because the gradient of torch's own is rounded differently by the number of threads.
+        node_score, neighbor_score = row_product(h, self.attention).unbind(dim=1)
+        mean: Tensor = _Attention.apply(h, node_score, neighbor_score, near)  # type: ignore[no-untyped-call]
+        # elu is written out, because the rounding of torch's gradient of it depends on the number of threads.
         return torch.where(mean > 0, mean, mean.clamp(max=0).expm1())
 
 
@@ -268,14 +265,14 @@ class DAEGCModel(AttentionPretraining):
         return Reading(z, log_soft_assignment(z, self.centers, eta=self.config.eta).exp())
 
 
-def build_daegc_pretraining(given: BuildInput) -> AttentionPretraining:
+def build_daegc_pretraining(inputs: BuildInput) -> AttentionPretraining:
     """Return the untrained layers with the reconstruction loss."""
-    config: DAEGCConfig = given.config
-    weights = generator(given.seed, "weights")
-    sizes = ((given.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
-    first, second = (AttentionLayer(*size, generator=weights, dtype=given.dtype) for size in sizes)
-    near = proximity(given.adjacency, n_orders=config.n_orders, device=given.device, dtype=given.dtype)
-    return AttentionPretraining(first, second, near, config).to(given.device)
+    config: DAEGCConfig = inputs.config
+    weights = generator(inputs.seed, "weights")
+    sizes = ((inputs.n_features, config.n_hidden), (config.n_hidden, config.n_dims))
+    first, second = (AttentionLayer(*size, generator=weights, dtype=inputs.dtype) for size in sizes)
+    near = proximity(inputs.adjacency, n_orders=config.n_orders, device=inputs.device, dtype=inputs.dtype)
+    return AttentionPretraining(first, second, near, config)
 
 
 @register_method(
@@ -286,6 +283,6 @@ def build_daegc_pretraining(given: BuildInput) -> AttentionPretraining:
     uses_graph=True,
     pretrain=build_daegc_pretraining,
 )
-def build_daegc(given: BuildInput) -> DAEGCModel:
+def build_daegc(inputs: BuildInput) -> DAEGCModel:
     """Return DAEGC with its pretrained layers and the K-means centers of their embedding."""
-    return DAEGCModel(given.pretrained, given.centers).to(given.device)
+    return DAEGCModel(inputs.pretrained, inputs.centers)

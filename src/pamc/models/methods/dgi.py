@@ -30,6 +30,7 @@ class DGIConfig(GraphConfig, TrainedConfig):
     n_dims: int = setting(512, Count(), "Size that the embedding z has.")
 
 
+@register_method("dgi", title="DGI", reference="Veličković et al. (2019), ICLR", config=DGIConfig, uses_graph=True)
 class DGIModel(GraphModel):
     r"""Deep Graph Infomax of Veličković et al. (2019).
 
@@ -39,27 +40,23 @@ class DGIModel(GraphModel):
     z̃ is the embedding of a corrupted graph, with the same edges and the rows of X in random order P, redrawn in each
     epoch. As Ã(PX)Wᵀ = Ã(P(XWᵀ)), rows are shuffled after the linear map: X is multiplied once, and sparse rows need no
     indexing. Departure from the paper: the convolution has no bias, and PReLU has one slope per dimension.
-
-    Parameters
-    ----------
-    convolution
-        Graph convolution whose linear map is W.
-    discriminator
-        (n_dims, n_dims) initial weights M.
-    normalized
-        (N, N) CSR tensor Ã.
     """
 
     draws = True
 
-    def __init__(self, convolution: GraphConvolution, discriminator: Tensor, normalized: Tensor) -> None:
+    def __init__(self, inputs: BuildInput) -> None:
         super().__init__()
+        n_dims, dtype = inputs.config.n_dims, inputs.dtype
+        weights = generator(inputs.seed, "weights")
+        convolution = GraphConvolution(inputs.n_features, n_dims, generator=weights, dtype=dtype)
+        bound = n_dims**-0.5
+        discriminator = torch.empty(n_dims, n_dims, dtype=dtype).uniform_(-bound, bound, generator=weights)
         slope = nn.Parameter(torch.full_like(discriminator[0], _SLOPE))
         # These names are used by saved weights.
         self.network: Any = nn.ModuleDict({"encoder": nn.ParameterDict({"slope": slope})})
         self.network.weight = nn.Parameter(discriminator)
         self.linear = convolution.linear
-        self.normalized = normalized
+        self.normalized = normalized_adjacency(inputs.adjacency, device=inputs.device, dtype=dtype)
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the loss of classifying true and shuffled rows. O((N·d + E)·n_dims) time, O(N·n_dims + E) memory."""
@@ -78,15 +75,3 @@ class DGIModel(GraphModel):
     def _aggregated(self, h: Tensor) -> Tensor:
         """Return PReLU(Ãh), the part of a graph convolution after its linear map."""
         return nn.functional.prelu(propagate(self.normalized, h), self.network["encoder"]["slope"])
-
-
-@register_method("dgi", title="DGI", reference="Veličković et al. (2019), ICLR", config=DGIConfig, uses_graph=True)
-def build_dgi(given: BuildInput) -> DGIModel:
-    """Return an untrained DGI."""
-    n_dims = given.config.n_dims
-    weights = generator(given.seed, "weights")
-    convolution = GraphConvolution(given.n_features, n_dims, generator=weights, dtype=given.dtype)
-    bound = n_dims**-0.5
-    discriminator = torch.empty(n_dims, n_dims, dtype=given.dtype).uniform_(-bound, bound, generator=weights)
-    normalized = normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)
-    return DGIModel(convolution, discriminator, normalized).to(given.device)

@@ -15,7 +15,6 @@ from torch.nn.functional import relu
 from pamc.config import ContrastConfig, GraphConfig, InfluenceConfig, ProxyConfig
 from pamc.declarations import Number, setting
 from pamc.errors import ConfigError
-from pamc.graph.positives import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.contrastive import contrastive_loss
 from pamc.losses.pamc import pamc_terms
@@ -36,8 +35,8 @@ CONTRAST = "contrast as in Kulatilleke, Portmann and Chandra (2022)"
 class DualConfig(GraphConfig, AutoencoderConfig):
     """Settings of SDCN and AGCN. `chunk_size` affects the pretraining only: the network processes all rows at once.
 
-    There are more pretraining epochs than in the papers, which rows of length 1 need to spread z to the width of Eq 9's
-    kernel.
+    There are more pretraining epochs than in the papers, because rows of length 1 need them to spread z to the width of
+    the kernel of Eq 9.
     """
 
     kl_weight: float = setting(
@@ -70,45 +69,25 @@ class DualNetwork(GraphModel):
     z is the autoencoder's embedding, q its Student-t assignment (Eq 9), p the target computed from q (Eq 10), constant
     within an epoch, and Z the softmax of the graph network; both divergences are divided by N. Labels are the argmax of
     Z. The term in brackets is present if the settings have it: Eq 1, or Eq 3 with the argmax of q in the meta-nodes. As
-    in the papers, with Ã = D^(−½)(A + I)D^(−½); their programs use D⁻¹(A + I).
-
-    Parameters
-    ----------
-    encoder, decoder
-        Encoder and decoder of a pretrained autoencoder, which are trained further.
-    centers
-        (C, n_dims) initial centers μ of z.
-    normalized
-        (N, N) CSR tensor Ã.
-    config
-        Settings, whose class determines the contrastive term.
-    generator
-        Random generator of the graph network's initial weights.
-    pairs
-        Positive pairs γ of the N rows; None without a contrastive term.
+    in the papers, with Ã = D^(−½)(A + I)D^(−½); their programs use D⁻¹(A + I). Encoder and decoder are those of a
+    pretrained autoencoder and are trained further.
     """
 
     centers: nn.Parameter
 
-    def __init__(
-        self,
-        encoder: MLP,
-        decoder: MLP,
-        centers: Tensor,
-        normalized: Tensor,
-        config: Any,
-        *,
-        generator: torch.Generator,
-        pairs: PositivePairs | None = None,
-    ) -> None:
+    def __init__(self, inputs: BuildInput) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.centers = nn.Parameter(centers.detach().clone())
-        self.normalized = normalized
-        self.config = config
-        self.pairs = pairs
-        self.add_graph_network(encoder.sizes, generator=generator, dtype=centers.dtype)
+        if not isinstance(inputs.encoder, MLP) or inputs.decoder is None:
+            raise ConfigError(
+                "SDCN and AGCN read the hidden layers of an autoencoder and train its decoder: they cannot start from "
+                "an encoder of another kind"
+            )
+        self.encoder, self.decoder = inputs.encoder, inputs.decoder
+        self.centers = nn.Parameter(inputs.centers.detach().clone())
+        self.normalized = normalized_adjacency(inputs.adjacency, device=inputs.device, dtype=inputs.dtype)
+        self.config, self.pairs = inputs.config, inputs.pairs
+        weights = generator(inputs.seed, "graph network")
+        self.add_graph_network(self.encoder.sizes, generator=weights, dtype=self.centers.dtype)
 
     @abstractmethod
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -161,7 +140,7 @@ class DualNetwork(GraphModel):
         return hidden, last(hidden[-1] if hidden else x)
 
     def contrast(self, z: Tensor, log_q: Tensor) -> LossTerms | None:
-        """Return the contrastive term of z (N, n_dims), given log q (N, C); None for settings without one."""
+        """Return the contrastive term of z (N, n_dims) and log q (N, C); None for settings without one."""
         config, pairs = self.config, self.pairs
         if pairs is None or not isinstance(config, ContrastSettings):
             return None
@@ -186,21 +165,3 @@ def graph_convolutions(sizes: Sequence[int], *, generator: torch.Generator, dtyp
     return nn.ModuleList(
         GraphConvolution(n_in, n_out, generator=generator, dtype=dtype) for n_in, n_out in pairwise(sizes)
     )
-
-
-def network_parts(given: BuildInput) -> dict[str, Any]:
-    """Return the constructor arguments of either network; raise ConfigError if there is no decoder."""
-    if not isinstance(given.encoder, MLP) or given.decoder is None:
-        raise ConfigError(
-            "SDCN and AGCN read the hidden layers of an autoencoder and train its decoder: they cannot start from an "
-            "encoder of another kind"
-        )
-    return {
-        "encoder": given.encoder,
-        "decoder": given.decoder,
-        "centers": given.centers,
-        "normalized": normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype),
-        "config": given.config,
-        "pairs": given.pairs,
-        "generator": generator(given.seed, "graph network"),
-    }

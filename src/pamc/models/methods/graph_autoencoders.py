@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ _EPS = 1e-15
 class GAEConfig(GraphConfig, TrainedConfig):
     """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
-    Raw rows instead of rows of length 1 gave worse clusters on these sets, and so did more epochs, although the
+    On these sets, clusters were worse with raw rows instead of rows of length 1, and with more epochs, although the
     reconstruction still improved.
     """
 
@@ -57,28 +58,29 @@ class ARGAConfig(GAEConfig):
     n_epochs: int = 120
 
 
+@register_method(
+    "gae", title="GAE", reference="Kipf and Welling (2016), NIPS workshop", config=GAEConfig, uses_graph=True
+)
 class GAEModel(GraphModel):
     """The graph autoencoder of Kipf and Welling (2016): z = GCN(X, A), where σ(zzᵀ) reconstructs A + I.
 
     The reconstruction loss is over all N² pairs (:func:`pamc.losses.reconstruction.edge_reconstruction_loss`) up to
     40 000 nodes; above that, as many negatives as there are edges are sampled in each epoch
     (:func:`pamc.losses.reconstruction.sampled_edge_loss`).
-
-    Parameters
-    ----------
-    encoder
-        Graph encoder, whose first output is z.
-    normalized
-        (N, N) CSR tensor Ã.
     """
 
     draws = True
+    # Outputs of the encoder, z first; saved weights use these names.
+    outputs: ClassVar[Sequence[str]] = ("second",)
 
-    def __init__(self, encoder: GraphEncoder, normalized: Tensor) -> None:
+    def __init__(self, inputs: BuildInput) -> None:
         super().__init__()
+        sizes = (inputs.n_features, inputs.config.n_hidden, inputs.config.n_dims)
+        weights = generator(inputs.seed, "weights")
+        encoder = GraphEncoder(*sizes, generator=weights, dtype=inputs.dtype, outputs=self.outputs)
         # This name is used by saved weights.
         self.network = nn.ModuleDict({"encoder": encoder})
-        self.normalized = normalized
+        self.normalized = normalized_adjacency(inputs.adjacency, device=inputs.device, dtype=inputs.dtype)
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the reconstruction loss. O(N²·n_dims) time up to 40 000 nodes, else O(E·n_dims); O(N + E) memory."""
@@ -95,6 +97,9 @@ class GAEModel(GraphModel):
         return loss(z, self.normalized)
 
 
+@register_method(
+    "vgae", title="VGAE", reference="Kipf and Welling (2016), NIPS workshop", config=VGAEConfig, uses_graph=True
+)
 class VGAEModel(GAEModel):
     r"""The variational graph autoencoder of Kipf and Welling (2016).
 
@@ -104,6 +109,8 @@ class VGAEModel(GAEModel):
     As in their program. The encoder outputs μ and log σ; μ is the embedding. Reconstruction as in :class:`GAEModel`:
     sampled above 40 000 nodes.
     """
+
+    outputs = ("mean", "log_std")
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the negative evidence lower bound, with terms scaled as in the program. Time and memory as GAE."""
@@ -115,6 +122,7 @@ class VGAEModel(GAEModel):
         return LossTerms(total=reconstruction + kl / len(z), parts={"reconstruction": reconstruction, "kl": kl})
 
 
+@register_method("arga", title="ARGA", reference="Pan et al. (2018), IJCAI", config=ARGAConfig, uses_graph=True)
 class ARGAModel(GAEModel):
     r"""The adversarially regularized graph autoencoder of Pan et al. (2018).
 
@@ -126,23 +134,15 @@ class ARGAModel(GAEModel):
     Departure from the paper: both are updated simultaneously, once per epoch, from one backward pass. The total is the
     sum of both losses, in which z is constant in D's loss and D is constant in the encoder's. Reconstruction as in
     :class:`GAEModel`: sampled above 40 000 nodes.
-
-    Parameters
-    ----------
-    encoder, normalized
-        As in :class:`GAEModel`.
-    discriminator
-        MLP that maps rows (n, n_dims) to (n, 1), D before its sigmoid.
-    regularization_weight
-        Weight λ of the adversarial term.
     """
 
-    def __init__(
-        self, encoder: GraphEncoder, normalized: Tensor, *, discriminator: MLP, regularization_weight: float
-    ) -> None:
-        super().__init__(encoder, normalized)
-        self.network["discriminator"] = discriminator
-        self.regularization_weight = regularization_weight
+    def __init__(self, inputs: BuildInput) -> None:
+        super().__init__(inputs)
+        config = inputs.config
+        weights = generator(inputs.seed, "discriminator")
+        # D before its sigmoid.
+        self.network["discriminator"] = MLP((config.n_dims, *config.hidden, 1), generator=weights, dtype=inputs.dtype)
+        self.regularization_weight = config.regularization_weight
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
         """Return the sum of both losses; neither has a gradient in the other's weights. Time and memory as GAE."""
@@ -180,37 +180,3 @@ def log_probability(score: Tensor, *, of_not: bool = False) -> Tensor:
     """Return log σ(score), or log(1 − σ(score)) if `of_not`; finite for any score."""
     probability = torch.sigmoid(score)
     return torch.log((1 - probability if of_not else probability) + _EPS)
-
-
-@register_method(
-    "gae", title="GAE", reference="Kipf and Welling (2016), NIPS workshop", config=GAEConfig, uses_graph=True
-)
-def build_gae(given: BuildInput) -> GAEModel:
-    """Return an untrained GAE."""
-    return GAEModel(*_parts(given)).to(given.device)
-
-
-@register_method(
-    "vgae", title="VGAE", reference="Kipf and Welling (2016), NIPS workshop", config=VGAEConfig, uses_graph=True
-)
-def build_vgae(given: BuildInput) -> VGAEModel:
-    """Return an untrained VGAE."""
-    return VGAEModel(*_parts(given, outputs=("mean", "log_std"))).to(given.device)
-
-
-@register_method("arga", title="ARGA", reference="Pan et al. (2018), IJCAI", config=ARGAConfig, uses_graph=True)
-def build_arga(given: BuildInput) -> ARGAModel:
-    """Return an untrained ARGA."""
-    config = given.config
-    sizes = (config.n_dims, *config.hidden, 1)
-    discriminator = MLP(sizes, generator=generator(given.seed, "discriminator"), dtype=given.dtype)
-    weight = config.regularization_weight
-    return ARGAModel(*_parts(given), discriminator=discriminator, regularization_weight=weight).to(given.device)
-
-
-def _parts(given: BuildInput, *, outputs: Sequence[str] = ("second",)) -> tuple[GraphEncoder, Tensor]:
-    """Return an untrained encoder and Ã."""
-    sizes = (given.n_features, given.config.n_hidden, given.config.n_dims)
-    weights = generator(given.seed, "weights")
-    encoder = GraphEncoder(*sizes, generator=weights, dtype=given.dtype, outputs=outputs)
-    return encoder, normalized_adjacency(given.adjacency, device=given.device, dtype=given.dtype)

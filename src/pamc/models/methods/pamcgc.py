@@ -18,7 +18,7 @@ from pamc.losses.pamc import PamCTerms, pamc_terms
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
 from pamc.models.method import BuildInput, register_method
-from pamc.ops.dispatch import NUMBERS, Backend, ObjectiveValues, over_processes, resolve_backend
+from pamc.ops.dispatch import NUMBERS, Backend, over_processes, resolve_backend
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.torch.clustering import soft_self_training
 
@@ -46,11 +46,11 @@ class BlockContrastModel(Model):
               \; [{} + w\,\tfrac{1}{N}\textstyle\sum_i \|x_i - \hat x_i\|^2/d]
 
     In each epoch q (Eq 9) is computed from z once; p (Eq 10) and the hard labels (argmax of q) are constant within that
-    epoch. The term in brackets is present if a decoder is given. `backend` selects the implementation of contrast and
+    epoch. The term in brackets is present if there is a decoder. `backend` selects the implementation of contrast and
     clustering, as in :func:`pamc.losses.pamc.pamc_loss`.
 
-    In a process group, each process has a model with the pairs of its own rows. Its objective takes the embedding of
-    these rows, and its value is that of all rows.
+    In a process group, each process has a model with the pairs of its rows. Its objective takes the embedding of these
+    rows, and its value is that of all rows.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class BlockContrastModel(Model):
 
     @abstractmethod
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
-        """Return the contrastive term of z (N, n_dims), given labels (N,), and log q (N, C) for soft meta-nodes."""
+        """Return the contrastive term of z (N, n_dims), from labels (N,), or from log q (N, C) for soft meta-nodes."""
 
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims)."""
@@ -128,17 +128,15 @@ class PamCGCModel(BlockContrastModel):
     .. math:: L = \alpha\,\ell_{Pcontrast}(z; \gamma, \tau) + \beta\,KL(P \,\|\, Q)
 
     With ``meta_assignment="soft"`` the gradient also flows through q into the meta-nodes (Eq 8). Departures from the
-    paper: known labels, if given, replace the argmax in the meta-nodes; a decoder, if given, adds the reconstruction of
-    the autoencoder as a third term.
+    paper: known labels replace the argmax in the meta-nodes, and the reconstruction of a decoder is added as a third
+    term; both are optional.
 
     Parameters
     ----------
-    encoder, centers, pairs, config, decoder
+    encoder, centers, pairs, config, decoder, group
         As in :class:`~pamc.models.methods.pamcgc.BlockContrastModel`.
     known_labels
-        (N,) cluster of each row if known, else −1; None if no cluster is known.
-    group
-        Processes that share the rows.
+        (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
     """
 
     def __init__(
@@ -162,7 +160,11 @@ class PamCGCModel(BlockContrastModel):
 
         If a backend computes it as a whole, the gradient flows through the total only.
         """
-        fused = self._fused_objective(z)
+        config, backend = self.config, resolve_backend(self.backend, z.device)
+        fused = None
+        if backend.objective is not None and config.meta_assignment == "hard":
+            known, watched = self.known_labels, watched_rows(len(z))
+            fused = backend.objective(z, self.centers, self.pairs, config, watched=watched, known_labels=known)
         if fused is None:
             return super().objective(z)
         named = dict(zip(NUMBERS, fused.numbers.unbind(), strict=True))
@@ -173,13 +175,6 @@ class PamCGCModel(BlockContrastModel):
             monitors={name: value for name, value in named.items() if name not in ("loss", *_PARTS)},
             numbers=fused.numbers,
         )
-
-    def _fused_objective(self, z: Tensor) -> ObjectiveValues | None:
-        config, backend = self.config, resolve_backend(self.backend, z.device)
-        if backend.objective is None or config.meta_assignment != "hard":
-            return None
-        known, watched = self.known_labels, watched_rows(len(z))
-        return backend.objective(z, self.centers, self.pairs, config, watched=watched, known_labels=known)
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
@@ -202,6 +197,7 @@ class PamCGCModel(BlockContrastModel):
         )
 
     def _assignment(self, labels: Tensor, log_q: Tensor | None) -> Tensor:
+        """Return the labels (N,) or, for soft meta-nodes, q (N, C), with known labels in place of computed ones."""
         known = self.known_labels
         if log_q is None:
             return labels if known is None else torch.where(known >= 0, known, labels)
@@ -213,20 +209,18 @@ class PamCGCModel(BlockContrastModel):
 
     @torch.no_grad()
     def _monitors(self, z: Tensor, contrast: PamCTerms) -> dict[str, Tensor]:
+        """Return alignment and uniformity, the mean distance of centers to cluster means, and the nonempty clusters."""
         # Eq 8 divides by N; divided by its mass, a meta-node is its cluster's mean, which is comparable to a center.
         present = contrast.mass > 0
         means = contrast.meta_nodes * (self.pairs.n_nodes / torch.where(present, contrast.mass, 1.0))[:, None]
         distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
+        step, n_rows = watched_rows(self.pairs.n_nodes)
         return {
             "alignment": contrast.alignment,
-            "uniformity": self._uniformity(z),
+            "uniformity": resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows),
             "center_distance": distances.sum() / present.sum(),
             "n_nonempty": present.sum(),
         }
-
-    def _uniformity(self, z: Tensor) -> Tensor:
-        step, n_rows = watched_rows(self.pairs.n_nodes)
-        return resolve_backend(self.backend, z.device).uniformity(z, step=step, n_rows=n_rows)
 
 
 def watched_rows(n_nodes: int) -> tuple[int, int]:
@@ -250,14 +244,14 @@ class PamCGCAutoencoderConfig(FitConfig):
 
 @register_method("pamcgc+ae", title="PamCGC + AE", config=PamCGCAutoencoderConfig, **_FACTS)
 @register_method("pamcgc", title="PamCGC", config=FitConfig, **_FACTS)
-def build_pamcgc(given: BuildInput) -> PamCGCModel:
-    """Return PamCGC with its initialized encoder; "pamcgc+ae" also has the decoder."""
-    keeps_decoder = isinstance(given.config, PamCGCAutoencoderConfig)
+def build_pamcgc(inputs: BuildInput) -> PamCGCModel:
+    """Return PamCGC with its initialized encoder, and with the decoder for "pamcgc+ae"."""
+    reconstructs = isinstance(inputs.config, PamCGCAutoencoderConfig)
     return PamCGCModel(
-        given.encoder,
-        given.centers,
-        given.pairs,
-        given.config,
-        decoder=given.required_decoder() if keeps_decoder else None,
-        known_labels=given.known_labels,
+        inputs.encoder,
+        inputs.centers,
+        inputs.pairs,
+        inputs.config,
+        decoder=inputs.required_decoder() if reconstructs else None,
+        known_labels=inputs.known_labels,
     )

@@ -47,9 +47,9 @@ class SCGCModel(BlockContrastModel):
 
 @register_method("scgc*", title="SCGC*", config=SCGCStarConfig, **_FACTS)
 @register_method("scgc", title="SCGC", config=SCGCConfig, **_FACTS)
-def build_scgc(given: BuildInput) -> SCGCModel:
+def build_scgc(inputs: BuildInput) -> SCGCModel:
     """Return SCGC*, or SCGC with its decoder and neighbors as positives, with an autoencoder's weights."""
-    if isinstance(given.config, SCGCStarConfig):
-        return SCGCModel(given.encoder, given.centers, given.pairs, given.config)
-    neighbors = PositivePairs.from_matrix(given.adjacency, dtype=given.dtype).to(device=given.device)
-    return SCGCModel(given.encoder, given.centers, neighbors, given.config, decoder=given.required_decoder())
+    if isinstance(inputs.config, SCGCStarConfig):
+        return SCGCModel(inputs.encoder, inputs.centers, inputs.pairs, inputs.config)
+    neighbors = PositivePairs.from_matrix(inputs.adjacency, dtype=inputs.dtype).to(device=inputs.device)
+    return SCGCModel(inputs.encoder, inputs.centers, neighbors, inputs.config, decoder=inputs.required_decoder())

@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 from pamc.declarations import Number, setting
 from pamc.models.loader import SparseBlock
-from pamc.models.method import BuildInput, register_method
+from pamc.models.method import register_method
 from pamc.models.methods.dual_networks import (
     CONTRAST,
     DUAL,
@@ -20,7 +20,6 @@ from pamc.models.methods.dual_networks import (
     DualNetwork,
     PamCSettings,
     graph_convolutions,
-    network_parts,
 )
 
 _REFERENCE = "Bo et al. (2020), WWW, Structural deep clustering network"
@@ -46,6 +45,9 @@ class SDCNPamCConfig(PamCSettings, SDCNConfig):
     """Settings of SDCN with the PamC loss."""
 
 
+@register_method("sdcn+contrast", title="SDCN + contrast", reference=_WITH_CONTRAST, config=SDCNContrastConfig, **DUAL)
+@register_method("sdcn+pamc", title="SDCN + PamC", reference=_WITH_CONTRAST, config=SDCNPamCConfig, **DUAL)
+@register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, **DUAL)
 class SDCNModel(DualNetwork):
     r"""SDCN: each layer of the graph network mixes in a fixed share of the corresponding autoencoder layer.
 
@@ -67,11 +69,3 @@ class SDCNModel(DualNetwork):
         for layer, activation in zip(others, (*hidden, z), strict=True):
             out = layer(torch.lerp(relu(out), activation, self.config.sigma), self.normalized)
         return out
-
-
-@register_method("sdcn+contrast", title="SDCN + contrast", reference=_WITH_CONTRAST, config=SDCNContrastConfig, **DUAL)
-@register_method("sdcn+pamc", title="SDCN + PamC", reference=_WITH_CONTRAST, config=SDCNPamCConfig, **DUAL)
-@register_method("sdcn", title="SDCN", reference=_REFERENCE, config=SDCNConfig, **DUAL)
-def build_sdcn(given: BuildInput) -> SDCNModel:
-    """Return SDCN with an autoencoder's weights, and with the contrastive term of its settings, if any."""
-    return SDCNModel(**network_parts(given)).to(given.device)
