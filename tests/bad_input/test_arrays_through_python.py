@@ -42,7 +42,7 @@ def frame(**columns):
     return pd.DataFrame(X, columns=list("abcd")).assign(**columns)
 
 
-NO_FILL = "there is no --impute"
+NO_FILL = "pamc does not impute values"
 LEAVE_OUT = "leave that column out, or encode it"
 FEATURES = {
     "no rows": (np.zeros((0, 3)), "0 sample(s)"),
@@ -59,7 +59,7 @@ FEATURES = {
     "dates": (frame(when=pd.Timestamp("2020-01-01")), ["row 0, column 'when' is Timestamp", LEAVE_OUT]),
     "names of two types": (frame().rename(columns={"a": 1}), ["string names", "columns.astype(str)"]),
     "a series": (pd.Series(X[:, 0]), "Pass a DataFrame"),
-    "ragged rows": ([[1, 2], [3, 4], [5]], "rows differ in length: row 2 has 1 cells, row 0 2"),
+    "ragged rows": ([[1, 2], [3, 4], [5]], "rows differ in length: row 2 has 1 cells, row 0 has 2"),
     "rows that are tables": ([np.zeros((2, 2)), np.zeros((2, 3))], "array element with a sequence"),
     "NaN": (with_cell(np.nan), ["NaN: row 7, column 2", NO_FILL]),
     "inf": (with_cell(-np.inf), ["inf: row 7, column 2", NO_FILL]),

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from tests.bad_input.conftest import IDS, PATH, X, edge_table, table, write
 from tests.cli.conftest import FAST
 
-FILL = "there is no --impute"
+FILL = "pamc does not impute values"
 ROWS = {
     "empty file": ("", "rows.csv: is empty; a table has a line of column names"),
     "blank lines": ("\n\n", "rows.csv: is empty"),
@@ -67,7 +67,7 @@ def test_there_is_no_option_to_impute(refused):
 
 def test_ids_that_name_two_rows_are_refused(refused):
     write(rows_csv=table(ids=["x", "x", "y", "y", *IDS[4:]]))
-    says = ["2 ids occur more than once; the first: 'x', 'y'", "Ids must name one row each"]
+    says = ["2 ids occur more than once; the first: 'x', 'y'", "Ids must be unique"]
     refused("fit", "rows.csv", "--id", "id", "-k", 3, code=3, says=says)
 
 

@@ -109,7 +109,7 @@ NEW_ROWS = {
     "empty file": ("", "is empty"),
     "header only": ("a,b,c,d\n", "no rows"),
     "missing column": ("a,b,c\n1,2,3\n", "not those the model was fitted on; missing: d"),
-    "empty cell": ("a,b,c,d\n1,2,,4\n", ["row 0 (line 2), column 'c'", "no --impute"]),
+    "empty cell": ("a,b,c,d\n1,2,,4\n", ["row 0 (line 2), column 'c'", "does not impute"]),
     "too far": ("a,b,c,d\n1,2,3,4\n1,3e30,3,4\n", ["row 1 is too far from the training rows", "check its units"]),
 }
 
@@ -184,7 +184,7 @@ def test_new_rows_need_only_the_feature_columns_of_the_run(pamc):
         ),
         ("id,label\n01,1\n02,2\n", "id,cluster\n1,1\n2,2\n", ["2 ids are not in truth.csv", "look like '01'"]),
         ("id,label\na,1\nb,2\n", "id,cluster\na,1\n", ["2 labels", "has 1", "both must label the same rows"]),
-        ("id,label\na,1\na,2\n", "id,cluster\na,1\nb,2\n", "names some rows more than once"),
+        ("id,label\na,1\na,2\n", "id,cluster\na,1\nb,2\n", "contains some ids more than once"),
         ("", "id,cluster\na,1\n", "truth.csv: is empty"),
         ("id,label\n", "id,cluster\na,1\n", "no rows; add a line per row"),
         ("u,v\n1,2\n", "id,cluster\na,1\n", "which column holds the labels?"),

@@ -86,7 +86,7 @@ def test_a_cell_that_is_not_finite_is_named_by_row_id_and_column(refusal, as_typ
     features[2, 0] = np.inf
     message = refusal(AttributedGraph, as_type(features), ids=np.array(["x", "y", "z"]), feature_names=("age", "sum"))
     assert "NaN: row 1 (id y), column 'sum', and 1 more cells" in message
-    assert "no --impute" in message
+    assert "does not impute" in message
 
 
 def test_a_single_infinite_cell_is_named_without_a_count(refusal):

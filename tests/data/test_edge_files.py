@@ -139,7 +139,7 @@ def test_a_bad_first_edge_is_not_taken_for_a_header(write, refusal):
 
 
 def test_an_unusual_header_before_names_is_said_aloud(write):
-    with pytest.warns(DataWarning, match=r"first line \(paper, cites\) names no row and is read as a header"):
+    with pytest.warns(DataWarning, match=r"first line \(paper, cites\) matches no row and is read as a header"):
         edges, _ = read_edges(write("e.csv", "paper,cites\nann,bob\n"), NAMES, 4)
     assert edges.tolist() == [[0], [1]]
 
@@ -168,7 +168,7 @@ def test_ends_that_are_no_row_numbers_are_refused_with_the_option_to_use(write, 
     assert "--id" in message
     assert "'1.5'" in refusal(read_edges, write("e.csv", "0,1\n1.5,2\n"), None, 4)
     message = refusal(read_edges, write("e.csv", "source,target\n3,4\nann,3\n"), np.array([3, 4]), 2)
-    assert "'ann' is not among the ids, which are whole numbers" in message
+    assert "'ann' is not an integer, but all ids are integers" in message
 
 
 @pytest.mark.parametrize("ids", [None, NAMES], ids=["numbers", "names"])

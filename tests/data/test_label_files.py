@@ -63,7 +63,7 @@ def test_what_holds_no_labels_is_refused(write, tmp_path, refusal):
     assert "no array 'y' of labels; found x, z" in refusal(read_labels, tmp_path / "b.npz")
     assert "no rows" in refusal(read_labels, write("l.csv", "label\n"))
     assert "the cell is empty; every row needs a label" in refusal(read_labels, write("l.csv", "id,y\na,1\nb,\n"))
-    assert "names some rows more than once" in refusal(read_labels, write("l.csv", "id,y\na,1\na,2\n"))
+    assert "contains some ids more than once" in refusal(read_labels, write("l.csv", "id,y\na,1\na,2\n"))
     assert "holds no table" in refusal(read_labels, write("l.xyz", "1"))
 
 

@@ -117,9 +117,9 @@ def test_noise_is_the_spread_around_the_centers():
     [
         ({"n_clusters": 0}, "n_clusters must be between 1 and n_nodes = 10, got 0"),
         ({"n_clusters": 11}, "got 11"),
-        ({"sizes": [5, 5, 5]}, "add up to n_nodes = 10"),
-        ({"sizes": [10, 0]}, "numbers from 1"),
-        ({"sizes": [10]}, "must be 2 numbers"),
+        ({"sizes": [5, 5, 5]}, "sum to n_nodes = 10"),
+        ({"sizes": [10, 0]}, "positive integers"),
+        ({"sizes": [10]}, "must be 2 positive integers"),
         ({"degree": -1}, "degree must be"),
         ({"degree": np.inf}, "degree must be a finite"),
         ({"homophily": 1.1}, "homophily must be a finite number of at least 0 and at most 1, got 1.1"),

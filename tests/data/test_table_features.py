@@ -193,7 +193,7 @@ def test_any_table_of_finite_floats_with_ids_is_read_back_exactly(tmp_path_facto
 
 
 def test_a_first_line_of_numbers_is_data_and_this_is_said(write):
-    with pytest.warns(DataWarning, match="first line is all numbers, so it is read as data.*named c0, c1$"):
+    with pytest.warns(DataWarning, match="first line contains only numbers, so it is read as data.*named c0, c1$"):
         graph = read_features(write("x.csv", "1,2\n3,4\n"))
     assert graph.features.tolist() == [[1, 2], [3, 4]]
     assert graph.feature_names == ("c0", "c1")
@@ -202,7 +202,7 @@ def test_a_first_line_of_numbers_is_data_and_this_is_said(write):
 @pytest.mark.parametrize(("name", "option"), [("ID", "--id"), ("label", "--truth"), ("Class", "--truth")])
 def test_a_number_column_named_like_an_id_or_a_class_is_warned_about(write, name, option):
     path = write("x.csv", f"a,{name}\n1,2\n3,4\n")
-    with pytest.warns(DataWarning, match=f"column '{name}' is used as a feature; else say {option} {name}"):
+    with pytest.warns(DataWarning, match=f"column '{name}' is used as a feature; otherwise pass {option} {name}"):
         assert read_features(path).n_features == 2
 
 
@@ -219,7 +219,7 @@ def test_a_column_that_an_option_names_is_not_warned_about(write, name):
 
 def test_a_column_without_a_name_gets_one_and_is_warned_about(write):
     path = write("x.csv", ",a\n0,5\n1,6\n")
-    with pytest.warns(DataWarning, match="without a name is used as feature 'c0'; else say --drop c0"):
+    with pytest.warns(DataWarning, match="without a name is used as feature 'c0'; otherwise pass --drop c0"):
         assert read_features(path).feature_names == ("c0", "a")
     assert read_features(path, drop="c0").feature_names == ("a",)
 
@@ -253,7 +253,7 @@ def test_the_line_counts_blank_lines(write, refusal):
 def test_a_missing_or_infinite_cell_is_named_and_never_filled(write, refusal, cell):
     message = refusal(read_features, write("x.csv", f"a,b\n1,2\n3,{cell}\n"))
     assert "row 1 (line 3), column 'b'" in message
-    assert "no --impute" in message
+    assert "does not impute" in message
 
 
 def test_a_missing_parquet_cell_is_named_by_row(tmp_path, refusal):
@@ -261,7 +261,7 @@ def test_a_missing_parquet_cell_is_named_by_row(tmp_path, refusal):
     duckdb.sql(f"COPY (SELECT unnest([1.0, NULL, 3.0]) AS a) TO '{target}' (FORMAT parquet)")
     message = refusal(read_features, target)
     assert "row 1, column 'a': the cell is empty" in message
-    assert "no --impute" in message
+    assert "does not impute" in message
 
 
 def test_a_number_too_large_for_float32_is_refused_and_fits_float64(write, refusal):

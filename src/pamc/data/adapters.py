@@ -15,10 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse, trimmed
+from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
 from pamc.errors import DataError, DataWarning
-
-_NO_FEATURES = "a networkx graph has edges but no features: give the features as an array and the graph as adjacency"
 
 Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 
@@ -55,12 +53,9 @@ def as_table(X: Any) -> Any:
     array([[ 1.,  2.],
            [ 3., nan]])
     """
-    if isinstance(X, str | os.PathLike):
-        raise _text_for_rows(X, " to fit_graph")
+    _check_has_rows(X, recipient=" to fit_graph")
     if isinstance(X, AttributedGraph) or (_comes_from(X, "torch_geometric", "anndata") and not _comes_from(X, "torch")):
-        raise DataError(f"X is a {type(X).__name__}, which may have edges beside its rows: pass it to fit_graph")
-    if _comes_from(X, "networkx"):
-        raise DataError(_NO_FEATURES)
+        raise DataError(f"X is a {type(X).__name__}, which may contain edges: pass it to fit_graph")
     if _comes_from(X, "torch"):
         return _tensor_matrix(X)
     if sp.issparse(X):
@@ -68,11 +63,15 @@ def as_table(X: Any) -> Any:
     return _array(X, "features") if np.ma.is_masked(X) else X
 
 
-def _text_for_rows(name: str | os.PathLike[str], whereto: str) -> DataError:
-    return DataError(
-        f"X is the text {os.fspath(name)!r}, not rows: read a file with pamc.data.readers.read_graph and pass what it "
-        f"returns{whereto}"
-    )
+def _check_has_rows(X: Any, recipient: str = "") -> None:
+    """Raise DataError for a file name or a networkx graph, which have no features."""
+    if isinstance(X, str | os.PathLike):
+        raise DataError(
+            f"X is the text {os.fspath(X)!r}, not rows: read a file with pamc.data.readers.read_graph and pass the "
+            f"graph{recipient}"
+        )
+    if _comes_from(X, "networkx"):
+        raise DataError("a networkx graph has no features: pass features as an array and the graph as adjacency")
 
 
 def why_not_a_table(X: Any, error: Exception) -> DataError:
@@ -105,13 +104,12 @@ def _text_cell(X: Any) -> str | None:
 
 
 def _ragged_row(X: Any) -> str | None:
-    if not isinstance(X, list | tuple) or not all(hasattr(row, "__len__") for row in X):
-        return None
-    lengths = [len(row) for row in X]
-    wrong = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
-    return (
-        None if wrong is None else f"rows differ in length: row {wrong} has {lengths[wrong]} cells, row 0 {lengths[0]}"
-    )
+    """Return a message about the first row whose length differs from that of row 0, or None."""
+    if isinstance(X, list | tuple) and all(hasattr(row, "__len__") for row in X):
+        for number, row in enumerate(X):
+            if len(row) != len(X[0]):
+                return f"rows differ in length: row {number} has {len(row)} cells, row 0 has {len(X[0])}"
+    return None
 
 
 def _is_number(value: Any) -> bool:
@@ -172,14 +170,11 @@ def from_object(obj: Any) -> AttributedGraph:
     """
     if isinstance(obj, AttributedGraph):
         return obj
-    if isinstance(obj, str | os.PathLike):
-        raise _text_for_rows(obj, "")
+    _check_has_rows(obj)
     if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
     if _comes_from(obj, "anndata"):
         return _from_anndata(obj)
-    if _comes_from(obj, "networkx"):
-        raise DataError(_NO_FEATURES)
     features, names, ids = as_features(obj)
     return AttributedGraph(features, ids=ids, feature_names=names)
 
@@ -189,7 +184,7 @@ def as_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: A
     graph = from_object(X).without_labels()
     if adjacency is not None:
         if graph.edges is not None:
-            raise DataError("X has edges of its own: leave out adjacency, or pass the features alone as X")
+            raise DataError("X contains edges: leave out adjacency, or pass only the features as X")
         row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
         edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
         graph = replace(graph, edges=edges, edge_weight=weight)
@@ -218,8 +213,8 @@ def orient_edge_list(array: NDArray[Any], n_nodes: int) -> NDArray[Any]:
         raise DataError(f"a graph must be an (N, N) matrix or an (E, 2) or (2, E) array, got shape {shape}")
     if shape == (2, 2):
         raise DataError(
-            "an array of shape (2, 2) could be an adjacency matrix or two edges: give a scipy sparse matrix, "
-            "or add an edge so that the shape tells"
+            "an array of shape (2, 2) could be an adjacency matrix or two edges: pass a scipy sparse matrix, "
+            "or add another edge"
         )
     if 2 not in shape or _looks_sliced(array, n_nodes):
         raise _wrong_matrix_shape(shape, n_nodes)
@@ -240,8 +235,8 @@ def _wrong_matrix_shape(shape: tuple[int, ...], n_nodes: int) -> DataError:
     n_rows, n_columns = shape
     if n_rows == n_columns:
         return DataError(
-            f"the adjacency matrix is {n_rows} × {n_columns}, but the features have {n_nodes} rows: it needs a row and "
-            "a column for each of them, in their order"
+            f"the adjacency matrix is {n_rows} × {n_columns}, but the features have {n_nodes} rows: it needs one "
+            "row and one column for each of them, in the same order"
         )
     if n_nodes in shape:
         return DataError(
@@ -261,7 +256,8 @@ def _adjacency_edges(matrix: Any, n_nodes: int) -> Edges:
         raise DataError(f"an adjacency matrix must hold real numbers, got dtype {matrix.dtype}")
     if sp.issparse(matrix):
         check_sparse(matrix, what="the adjacency matrix")
-        stored = trimmed(matrix).tocoo()
+        # The constructor drops entries after the last row, which tocoo would read as edges.
+        stored = type(matrix)(matrix).tocoo()
         edges, weight = np.stack([stored.row, stored.col]), stored.data
     else:
         edges = np.stack(np.nonzero(matrix))
@@ -291,7 +287,7 @@ def _rows_of_nodes(nodes: list[Any], row_names: list[Any]) -> dict[Any, int]:
     if set(nodes) == set(range(len(nodes))):
         return {node: node for node in nodes}
     warnings.warn(
-        f"the nodes of the networkx graph are neither row numbers nor names of rows; they are taken in its order: "
+        f"the nodes of the networkx graph are neither row numbers nor row names; they are matched to rows by order: "
         f"{nodes[0]!r} is row 0, {nodes[-1]!r} row {len(nodes) - 1}",
         DataWarning,
         stacklevel=5,
@@ -306,26 +302,23 @@ def _from_torch_geometric(data: Any) -> AttributedGraph:
     if edge_index is None and getattr(data, "adj_t", None) is not None:
         raise DataError("the torch_geometric data hold adj_t, not edge_index: leave out the ToSparseTensor transform")
     features = _tensor_matrix(x)
-    edges = None if edge_index is None else _tensor_matrix(edge_index)
-    weights = ["edge_weight", "edge_attr"]
-    return AttributedGraph(
-        features,
-        edges=edges,
-        edge_weight=None if edges is None else _stored(data, weights, edges.shape[1], "one weight per edge"),
-        labels=_stored(data, ["y"], features.shape[0], "one label per node"),
-    )
+    labels = _attribute(data, ["y"], features.shape[0], "one label per node")
+    if edge_index is None:
+        return AttributedGraph(features, labels=labels)
+    edges = _tensor_matrix(edge_index)
+    weight = _attribute(data, ["edge_weight", "edge_attr"], edges.shape[1], "one weight per edge")
+    return AttributedGraph(features, edges=edges, edge_weight=weight, labels=labels)
 
 
-def _stored(data: Any, names: Sequence[str], size: int, meant: str) -> NDArray[Any] | None:
+def _attribute(data: Any, names: Sequence[str], size: int, meaning: str) -> NDArray[Any] | None:
     """Return the first attribute with `size` values, or None; warn about an attribute of another size."""
     for name in names:
-        stored = getattr(data, name, None)
-        if stored is None:
+        if getattr(data, name, None) is None:
             continue
-        values = _tensor_matrix(stored)
+        values = _tensor_matrix(getattr(data, name))
         if values.size == size:
             return np.asarray(values).reshape(size)
-        warnings.warn(f"{name} of shape {values.shape} is not {meant} and is left out", DataWarning, stacklevel=4)
+        warnings.warn(f"{name} of shape {values.shape} is not {meaning} and is ignored", DataWarning, stacklevel=4)
     return None
 
 

@@ -223,15 +223,6 @@ def _check_lil(matrix: Any, what: str) -> None:
         _check_indices(np.asarray(columns, dtype=None if columns else np.int64), matrix.shape[1], f"{what}: column")
 
 
-def trimmed(matrix: Any) -> Any:
-    """Return a CSR, CSC or BSR matrix without the entries after its last row, which scipy would read as edges."""
-    if matrix.format not in ("csr", "csc", "bsr") or len(matrix.indices) == matrix.indptr[-1]:
-        return matrix
-    n_stored = int(matrix.indptr[-1])
-    parts = (matrix.data[:n_stored], matrix.indices[:n_stored], matrix.indptr)
-    return type(matrix)(parts, shape=matrix.shape)
-
-
 def _check_compressed(indptr: Any, indices: Any, data: Any, n_major: int, n_minor: int, what: str) -> None:
     if indptr.dtype.kind not in "iu" or indptr.shape != (n_major + 1,):
         raise DataError(
@@ -240,10 +231,9 @@ def _check_compressed(indptr: Any, indices: Any, data: Any, n_major: int, n_mino
     if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
         raise DataError(f"{what}: indptr must begin with 0 and never decrease; damaged?")
     n_stored = int(indptr[-1])
-    if len(indices) < n_stored or len(data) < n_stored:
+    if len(indices) != len(data) or len(data) < n_stored:
         raise DataError(
-            f"{what}: indptr asks for {n_stored} entries, but there are {len(indices)} indices and {len(data)} values; "
-            "damaged?"
+            f"{what}: indptr ends at {n_stored}, but there are {len(indices)} indices and {len(data)} values; damaged?"
         )
     _check_indices(indices[:n_stored], n_minor, f"{what}: index")
 
@@ -279,21 +269,17 @@ def check_labels(labels: NDArray[Any], *, what: str) -> None:
 
 
 def _not_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the labels that are missing or not finite."""
     kind = labels.dtype.kind
     if kind == "f":
-        wrong = ~np.isfinite(labels)
-    elif kind in "mM":
-        wrong = np.isnat(labels)
-    elif kind in "USO":
-        wrong = [_label_text(label) in ("", *NOT_LABELS) for label in labels]
-    else:
-        wrong = np.zeros(len(labels))
-    return np.asarray(wrong, dtype=bool)
-
-
-def _label_text(label: Any) -> str:
-    text = label.decode(errors="replace") if isinstance(label, bytes) else "" if label is None else str(label)
-    return text.strip().lower()
+        return np.asarray(~np.isfinite(labels))
+    if kind in "mM":
+        return np.asarray(np.isnat(labels))
+    if kind not in "USO":
+        return np.zeros(len(labels), dtype=bool)
+    present = ["" if label is None else label for label in labels]
+    texts = [label.decode(errors="replace") if isinstance(label, bytes) else str(label) for label in present]
+    return np.array([text.strip().lower() in ("", *NOT_LABELS) for text in texts], dtype=bool)
 
 
 def label_codes(labels: NDArray[Any], *, what: str) -> NDArray[np.int64]:
@@ -329,7 +315,7 @@ def _not_finite(
     return DataError(
         f"Input X contains {what}: {where}, {which}"
         + (f", and {count - 1} more cells that are not finite" if count > 1 else "")
-        + ". pamc does not fill in values (there is no --impute): drop such rows or columns, or fill them yourself"
+        + ". pamc does not impute values: drop such rows or columns, or impute the values yourself"
     )
 
 
@@ -350,5 +336,5 @@ def _check_ids(ids: Any, n_nodes: int) -> NDArray[Any]:
     if len(repeated):
         first = ", ".join(repr(str(value)) for value in repeated[:3])
         ids_occur = "1 id occurs" if len(repeated) == 1 else f"{len(repeated)} ids occur"
-        raise DataError(f"{ids_occur} more than once; the first: {first}. Ids must name one row each")
+        raise DataError(f"{ids_occur} more than once; the first: {first}. Ids must be unique")
     return array

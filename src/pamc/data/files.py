@@ -120,7 +120,7 @@ def check_replaceable(target: Path, *, what: str, holds_one: bool, overwrite: bo
     """
     if target.name in ("", ".."):
         hint = target / f"pamc-{what}"
-        raise OutputError(f"{target} cannot be replaced as a whole; name a folder in it, such as {hint}")
+        raise OutputError(f"{target} cannot be replaced; name a folder inside it, such as {hint}")
     if not target.exists():
         return
     if not target.is_dir():

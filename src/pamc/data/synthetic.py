@@ -127,7 +127,7 @@ def _cluster_sizes(n_nodes: int, n_clusters: int, sizes: Sequence[int] | None) -
     counts = np.asarray(sizes, dtype=np.int64)
     if counts.shape != (n_clusters,) or counts.sum() != n_nodes or counts.min() < 1:
         raise ConfigError(
-            f"sizes must be {n_clusters} numbers from 1 that add up to n_nodes = {n_nodes}, got {list(sizes)}"
+            f"sizes must be {n_clusters} positive integers that sum to n_nodes = {n_nodes}, got {list(sizes)}"
         )
     return counts
 

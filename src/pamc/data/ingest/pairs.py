@@ -24,7 +24,7 @@ from pamc.progress import Progress
 _MOST_RANGES = 1 << 16
 # Memory per pair while it is fetched and sorted, with a weight.
 _BYTES_PER_PAIR = 160
-# Share of duckdb's memory for hash tables of row ids at both ends; and the overhead of a hashed id beside its text.
+# Share of duckdb's memory for hash tables of row ids at both ends; and the overhead of a hashed id besides its text.
 _NAMES_SHARE = 0.7
 _BYTES_PER_NAME = 40
 # Share of the memory for sorting, while duckdb only returns stored rows.
@@ -152,16 +152,16 @@ class PairIngest:
             joins = "".join(f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in "ab")
         return (
             f"(SELECT edges.*, CASE WHEN {self._good_weight} THEN {rows[0]} END AS a_row, {rows[1]} AS b_row, "
-            f"{rows[0]} AS a_found FROM {edges}{joins})"
+            f"{rows[0]} AS a_known FROM {edges}{joins})"
         )
 
     def _find_bad(self, table: Table, number: int) -> None:
         """Record the invalid edges of a part with their positions in the file."""
         empty = [f"coalesce(t{i}, '') = ''" for i in range(2)]
         invalid = f"(SELECT * FROM {self._joined(table, numbered=True)} WHERE a_row IS NULL OR b_row IS NULL)"
-        reason = f"CASE WHEN {empty[0]} OR {empty[1]} THEN 'end' WHEN a_found IS NULL OR b_row IS NULL THEN 'unknown' "
+        reason = f"CASE WHEN {empty[0]} OR {empty[1]} THEN 'end' WHEN a_known IS NULL OR b_row IS NULL THEN 'unknown' "
         col = (
-            f"CASE WHEN {empty[0]} THEN 0 WHEN {empty[1]} THEN 1 WHEN a_found IS NULL THEN 0 WHEN b_row IS NULL THEN 1 "
+            f"CASE WHEN {empty[0]} THEN 0 WHEN {empty[1]} THEN 1 WHEN a_known IS NULL THEN 0 WHEN b_row IS NULL THEN 1 "
         )
         self.bad.forget_lines()
         self.workspace.run(
@@ -213,7 +213,7 @@ class PairIngest:
 
 
 def _known(workspace: Workspace, cells: set[str]) -> set[str]:
-    """Return the given texts that are ids of rows."""
+    """Return the cells that are ids of rows."""
     if not cells:
         return set()
     marks = ", ".join("?" * len(cells))

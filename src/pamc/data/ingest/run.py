@@ -141,8 +141,8 @@ def source_files(source: str | PathLike[str]) -> list[Path]:
     kinds = sorted({kind_of(file) for file in files})
     if len(kinds) > 1:
         raise DataError(
-            f"{source}: holds files of several kinds ({', '.join(kinds)}), which may be copies of each other; name one "
-            f"kind with a pattern, such as '{Path(source) / ('*' + kinds[0])}'"
+            f"{source}: holds files of several formats ({', '.join(kinds)}), which may be copies of each other; select "
+            f"one format with a pattern, such as '{Path(source) / ('*' + kinds[0])}'"
         )
     return files
 

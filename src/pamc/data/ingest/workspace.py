@@ -303,7 +303,7 @@ class BadRows:
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",
             "truth": f"{problem}; every row needs a truth",
-            "repeated": f"the id {cell.text!r} names an earlier row too; ids must name one row each",
+            "repeated": f"the id {cell.text!r} names an earlier row too; ids must be unique",
             "end": "the cell is empty; every edge needs two ends",
             "unknown": f"no row has the id {cell.text!r}",
             "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",

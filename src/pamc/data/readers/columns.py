@@ -79,7 +79,7 @@ def feature_columns(
                 raise ConfigError(f"column {name!r} is named by both {role[name]} and {option}")
     features = columns if columns is not None else [name for name in table.names if name not in role]
     if not features:
-        raise DataError(f"{table.path}: no feature column is left; its columns are {shown_names(table.names)}")
+        raise DataError(f"{table.path}: no feature column is left; its columns are {short_list(table.names)}")
     return list(dict.fromkeys(features))
 
 
@@ -89,10 +89,10 @@ def known_column(table: Table, name: str, option: str) -> str:
         return name
     near = difflib.get_close_matches(name, table.names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise DataError(f"{table.path}: {option} names {name!r}, but the columns are {shown_names(table.names)}{hint}")
+    raise DataError(f"{table.path}: {option} names {name!r}, but the columns are {short_list(table.names)}{hint}")
 
 
-def shown_names(names: Sequence[str]) -> str:
+def short_list(names: Sequence[str]) -> str:
     """Format up to ten names for a message."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(names[:10]) + more
@@ -125,15 +125,17 @@ def check_has_rows(table: Table, n_rows: int) -> None:
 def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) -> None:
     """Warn about selected feature columns that do not look like features."""
     if not table.has_header:
-        columns = shown_names(table.names)
-        _warn(f"{table.path}: the first line is all numbers, so it is read as data and the columns are named {columns}")
+        columns = short_list(table.names)
+        _warn(f"{table.path}: the first line contains only numbers, so it is read as data; columns are named {columns}")
         return
     unnamed = {table.names[position] for position in table.unnamed}
     for name in () if explicit else names:
         if option := _NOT_FEATURES.get(name.lower()):
-            _warn(f"{table.path}: column {name!r} is used as a feature; else say {option} {name} or --drop {name}")
+            _warn(
+                f"{table.path}: column {name!r} is used as a feature; otherwise pass {option} {name} or --drop {name}"
+            )
         elif name in unnamed:
-            _warn(f"{table.path}: a column without a name is used as feature {name!r}; else say --drop {name}")
+            _warn(f"{table.path}: a column without a name is used as feature {name!r}; otherwise pass --drop {name}")
 
 
 def warn_about_points(table: Table, names: Sequence[str]) -> None:
@@ -147,7 +149,7 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
         if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:
             _warn(
                 f"{table.path}: column {name!r}: {example} is read as {float(example):.15g}. If its point separates "
-                f"thousands ({example.replace('.', '')}), remove the points: every cell of the column looks like that"
+                f"thousands ({example.replace('.', '')}), remove the points: every cell of the column has this form"
             )
 
 

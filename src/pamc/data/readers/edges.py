@@ -82,13 +82,13 @@ def open_edge_table(path: Path, *, header: bool) -> Table:
 def warn_about_header(path: Path, ends: list[str], *, stacklevel: int) -> None:
     """Warn that a first line that matches no row is read as a header, unless it contains usual column names."""
     if not _END_NAMES.issuperset(end.lower() for end in ends):
-        message = f"{path}: the first line ({', '.join(ends)}) names no row and is read as a header"
+        message = f"{path}: the first line ({', '.join(ends)}) matches no row and is read as a header"
         warnings.warn(message, DataWarning, stacklevel=stacklevel + 1)
 
 
 def no_edges(path: Path) -> DataError:
     """Return the DataError for an edge file without edges."""
-    return DataError(f"{path}: has no edges; leave it out to have neighbors found from the features")
+    return DataError(f"{path}: has no edges; leave it out, and neighbors are computed from the features")
 
 
 def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
@@ -130,7 +130,7 @@ def _not_an_end(cell: Cell, ids: NDArray[Any] | None) -> str:
         return "the cell is empty; every edge needs two ends"
     if ids is None:
         return f"{cell.text!r} is not a row number; if edges refer to ids, name the id column with --id"
-    return f"{cell.text!r} is not among the ids, which are whole numbers"
+    return f"{cell.text!r} is not an integer, but all ids are integers"
 
 
 def _join(ends: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from pamc.data.readers.columns import (
     integers_if_all,
     known_column,
     label_texts,
-    shown_names,
+    short_list,
 )
 from pamc.data.readers.format import format_of, open_table
 from pamc.data.readers.tables import Table
@@ -63,7 +63,7 @@ def read_labels(path: str | PathLike[str], *, column: str | None = None, id_colu
     values = integers_if_all(label_texts(table, column, "a label"))
     check_has_rows(table, len(values))
     if ids is not None and len(np.unique(ids)) < len(ids):
-        raise DataError(f"{path}: column {id_column!r} names some rows more than once")
+        raise DataError(f"{path}: column {id_column!r} contains some ids more than once")
     return LabelColumn(values if values.dtype == np.int64 else codes_of(values), ids)
 
 
@@ -96,7 +96,7 @@ def read_label_pairs(
         ids_are = "1 id is" if len(unknown) == 1 else f"{len(unknown)} ids are"
         raise DataError(
             f"{predicted}: {ids_are} not in {truth}; the first: {first}. "
-            f"Ids there look like {str(class_ids[0])!r}: both files must name the same rows alike"
+            f"Ids in {truth} look like {str(class_ids[0])!r}: both files must use the same ids"
         )
     return classes[rows], clusters
 
@@ -120,7 +120,7 @@ def _label_column(table: Table) -> str:
         return candidates[0]
     raise DataError(
         f"{table.path}: which column holds the labels? Expected one column, or one named {', '.join(_LABEL_NAMES)}; "
-        f"found {shown_names(table.names)}"
+        f"found {short_list(table.names)}"
     )
 
 

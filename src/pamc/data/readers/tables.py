@@ -37,9 +37,7 @@ _LONGEST_SHOWN = 100
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_NO_FILL = (
-    "pamc does not fill in values (there is no --impute): drop those rows or columns, or fill them as you see fit"
-)
+_NO_FILL = "pamc does not impute values: drop such rows or columns, or impute the values yourself"
 
 
 @dataclass(frozen=True)

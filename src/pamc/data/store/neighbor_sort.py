@@ -1,7 +1,7 @@
-"""External sorting of neighbors: each pair is stored in both directions, once, ordered by row.
+"""External sorting of neighbors: every pair is stored once in each direction, ordered by row.
 
-Pairs are partitioned by row into buckets, which are files small enough to be sorted in memory one at a time. Nothing
-proportional to the size of the graph is held in memory.
+Pairs are partitioned by row into buckets, which are files small enough to be sorted in memory one at a time. Memory
+does not grow with the size of the graph.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _MOST_BUCKETS = 4096
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A range of rows, and the file of their neighbors."""
+    """A range of rows, and the files of their neighbors and weights."""
 
     start: int
     stop: int
-    path: Path
+    keys: Path
+    weights: Path
 
 
 class NeighborSorter:
@@ -50,7 +51,7 @@ class NeighborSorter:
 
     def __init__(self, folder: Path, n_nodes: int, starts: NDArray[np.int64], *, weighted: bool) -> None:
         if n_nodes > _MOST_NODES:
-            raise DataError(f"{n_nodes} rows: neighbors can be sorted for at most {_MOST_NODES}")
+            raise DataError(f"{n_nodes} rows are too many for a store with edges, which can have at most {_MOST_NODES}")
         self.n_nodes = n_nodes
         self.weighted = weighted
         self._starts = starts
@@ -58,15 +59,15 @@ class NeighborSorter:
         self._lock = threading.Lock()
         stops = [*starts[1:].tolist(), n_nodes]
         self._buckets = [
-            _Bucket(start, stop, folder / f"bucket-{number}")
+            _Bucket(start, stop, folder / f"bucket-{number}", folder / f"bucket-{number}-weights")
             for number, (start, stop) in enumerate(zip(starts.tolist(), stops, strict=True))
         ]
 
     def start(self) -> None:
         """Delete bucket files left by an earlier attempt."""
         for bucket in self._buckets:
-            bucket.path.unlink(missing_ok=True)
-            _weights_of(bucket).unlink(missing_ok=True)
+            bucket.keys.unlink(missing_ok=True)
+            bucket.weights.unlink(missing_ok=True)
 
     def add(self, source: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None) -> None:
         """Add (M,) pairs; thread-safe. O(M log M) time, O(M) memory."""
@@ -90,10 +91,10 @@ class NeighborSorter:
             for bucket, first, last in zip(self._buckets, bounds, bounds[1:], strict=False):
                 if first == last:
                     continue
-                with bucket.path.open("ab") as file:
+                with bucket.keys.open("ab") as file:
                     file.write(keys[first:last].data)
                 if signed is not None:
-                    with _weights_of(bucket).open("ab") as file:
+                    with bucket.weights.open("ab") as file:
                         file.write(signed[first:last].data)
 
     def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2) -> int:
@@ -118,14 +119,14 @@ class NeighborSorter:
 
     def _sorted(self, bucket: _Bucket) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32] | None]:
         """Return the degrees, neighbors and weights of a bucket's rows."""
-        keys = _from_file(bucket.path, np.uint64)
+        keys = _from_file(bucket.keys, np.uint64)
         weight = None
         if self.weighted:
-            signed = _from_file(_weights_of(bucket), np.float32)
+            signed = _from_file(bucket.weights, np.float32)
             order = np.argsort(keys, kind="stable")
             keys, signed = keys[order], signed[order]
             first = _first_of_equals(keys)
-            weight = _joined(signed, first)
+            weight = _merged(signed, first)
         else:
             keys.sort()
             first = _first_of_equals(keys)
@@ -183,17 +184,13 @@ def _first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return first
 
 
-def _joined(signed: NDArray[np.float32], first: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _merged(signed: NDArray[np.float32], first: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Return one weight per pair: the larger of the sums of its two directions."""
     if len(signed) == 0:
         return signed
     begins = np.flatnonzero(first)
     sums = [np.add.reduceat(np.maximum(part, 0).astype(np.float64), begins) for part in (signed, -signed)]
     return np.maximum(*sums).astype(np.float32)
-
-
-def _weights_of(bucket: _Bucket) -> Path:
-    return bucket.path.with_name(bucket.path.name + "-weights")
 
 
 def _from_file(path: Path, dtype: type[Any]) -> NDArray[Any]:

@@ -29,7 +29,7 @@ _VERIFIED = "verified.json"
 
 # Files of the ids, by the kind of ids.
 _ID_FILES: dict[str, tuple[str, ...]] = {"rows": (), "integers": ("ids.npy",), "strings": ("ids.parquet",)}
-_AGAIN = "make the store again with `pamc ingest … --overwrite`"
+_AGAIN = "create the store again with `pamc ingest … --overwrite`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,12 +216,12 @@ def open_store(path: str | PathLike[str]) -> Store:
     --------
     >>> open_store("no-such-folder")
     Traceback (most recent call last):
-    pamc.errors.DataError: no-such-folder: there is no such folder; `pamc ingest` makes a store
+    pamc.errors.DataError: no-such-folder: there is no such folder; `pamc ingest` creates a store
     """
     folder = Path(path)
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "there is no such folder"
-        raise DataError(f"{folder}: {what}; `pamc ingest` makes a store")
+        raise DataError(f"{folder}: {what}; `pamc ingest` creates a store")
     manifest = _read_manifest(folder)
     try:
         store = Store(
@@ -245,7 +245,7 @@ def open_store(path: str | PathLike[str]) -> Store:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(f"{folder}: is not a store: it has no {MANIFEST}; `pamc ingest` makes a store")
+        raise DataError(f"{folder}: is not a store: it has no {MANIFEST}; `pamc ingest` creates a store")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
