@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Advanced": "pamc.estimator",
     "AttributedGraph": "pamc.data.attributed_graph",
     "FitConfig": "pamc.config",
@@ -47,30 +47,13 @@ _HOMES = {
     "write_report": "pamc.report.writing",
 }
 
-__all__ = [
-    "Advanced",
-    "AttributedGraph",
-    "FitConfig",
-    "PamCGC",
-    "PamCLoss",
-    "choose_k",
-    "clusterer",
-    "evaluate",
-    "explain",
-    "ingest",
-    "load_dataset",
-    "open_store",
-    "pamc_loss",
-    "preset",
-    "read_graph",
-    "write_report",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'pamc' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

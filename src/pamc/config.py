@@ -7,6 +7,7 @@ these declarations. This module does not import torch.
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,25 +50,18 @@ class MethodConfig(DeclaredSettings):
         """Return the names of all settings."""
         return tuple(cls._settings)
 
-    @classmethod
-    def check_name(cls, name: str) -> None:
-        """Raise an error if a setting is unknown; for a renamed setting, the error gives the current name."""
-        if name in cls._settings:
-            return
-        if name in RENAMED_SETTINGS:
-            raise ConfigError(f"the setting {name!r} is called {RENAMED_SETTINGS[name]!r}")
-        raise UnknownNameError("setting", name, cls._settings)
-
     def with_(self, **changes: Any) -> Self:
-        """Return a copy with some settings changed; raise an error if a name is unknown.
+        """Return a copy with some settings changed; raise an error if a name is unknown or was renamed.
 
         Examples
         --------
         >>> FitConfig().with_(tau=0.5).tau
         0.5
         """
-        for name in changes:
-            self.check_name(name)
+        for name in [name for name in changes if name not in self._settings]:
+            if name in RENAMED_SETTINGS:
+                raise ConfigError(f"the setting {name!r} is called {RENAMED_SETTINGS[name]!r}")
+            raise UnknownNameError("setting", name, self._settings)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +76,9 @@ class MethodConfig(DeclaredSettings):
 
     def to_toml(self) -> str:
         """Return the settings as a TOML document; settings that are None are left out, because TOML has no null."""
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in self.to_dict().items() if value is not None)
+        values = {name: value for name, value in self.to_dict().items() if value is not None}
+        # Strings, numbers and lists of numbers are written in the same way in JSON and TOML.
+        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
@@ -161,7 +157,7 @@ class InfluenceConfig(DeclaredSettings):
         None,
         Count(),
         "Order of the cumulative influence γ = Σ_r Ā^r that defines the positive pairs: the number of steps along "
-        "edges. None is 2, or 1 for more than 50,000 rows.",
+        "edges. The default, None, is 2, or 1 for more than 50,000 rows.",
         optional=True,
         expert=False,
     )
@@ -310,10 +306,6 @@ PAPER_TABLE_1: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     }
 )
 
-# The README of the released program swaps the rows of DBLP and CITE (except for the learning rates).
-_SWAPPED = {"dblp": "cite", "cite": "dblp"}
-_RATES = ("lr", "pretrain_lr")
-
 _PAPER = FitConfig(
     preprocessing="none",
     metric="euclidean",
@@ -329,11 +321,7 @@ _PAPER = FitConfig(
 )
 
 PRESETS: MappingProxyType[str, FitConfig] = MappingProxyType(
-    {
-        "default": FitConfig(),
-        "paper": _PAPER,
-        "released": _PAPER.with_(proxy="eq6", self_edges="keep"),
-    }
+    {"default": FitConfig(), "paper": _PAPER, "released": _PAPER.with_(proxy="eq6", self_edges="keep")}
 )
 
 
@@ -356,8 +344,9 @@ def preset(name: str, *, data_set: str | None = None, **changes: Any) -> FitConf
     if data_set is not None and data_set in PAPER_TABLE_1:
         row = PAPER_TABLE_1[data_set]
         if name == "released":
-            rates = {key: row[key] for key in _RATES}
-            row = {**PAPER_TABLE_1[_SWAPPED.get(data_set, data_set)], **rates}
+            # The README of the released program swaps the rows of DBLP and CITE except for the learning rates.
+            swapped = {"dblp": "cite", "cite": "dblp"}.get(data_set, data_set)
+            row = {**PAPER_TABLE_1[swapped], "lr": row["lr"], "pretrain_lr": row["pretrain_lr"]}
         return config.with_(**{**row, **changes})
     missing = [key for key in ("alpha", "beta", "tau", "n_hops") if key not in changes]
     if missing:
@@ -366,9 +355,3 @@ def preset(name: str, *, data_set: str | None = None, **changes: Any) -> FitConf
             f"alpha, beta, tau and n_hops (missing: {', '.join(missing)})"
         )
     return config.with_(**changes)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -24,7 +24,7 @@ class Kind(Protocol):
     def check(self, name: str, value: Any) -> Any:
         """Return the value to store, or raise an error with the name of the setting and the allowed values."""
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         """Return the allowed values for documentation: `int of at least 1`, `{"a", "b"}`."""
 
 
@@ -40,8 +40,7 @@ class Count:
             raise ConfigError(f"{name} must be an integer of at least {self.minimum}, got {value!r}")
         return value
 
-    def describe(self) -> str:
-        """Return the type; see :class:`Kind`."""
+    def __str__(self) -> str:
         return f"int of at least {self.minimum}"
 
 
@@ -64,8 +63,7 @@ class Number:
             raise ConfigError(f"{name} must be a finite number {self._bounds()}, got {value!r}")
         return value
 
-    def describe(self) -> str:
-        """Return the type; see :class:`Kind`."""
+    def __str__(self) -> str:
         return f"float {self._bounds()}"
 
     def _bounds(self) -> str:
@@ -85,8 +83,7 @@ class Sizes:
             raise ConfigError(f"{name} must list the sizes of the layers, such as [500, 500, 2000], got {value!r}")
         return tuple(Count().check(name, size) for size in value)
 
-    def describe(self) -> str:
-        """Return the type; see :class:`Kind`."""
+    def __str__(self) -> str:
         return "tuple of int"
 
 
@@ -102,8 +99,7 @@ class Choice:
             raise UnknownNameError(name, value, self.names)
         return value
 
-    def describe(self) -> str:
-        """Return the strings; see :class:`Kind`."""
+    def __str__(self) -> str:
         return "{" + ", ".join(f'"{name}"' for name in self.names) + "}"
 
 
@@ -138,7 +134,7 @@ class Setting:
 
     def describe(self) -> str:
         """Return the allowed values for documentation."""
-        return f"{self.kind.describe()} or None" if self.optional else self.kind.describe()
+        return f"{self.kind} or None" if self.optional else str(self.kind)
 
     def check(self, name: str, value: Any) -> Any:
         """Return the value to store, or raise an error if it is not allowed."""
@@ -191,15 +187,11 @@ class DeclaredSettings:
                 merged[name] = dataclasses.replace(merged[name], default=value)
                 setattr(cls, name, _field(merged[name]))
         cls._settings = MappingProxyType(merged)
-        cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}\n\n{_parameters(merged)}"
+        entries = "\n".join(declared.documented(name) for name, declared in merged.items())
+        parameters = textwrap.indent(f"Parameters\n----------\n{entries}\n", "    ")
+        cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}\n\n{parameters}"
 
     @classmethod
     def settings(cls) -> Mapping[str, Setting]:
         """Return the declarations of all settings by name."""
         return cls._settings
-
-
-def _parameters(settings: Mapping[str, Setting]) -> str:
-    entries = "\n".join(declared.documented(name) for name, declared in settings.items())
-    section = f"Parameters\n----------\n{entries}\n"
-    return "".join(f"    {line}\n" if line else "\n" for line in section.splitlines())

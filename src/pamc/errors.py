@@ -60,8 +60,6 @@ class BackendError(PamcError, RuntimeError):
 class TrainingError(PamcError, ArithmeticError):
     """Training produced a value that is not finite."""
 
-    exit_code = 1
-
 
 class PamcWarning(UserWarning):
     """Base class of all warnings of pamc; a fit issues only the first warning of a class with `once`."""
@@ -102,12 +100,10 @@ def warn(warning: PamcWarning, *, stacklevel: int = 1) -> None:
     collected = _COLLECTED.get()
     if collected is None:
         warnings.warn(warning, stacklevel=stacklevel + 1)
-    elif not any(_is_repeated(warning, earlier) for earlier in collected):
+        return
+    same_class = [str(earlier) for earlier in collected if type(earlier) is type(warning)]
+    if str(warning) not in same_class and not (warning.once and same_class):
         collected.append(warning)
-
-
-def _is_repeated(warning: PamcWarning, earlier: PamcWarning) -> bool:
-    return type(earlier) is type(warning) and (warning.once or str(earlier) == str(warning))
 
 
 @contextmanager

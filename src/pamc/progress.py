@@ -93,7 +93,6 @@ class _LinePhase:
         self._written = time.monotonic()
         parts = [f"pamc: {self._name} {self._done}/{self._total}", f"{self._written - self._begun:.0f} s", self._values]
         sys.stderr.write("  ".join(part for part in parts if part) + "\n")
-        sys.stderr.flush()
 
 
 class RichProgress:

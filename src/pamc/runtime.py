@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+import pamc
 from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
 Result = TypeVar("Result")
-
-_ON_TENSOR_CORES = ("auto", "bfloat16")
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -85,7 +84,7 @@ def resolve_row_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 def on_tensor_cores(precision: str) -> bool:
     """Return whether float32 matrix products may use the tensor cores of a GPU."""
-    return precision in _ON_TENSOR_CORES
+    return precision in ("auto", "bfloat16")
 
 
 def seed_of(random_state: Any) -> int:
@@ -215,7 +214,7 @@ def environment() -> dict[str, Any]:
     """Return the environment for bug reports and result rows: versions, hardware, threads and commit."""
     cuda = torch.cuda.is_available()
     return {
-        "pamc": _version("pamc"),
+        "pamc": pamc.__version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -231,10 +230,6 @@ def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        if package == "pamc":
-            from pamc import __version__
-
-            return __version__
         return None
 
 
