@@ -45,7 +45,7 @@ def refused(pamc):  # noqa: F811
         assert result.err.count("\n") == 1
         for part in [says] if isinstance(says, str) else says:
             assert part in result.err
-        assert "not expected" not in result.err
+        assert "this is a bug" not in result.err
         assert result.out == ""
         assert listing() == before
         return result.err

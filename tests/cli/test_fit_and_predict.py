@@ -119,12 +119,12 @@ def test_labels_can_be_parquet(pamc, table):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["fit", "rows.csv"], 2, "--n-clusters is needed"),
+        (["fit", "rows.csv"], 2, "--n-clusters is required"),
         (["fit", "rows.csv", "-k", "many"], 2, "whole number"),
         (["fit", "rows.csv", "-k", "1"], 2, "at least 2"),
         (["fit", "-k", "3"], 2, "there is nothing to cluster"),
         (["fit", "rows.csv", "--dataset", "digits", "-k", "3"], 2, "not both"),
-        (["fit", "--dataset", "digits", "--id", "x", "-k", "3"], 2, "--id belongs to a file"),
+        (["fit", "--dataset", "digits", "--id", "x", "-k", "3"], 2, "--id cannot be used with --dataset"),
         (["fit", "--dataset", "digts", "-k", "3"], 2, "did you mean 'digits'"),
         (["fit", "rows.csv", "--method", "pamgc", "-k", "3"], 2, "did you mean 'pamcgc'"),
         (["fit", "rows.csv", "--preset", "papr", "-k", "3"], 2, "did you mean 'paper'"),

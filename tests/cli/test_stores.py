@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pamc.cli.commands import stores
-from pamc.cli.options import shown_bytes
+from pamc.cli.show import shown_bytes
 from pamc.data.store import open_store
 from pamc.errors import OutputError
 from tests.cli.conftest import FAST
@@ -98,7 +98,7 @@ def test_an_interrupt_says_how_to_go_on(pamc, table, monkeypatch, tmp_path):
         patch.setattr(stores, "RichProgress", Impatient)
         result = pamc(*arguments)
     assert result.code == 130
-    assert "s.partial keeps what was read; go on with: pamc ingest" in result.err
+    assert "the rows read so far are in s.partial; resume with: pamc ingest" in result.err
     assert "--resume" in result.err
     assert not (tmp_path / "s").exists()
     assert pamc(*arguments, "--resume", "--quiet").code == 0
@@ -160,7 +160,7 @@ def test_fit_of_a_synthesized_store_runs(pamc):
 def test_options_of_files_do_not_belong_to_a_store(pamc, table, store):
     result = pamc("fit", "s", "-k", 3, "--id", "name", "--edges", table[1])
     assert result.code == 2
-    assert "--edges, --id belongs to a file" in result.err
+    assert "--edges, --id cannot be used with a store" in result.err
 
 
 def test_a_damaged_store_is_named(pamc, store):

@@ -198,7 +198,7 @@ def test_the_defaults_in_the_help_are_those_of_the_settings():
         **{name: name for name in ("alpha", "beta", "n_hops")},
     }.items():
         default = getattr(defaults, setting)
-        assert told[option].default.show_default == ("by the number of rows" if default is None else f"{default:g}")
+        assert told[option].default.show_default == ("depends on the number of rows" if default is None else f"{default:g}")
         assert told[option].default.help.startswith(FitConfig.settings()[setting].about)
 
 
@@ -245,8 +245,8 @@ def test_what_was_mistyped_is_guessed(pamc, table):
 
 def test_what_was_an_option_or_has_another_name_says_what_to_write(pamc, table):
     rows, _ = table
-    assert "write --set tau=VALUE" in pamc("fit", rows, "-k", 3, "--tau", 0.5).err
-    assert "write --set init=VALUE" in pamc("fit", rows, "-k", 3, "--start", "autoencoder").err
+    assert "did you mean --set tau=VALUE" in pamc("fit", rows, "-k", 3, "--tau", 0.5).err
+    assert "did you mean --set init=VALUE" in pamc("fit", rows, "-k", 3, "--start", "autoencoder").err
     for name, present in {"start": "init", "preparation": "preprocessing"}.items():
         assert f"the setting '{name}' is called '{present}'" in pamc("fit", rows, "-k", 3, "--set", f"{name}=x").err
         Path("my.toml").write_text(f"{name} = 'x'\n")

@@ -131,7 +131,7 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
     rows = graph.features.astype(float)
     adjacency = sp.csr_matrix((np.ones(graph.n_edges), graph.edges), shape=(400, 400))
     given = InputSource("features and graph", rows, (adjacency + adjacency.T).tocsr())
-    null = null_reference(given, shape=shape, own_graph=False, n_neighbors=10, seed=0, device=CPU)
+    null = null_reference(given, shape=shape, is_knn_graph=False, n_neighbors=10, seed=0, device=CPU)
     assert null.rows.std(axis=0) == pytest.approx(rows.std(axis=0), rel=0.15)
     assert null.adjacency.nnz == pytest.approx(given.adjacency.nnz, rel=0.1)
     assert null.adjacency.diagonal().sum() == 0
@@ -144,7 +144,7 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
 
     # Ends of edges are alike, but the cosine of strangers is smaller where nothing clusters.
     assert 0.1 < likeness(null) < likeness(given)
-    own = null_reference(given, shape=shape, own_graph=True, n_neighbors=5, seed=0, device=CPU)
+    own = null_reference(given, shape=shape, is_knn_graph=True, n_neighbors=5, seed=0, device=CPU)
     assert np.diff(own.adjacency.indptr).min() >= 5
 
 

@@ -17,28 +17,19 @@ _PACKAGE = Path(__file__).parent.parent
 
 def _offering(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Return a completion function for some names, which are looked up when it is called."""
-
-    def offered(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return offered
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
-def _registered(folder: str, decorator: str) -> list[str]:
-    """Return the names that the modules of a folder pass to a registering decorator."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
-    return sorted(name for text in texts for name in re.findall(rf'@{decorator}\(\s*"([^"]+)"', text))
+def _registered(files: str, call: str) -> list[str]:
+    """Return the names that some source files pass to a registering call."""
+    texts = (path.read_text(encoding="utf-8") for path in _PACKAGE.glob(files))
+    return sorted(name for text in texts for name in re.findall(rf'{call}\(\s*(?:name=)?"([^"]+)"', text))
 
 
-def _known_datasets() -> list[str]:
-    rows = (_PACKAGE / "data" / "catalog.py").read_text(encoding="utf-8")
-    return re.findall(r'DataSet\(\s*name="([^"]+)"', rows)
-
-
-methods_named = _offering(lambda: _registered("models/methods", "register_method"))
-datasets_named = _offering(_known_datasets)
-experiments_named = _offering(lambda: ["all", *_registered("lab/cases", "register_experiment")])
-cases_named = _offering(lambda: ["all", *_registered("lab/cases", "register_case")])
+methods_named = _offering(lambda: _registered("models/methods/*.py", "@register_method"))
+datasets_named = _offering(lambda: _registered("data/catalog.py", "DataSet"))
+experiments_named = _offering(lambda: ["all", *_registered("lab/cases/*.py", "@register_experiment")])
+cases_named = _offering(lambda: ["all", *_registered("lab/cases/*.py", "@register_case")])
 presets_named = _offering(lambda: PRESETS)
 devices_named = _offering(lambda: ("auto", "cpu", "cuda"))
 maps_named = _offering(lambda: ("auto", "pca", "umap"))

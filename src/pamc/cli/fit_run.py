@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pamc.cli.commands.report import add_report
 from pamc.cli.launch import launched, restarted, resume_command, will_restart
+from pamc.cli.options import parse_bytes
 from pamc.cli.show import Interrupted, link_to, near, note, print_json, print_table, print_text, typed
 from pamc.config import FitConfig, MethodConfig
+from pamc.data.files import partial_of
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
 from pamc.errors import ConfigError, DataError, OutputError, counted
@@ -25,7 +27,7 @@ from pamc.report.runs import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.selection.choose_k import ChosenK, as_text, choose_k
+from pamc.selection.choose_k import ChosenK, choose_k
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_checkpoints
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: To
     """Fit the data, write the run folder and show the result."""
     if isinstance(source, Store):
         keep_heap_small()
-    chosen = _chosen(options, config, source, group) if options.chooses_k else None
+    chosen = _chosen(options, config, source, group) if options.n_clusters == "auto" else None
     if chosen is not None:
         config = config.with_(n_clusters=chosen.n_clusters)
     with _folder(options) as (target, partial, plan):
@@ -49,13 +51,18 @@ def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: To
         record = _record(options, model, source, target, chosen)
         ids = source.ids if isinstance(source, Store) else source.row_ids
         model.write_run(partial, ids=ids, labels_format=options.labels_format, record=record)
-        page = (
-            target / REPORT_FILE if options.with_report and _reported(options, partial, model, source, record) else None
+        columns: dict[str, Any] = {"truth": options.truth, "color": options.color_columns, "map_by": options.map_by}
+        has_report = options.with_report and add_report(
+            partial, model, source, record, features=options.features, **columns
         )
-    if options.as_json:
-        print_json({**_summary(record, target), "report": None if page is None else str(page)})
-    else:
+        page = target / REPORT_FILE if has_report else None
+    if not options.as_json:
         _show(record, model, target, page)
+        return
+    names = ("cluster_sizes", "scores", "metrics", "selection", "seconds", "warnings")
+    counts = {"n_nodes": record.data["n_nodes"], "n_clusters": record.config["n_clusters"]}
+    facts = {"run": str(target), **counts, **{name: getattr(record, name) for name in names}}
+    print_json({**facts, "report": None if page is None else str(page)})
 
 
 def _progress(options: FitOptions) -> Progress:
@@ -81,31 +88,32 @@ def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: To
     With `--json`, the table goes to standard error, because standard output holds only the JSON object.
     """
     refuse_auto(large=isinstance(source, Store), group=group is not None)
-    rows: Any = source
-    fit_config = config if isinstance(config, FitConfig) else None
-    where: dict[str, Any] = {"random_state": options.seed, "device": options.device, "progress": _progress(options)}
-    chosen = choose_k(rows, config=fit_config, **where)
+    chosen = choose_k(
+        source,
+        config=config if isinstance(config, FitConfig) else None,
+        random_state=options.seed,
+        device=options.device,
+        progress=_progress(options),
+    )
     show = note if options.as_json else print_text
     # Notes are prefixed with the name of the command.
     width = terminal(stderr=options.as_json).width - (len("pamc: ") if options.as_json else 0)
     # If no number was chosen, the error below gives the reason.
-    for line in as_text(chosen, width=width, summary=chosen.n_clusters is not None).splitlines():
+    for line in chosen.text(width=width, summary=chosen.n_clusters is not None).splitlines():
         show(line)
     if chosen.n_clusters is None:
-        raise DataError(f"{chosen.why}. Name a number yourself to go on: --n-clusters K")
+        raise DataError(f"{chosen.why}. To continue, give the number yourself: --n-clusters K")
     return chosen
 
 
 def refuse_auto(*, large: bool, group: bool) -> None:
     """Raise ConfigError where `auto` is unsupported: for large stores and on several processes."""
     if group:
-        raise ConfigError(
-            "--n-clusters auto is found by one process: choose first, then start torchrun with the number"
-        )
+        raise ConfigError("--n-clusters auto runs in one process: choose the number first, then pass it to torchrun")
     if large:
         raise ConfigError(
-            "--n-clusters auto reads all rows into memory, which a store of this size is not: choose on a sample of "
-            "its rows (pamc.choose_k), then name the number"
+            "--n-clusters auto reads all rows into memory, and this store is too large: choose the number on a sample "
+            "of its rows (pamc.choose_k), then pass it"
         )
 
 
@@ -118,12 +126,12 @@ def _fitted(
 ) -> Any:
     """Return the fitted model."""
     model = estimator_class(options.method).from_config(config, random_state=options.seed, device=options.device)
-    watched: dict[str, Any] = {"progress": _progress(options), "checkpoints": plan, "group": group}
+    shared: dict[str, Any] = {"progress": _progress(options), "checkpoints": plan, "group": group}
     if not isinstance(source, Store):
-        return model.fit_graph(source, **watched)
-    memory = options.memory_bytes
+        return model.fit_graph(source, **shared)
+    memory = None if options.memory is None else parse_bytes(options.memory, "--memory")
     note(f"plan: {model.plan_store(source, memory=memory, n_processes=1 if group is None else group.size)}")
-    return model.fit_store(source, memory=memory, verify=options.verify, **watched)
+    return model.fit_store(source, memory=memory, verify=options.verify, **shared)
 
 
 @contextmanager
@@ -133,43 +141,36 @@ def _folder(options: FitOptions) -> Iterator[tuple[Path, Path, CheckpointPlan | 
     A run that is stopped prints how to resume it. Processes that torchrun restarts resume automatically.
     """
     every, minutes, overwrite = options.checkpoint_every, options.checkpoint_minutes, options.overwrite
-    keeps = options.resume or every is not None or minutes is not None
-    if keeps and options.out is None and (options.resume or launched()):
-        raise ConfigError("--resume, and checkpoints under torchrun, need --out DIR: that is where they are looked for")
-    resume = options.resume or (keeps and restarted())
+    writes_checkpoints = options.resume or every is not None or minutes is not None
+    if writes_checkpoints and options.out is None and (options.resume or launched()):
+        raise ConfigError("--resume, and checkpoints under torchrun, need --out DIR, the folder of the run")
+    resume = options.resume or (writes_checkpoints and restarted())
     target = options.out or next_free_folder(Path.cwd())
-    if not keeps:
+    if not writes_checkpoints:
         with new_run_folder(target, overwrite=overwrite) as partial:
             yield target, partial, None
         return
     every = DEFAULT_EVERY if every is None and minutes is None else every
-    kept = target.with_name(f"{target.name}.partial") / FOLDER
-    plan = CheckpointPlan(kept, every=every, minutes=minutes, resume=resume)
-    if resume and not has_checkpoints(kept):
-        note(f"note: {kept} holds no checkpoints: the fit begins")
+    folder = partial_of(target) / FOLDER
+    plan = CheckpointPlan(folder, every=every, minutes=minutes, resume=resume)
+    if resume and not has_checkpoints(folder):
+        note(f"note: {folder} has no checkpoints: the fit starts from the beginning")
     try:
         with new_run_folder(target, overwrite=overwrite, checkpoints=FOLDER, resume=resume) as partial:
             yield target, partial, plan
     except BaseException as error:
-        if not has_checkpoints(kept):
+        if not has_checkpoints(folder):
             raise
-        how = f"checkpoints are kept in {kept.parent}; go on with: {resume_command(target)}"
+        advice = f"checkpoints are in {folder.parent}; resume with: {resume_command(target)}"
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(how) from None
+            raise Interrupted(advice) from None
         if not isinstance(error, OutputError | ConfigError | DataError | ProcessGroupError) and not will_restart():
-            note(f"note: {how}")
+            note(f"note: {advice}")
         raise
 
 
 def _record(options: FitOptions, model: Any, source: Source, target: Path, chosen: ChosenK | None) -> RunRecord:
-    data = {**_describe(options, source), "color": options.color_columns, "folder": _way_back(target)}
-    metrics = None if source.labels is None else evaluate(source.labels, model.labels_)
-    record: RunRecord = model.record(data=data, metrics=metrics, command=shlex.join(["pamc", *sys.argv[1:]]))
-    return record if chosen is None else replace(record, facts={**record.facts, "choose_k": chosen.facts()})
-
-
-def _describe(options: FitOptions, source: Source) -> dict[str, Any]:
-    return {
+    data = {
         "name": options.dataset or source.name,
         "features": None if options.features is None else str(options.features),
         "edges": None if options.edges is None else str(options.edges),
@@ -177,7 +178,12 @@ def _describe(options: FitOptions, source: Source) -> dict[str, Any]:
         "n_features": source.n_features,
         "n_edges": source.n_edges,
         "read": _how_read(options),
+        "color": options.color_columns,
+        "folder": _way_back(target),
     }
+    metrics = None if source.labels is None else evaluate(source.labels, model.labels_)
+    record: RunRecord = model.record(data=data, metrics=metrics, command=shlex.join(["pamc", *sys.argv[1:]]))
+    return record if chosen is None else replace(record, facts={**record.facts, "choose_k": chosen.facts()})
 
 
 def _how_read(options: FitOptions) -> dict[str, Any]:
@@ -200,32 +206,13 @@ def _way_back(target: Path) -> str:
         return str(Path.cwd())
 
 
-def _reported(options: FitOptions, folder: Path, model: Any, source: Source, record: RunRecord) -> bool:
-    on_page: dict[str, Any] = {"truth": options.truth, "color": options.color_columns, "map_by": options.map_by}
-    return add_report(folder, model, source, record, features=options.features, **on_page)
-
-
-def _summary(record: RunRecord, target: Path) -> dict[str, Any]:
-    return {
-        "run": str(target),
-        "n_nodes": record.data["n_nodes"],
-        "n_clusters": record.config["n_clusters"],
-        "cluster_sizes": record.cluster_sizes,
-        "scores": record.scores,
-        "metrics": record.metrics,
-        "selection": record.selection,
-        "seconds": record.seconds,
-        "warnings": record.warnings,
-    }
-
-
 def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
     sizes = record.cluster_sizes
     total = sum(sizes)
     rows = []
     for cluster, size in enumerate(sizes):
-        inside = model.confidence_[model.labels_ == cluster]
-        rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", f"{inside.mean():.2f}" if size else "–"])
+        confidence = f"{model.confidence_[model.labels_ == cluster].mean():.2f}" if size else "–"
+        rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", confidence])
     print_table(
         f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}",
         ["cluster", "rows", "share", "confidence"],
@@ -234,13 +221,11 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
     print_text("  ".join(f"{name} {value:.3f}" for name, value in record.scores.items()))
     if record.metrics is not None:
         metrics = "  ".join(f"{name.upper()} {100 * value:.1f}" for name, value in record.metrics.items())
-        print_text(f"{metrics}   (against the true classes, at the last epoch; training did not see them)")
+        print_text(f"{metrics}   (compared with the true classes, which training did not use)")
     if "planned_bytes" in record.facts and model.n_iter_:
         epoch_s = record.seconds["training"] / model.n_iter_
-        whole = FitConfig().n_epochs
-        print_text(
-            f"an epoch took {epoch_s:.1f} s: the {whole} of the default take about {whole * epoch_s / 60:.0f} min"
-        )
+        n_epochs = FitConfig().n_epochs
+        print_text(f"time per epoch: {epoch_s:.1f} s ({n_epochs} epochs take about {n_epochs * epoch_s / 60:.0f} min)")
     print_text(f"run folder: {near(target)}")
     if page is not None:
         print_text(f"report: {link_to(page)}")
@@ -256,10 +241,6 @@ def next_steps(run: Path, *, inductive: bool, measured: bool) -> list[str]:
     >>> next_steps(Path("pamc-run-1"), inductive=True, measured=True)
     ['pamc predict pamc-run-1 NEW_ROWS.csv --out clusters.csv']
     """
-    folder = typed(run)
-    steps = []
-    if inductive:
-        steps.append(f"pamc predict {folder} NEW_ROWS.csv --out clusters.csv")
-    if not measured:
-        steps.append(f"pamc evaluate TRUTH.csv {folder}/labels.csv   (if the true classes are known)")
-    return steps
+    predict = f"pamc predict {typed(run)} NEW_ROWS.csv --out clusters.csv"
+    evaluate = f"pamc evaluate TRUTH.csv {typed(run)}/labels.csv   (if the true classes are known)"
+    return [predict] * inductive + [evaluate] * (not measured)

@@ -93,11 +93,11 @@ _SHARED: dict[str, Callable[..., Any]] = {
         "auto",
         complete=devices_named,
     ),
-    "--id": partial(option, "--id COLUMN", "Identify rows by this column."),
-    "--truth": partial(option, "--truth COLUMN", "Read true classes, for metrics only, from this column."),
+    "--id": partial(option, "--id COLUMN", "Use this column as row ids."),
+    "--truth": partial(option, "--truth COLUMN", "Read the true classes from this column; only metrics use them."),
     "--columns": partial(option, "--columns NAMES", "Use only these feature columns (comma-separated)."),
     "--drop": partial(option, "--drop NAMES", "Ignore these columns (comma-separated)."),
-    "--seed": partial(option, "--seed N", "Set the random seed.", 0, min=0),
+    "--seed": partial(option, "--seed N", "Random seed.", 0, min=0),
     "--dataset": partial(
         option, "--dataset NAMES", "Run only these data sets (comma-separated).", complete=datasets_named
     ),
@@ -142,20 +142,6 @@ def parse_count(text: str, option: str) -> int:
     if not value.is_integer() or value < 1:
         raise ConfigError(f"{option} must be a whole number of at least 1, such as 1000 or 1e6, got {text!r}")
     return int(value)
-
-
-def shown_bytes(n_bytes: int) -> str:
-    """Format a number of bytes for display.
-
-    Examples
-    --------
-    >>> shown_bytes(2_345_000_000)
-    '2.35 GB'
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes} bytes"
 
 
 def split_names(values: list[str] | None, option: str) -> list[str] | None:

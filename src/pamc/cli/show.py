@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pamc.errors import OutputError
 from pamc.progress import terminal
 
 EXIT_INTERRUPTED = 130
+
+# Whether to raise errors that are otherwise only noted; set for each command line by --debug or PAMC_DEBUG.
+debugging = False
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -20,8 +24,8 @@ class Interrupted(Exception):  # noqa: N818
 
 def near(path: Path) -> Path:
     """Return a path relative to the current folder if it lies inside it, else unchanged."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) and path != here else path
+    current = Path.cwd()
+    return path.relative_to(current) if path.is_relative_to(current) and path != current else path
 
 
 def typed(path: Path) -> str:
@@ -32,6 +36,28 @@ def typed(path: Path) -> str:
 def link_to(path: Path) -> str:
     """Return the file URI of a page, which terminals show as a link."""
     return path.resolve().as_uri()
+
+
+def check_output_file(path: Path, *, overwrite: bool) -> None:
+    """Raise OutputError if a path is a folder, or an existing file that must not be replaced."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file")
+    if path.exists() and not overwrite:
+        raise OutputError(f"{path} exists; name another file, or pass --overwrite to replace it")
+
+
+def shown_bytes(n_bytes: int) -> str:
+    """Format a number of bytes for display.
+
+    Examples
+    --------
+    >>> shown_bytes(2_345_000_000)
+    '2.35 GB'
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes} bytes"
 
 
 def note(text: str) -> None:

@@ -58,15 +58,17 @@ class Advanced(BaseEstimator):  # type: ignore[misc]
     __hash__ = None  # type: ignore[assignment]
 
 
-Advanced.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [
-        inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in _DEFAULTS.items()
-        ),
+def init_signature(defaults: Mapping[str, Any], *, positional: str | None = None) -> inspect.Signature:
+    """Return the signature of an `__init__` that takes these parameters by keyword, and one also by position."""
+    by_keyword, by_both = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(name, by_both if name == positional else by_keyword, default=default)
+        for name, default in defaults.items()
     ]
-)
+    return inspect.Signature([inspect.Parameter("self", by_both), *parameters])
+
+
+Advanced.__init__.__signature__ = init_signature(_DEFAULTS)  # type: ignore[attr-defined]
 
 
 def with_settings(cls: type[T]) -> type[T]:

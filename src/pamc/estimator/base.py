@@ -86,9 +86,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """
         array = self._validated(X, reset=True)
         row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
-        edges, weight = None, None
-        if adjacency is not None:
-            edges, weight = as_edges(adjacency, array.shape[0], row_names=row_names)
+        no_edges = (None, None)
+        edges, weight = no_edges if adjacency is None else as_edges(adjacency, array.shape[0], row_names=row_names)
         names = getattr(self, "feature_names_in_", None)
         return self._fit(
             AttributedGraph(array, edges, weight, feature_names=None if names is None else tuple(names)),
@@ -108,10 +107,21 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Cluster the rows of an :class:`AttributedGraph`, as :func:`pamc.load_dataset` returns it.
 
-        A torch_geometric Data or an AnnData object is accepted too. Labels are not used. `on_epoch` is called once for
-        each epoch of `history_` with its number and a function that returns the labels of that epoch; if training may
-        restart (with every initializer but the paper's), the calls come after training. `checkpoints` says where to
-        write checkpoints and whether to resume from them; `group` is the process group that trains together.
+        Parameters
+        ----------
+        graph
+            The graph, or a torch_geometric Data or AnnData object. Its labels are not used.
+        known_labels
+            Same as in :meth:`fit`.
+        progress
+            Displays the phases; by default nothing is displayed.
+        on_epoch
+            Callback for each epoch of `history_`, with its number and a function that returns its labels. If training
+            may restart (with every initializer except "autoencoder"), the calls come after training.
+        checkpoints
+            Where and when to write checkpoints, and whether to resume from them.
+        group
+            Process group that trains together; None for a single process.
         """
         graph = from_object(graph)
         self._validated(graph.features, reset=True)
@@ -239,9 +249,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(str(name) for name in names)
         record = record or self.record()
-        read = record.data.get("read") or {}
-        own_encoder = self.encoder is not None
-        saved = SavedFit(self._fit_result, self.n_features_in_, columns, own_encoder, read.get("id_column"))
+        id_column = (record.data.get("read") or {}).get("id_column")
+        saved = SavedFit(self._fit_result, self.n_features_in_, columns, self.encoder is not None, id_column)
         save_fit(folder / MODEL_FILE, saved)
         ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)

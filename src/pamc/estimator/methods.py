@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import cache
 from typing import Any
 
-from pamc.estimator.advanced import nested
+from pamc.estimator.advanced import init_signature, nested
 from pamc.estimator.base import Clusterer, RowClusterer
 from pamc.estimator.pamcgc import PamCGC
 from pamc.models.method import METHODS, Method
@@ -63,13 +62,7 @@ def _initializer(method: Method) -> Any:
     defaults = method.config()
     values = {setting: getattr(defaults, setting) for setting in method.config.names()}
     others = {**_OTHERS, **({"pretrained": None} if method.init is not None else {})}
-    first, *rest = [
-        inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for setting, default in {"n_clusters": 8, **values, **others}.items()
-    ]
-    first = first.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([self_parameter, first, *rest])
+    signature = init_signature({"n_clusters": 8, **values, **others}, positional="n_clusters")
 
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         unknown = [setting for setting in kwargs if setting not in signature.parameters]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import textwrap
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -30,7 +29,7 @@ from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.progress import Progress, SilentProgress
 from pamc.runtime import one_thread, resolve_device, resolve_dtype, seed_for, seed_of
 from pamc.selection.split_half import WAYS, Decision, clusters_of, decide, null_reference, split_half_agreement
-from pamc.training.phases import check_enough_rows, count_distinct
+from pamc.training.phases import Clock, check_enough_rows, count_distinct
 from pamc.training.pipeline import settled
 
 _DEFAULT_CANDIDATES = range(2, 21)
@@ -102,24 +101,83 @@ class ChosenK:
 
     def plot(self, ax: Any = None) -> Any:
         """Plot stability and its chance level against the number of clusters with matplotlib; return the axes."""
-        return draw(self, ax)
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise BackendError(
+                'plot() needs matplotlib: pip install "pamc[explain]"; svg() and text() do not'
+            ) from error
+        if ax is None:
+            _, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+        table = self.table
+        ax.errorbar(table["n_clusters"], table["stability"], yerr=table["error"], marker="o", label="stability")
+        ax.plot(table["n_clusters"], table["chance"], linestyle="--", label="without clusters")
+        if self.n_clusters is not None:
+            ax.axvline(self.n_clusters, linestyle=":", color="gray")
+        ax.set(xlabel="number of clusters", ylabel="agreement of halves", xticks=table["n_clusters"])
+        ax.legend()
+        return ax
 
     def svg(self) -> str:
-        """Return the same plot as an SVG element, without any further package."""
-        return as_svg(self)
+        """Return the same plot as an SVG element in the text color of the page around it; needs no further package."""
+        table = self.table
+        k = table["n_clusters"].astype(np.float64)
+        x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k - k[0]) / max(k[-1] - k[0], 1.0)
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" '
+            f'aria-label="Stability for {k[0]:.0f} to {k[-1]:.0f} clusters" font-family="sans-serif" font-size="12" '
+            'fill="currentColor">'
+        ]
+        for value in (0.0, 0.5, 1.0):
+            y = float(_height(np.float64(value)))
+            parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" stroke-opacity="0.2"/>')
+            parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+        if self.n_clusters is not None:
+            start = f"M{x[table['n_clusters'] == self.n_clusters][0]:.1f} {_TOP}"
+            parts.append(f'<path d="{start}V{_HEIGHT - _BOTTOM}" stroke="currentColor" stroke-dasharray="2 3"/>')
+        lines = (("stability", "stability", "#2563eb", ""), ("chance", "without clusters", "#9a6700", "5 4"))
+        for number, (name, label, color, dashes) in enumerate(lines):
+            corners = list(zip(x.tolist(), _height(table[name]).tolist(), strict=True))
+            points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+            stroke = f'stroke="{color}" stroke-width="2" stroke-dasharray="{dashes}"'
+            parts.append(f'<polyline points="{points}" fill="none" {stroke}/>')
+            parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{color}"/>' for a, b in corners]
+            legend = _WIDTH - 130 * (len(lines) - number)
+            parts.append(f'<circle cx="{legend}" cy="{_TOP + 4}" r="4" fill="{color}"/>')
+            parts.append(f'<text x="{legend + 8}" y="{_TOP + 8}">{label}</text>')
+        step = max(1, -(-len(k) // 20))
+        for a, number in zip(x[::step].tolist(), table["n_clusters"][::step].tolist(), strict=True):
+            parts.append(f'<text x="{a:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number}</text>')
+        parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">number of clusters</text>')
+        return "".join([*parts, "</svg>"])
 
-    def text(self) -> str:
-        """Return the table and the recommendation as plain text."""
-        return as_text(self)
+    def text(self, *, width: int | None = None, summary: bool = True) -> str:
+        """Return the table as text, a line per candidate with a bar for its stability, followed by the recommendation.
+
+        If `width` characters are not enough, the bars are left out first, then columns from the right, which are listed
+        below the table.
+        """
+        table = self.table
+        names, bar, mark = _fitting(width)
+        sizes = {name: max(len(name), 10 if bar else 6) for name in names}
+        lines = ["  ".join([f"{'k':>4}", *(f"{name:>{size}}" for name, size in sizes.items())])]
+        for row, k in enumerate(table["n_clusters"]):
+            numbers = "  ".join([f"{k:>4}", *(f"{table[name][row]:{size}.3f}" for name, size in sizes.items())])
+            marks = "#" * round(bar * max(0.0, float(table["stability"][row])))
+            line = numbers + (f"  {marks:<{bar}}" if bar else "") + (mark if k == self.n_clusters else "")
+            lines.append(line.rstrip())
+        below = [self.summary] if summary else []
+        if len(names) < len(_COLUMNS):
+            below.insert(0, f"(no room for {', '.join(_COLUMNS[len(names) :])})")
+        for text in below:
+            lines += [text] if width is None else textwrap.wrap(text, max(width, _NARROWEST)) or [""]
+        return "\n".join(lines)
 
     def facts(self) -> dict[str, Any]:
         """Return the plain values for a record, with None for numbers that are not finite."""
-        table = {
-            name: [
-                None if isinstance(value, float) and not math.isfinite(value) else value for value in column.tolist()
-            ]
-            for name, column in self.table.items()
-        }
+        table = {name: column.tolist() for name, column in self.table.items()}
+        for values in table.values():
+            values[:] = [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
         return {**asdict(self), "also_stable": list(self.also_stable), "table": table}
 
     def __repr__(self) -> str:
@@ -174,24 +232,21 @@ def choose_k(
     graph = as_graph(X, adjacency)
     numbers = _checked_candidates(candidates, graph.features)
     seed, where = seed_of(random_state), resolve_device(device)
-    steps = progress or SilentProgress()
+    clock = Clock(progress or SilentProgress())
     settings = (config or FitConfig()).with_(init="consensus", n_clusters=numbers[len(numbers) // 2], n_dims=None)
     settings = settings.with_(n_hops=settled(settings, graph.n_nodes).n_hops)
 
     def dims(n_clusters: int) -> int:
         return int(settled(settings.with_(n_clusters=n_clusters), graph.n_nodes).n_dims)
 
-    began = time.perf_counter()
-    with steps.phase("graph"):
-        inputs, own_graph = _inputs(graph, settings, seed, where)
-    seconds = {"graph": time.perf_counter() - began}
-    began = time.perf_counter()
-    with steps.phase("halves", 1 + _N_NULLS) as phase, one_thread():
+    with clock.phase("graph"):
+        inputs, is_knn_graph = _inputs(graph, settings, seed, where)
+    with clock.timed("halves"), clock.progress.phase("halves", 1 + _N_NULLS) as phase, one_thread():
         compare = partial(split_half_agreement, candidates=numbers, dims=dims)
         agreement = compare(inputs, n_splits=_N_SPLITS, seed=seed_for(seed, "halves"))
         phase.advance()
-        make_null = partial(null_reference, inputs, own_graph=own_graph, n_neighbors=settings.n_neighbors, device=where)
-        nulls = []
+        n_neighbors, nulls = settings.n_neighbors, []
+        make_null = partial(null_reference, inputs, is_knn_graph=is_knn_graph, n_neighbors=n_neighbors, device=where)
         for number in range(_N_NULLS):
             shape = _SHAPES[number % len(_SHAPES)]
             null = make_null(shape=shape, seed=seed_for(seed, f"without clusters {number}"))
@@ -199,12 +254,9 @@ def choose_k(
             nulls.append(by_chance.mean(axis=1))
             phase.advance()
     decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=_most_clusters(graph.n_nodes))
-    seconds["halves"] = time.perf_counter() - began
-    began = time.perf_counter()
-    with steps.phase("scores"), one_thread():
+    with clock.phase("scores"), one_thread():
         scores = list(_scores(inputs, numbers, decision, settings, dims, seed))
-    seconds["scores"] = time.perf_counter() - began
-    return _answer(numbers, decision, scores, inputs.kind, seconds)
+    return _answer(numbers, decision, scores, inputs.kind, clock.seconds)
 
 
 def _most_clusters(n_nodes: int) -> int:
@@ -253,8 +305,8 @@ def _scores(
     """Yield, for each candidate, the label-free scores of a quick clustering of all rows."""
     cpu, dtype = torch.device("cpu"), resolve_dtype(config.precision)
     pairs, _ = positives(inputs.adjacency, config, cpu, dtype)
-    for place, k in enumerate(numbers):
-        way = WAYS[int(decision.way[place])]
+    for k, way_index in zip(numbers, decision.way.tolist(), strict=True):
+        way = WAYS[way_index]
         labels, points = clusters_of(inputs, k, n_dims=dims(k), way=way, seed=seed_for(seed, "clusters of all rows"))
         z = torch.from_numpy(config.embedding_scale * points).to(dtype)
         k_config: Any = config.with_(n_clusters=k)
@@ -280,7 +332,7 @@ def _answer(
         margin=decision.margin,
         margin_error=decision.margin_error,
         rival=None if decision.rival is None else numbers[decision.rival],
-        also_stable=tuple(numbers[place] for place in decision.equal),
+        also_stable=tuple(numbers[index] for index in decision.equal),
         table={
             "n_clusters": np.array(numbers),
             "stability": decision.stability,
@@ -302,29 +354,6 @@ _NARROWEST = 20
 _MARKS = (" <- recommended", " <-")
 
 
-def as_text(chosen: Any, *, width: int | None = None, summary: bool = True) -> str:
-    """Return the table as text, a line per candidate with a bar for its stability, followed by the recommendation.
-
-    If `width` characters are not enough, the bars are left out first, then columns from the right, which are listed
-    below the table.
-    """
-    table = chosen.table
-    names, bar, mark = _fitting(width)
-    sizes = {name: max(len(name), 10 if bar else 6) for name in names}
-    lines = ["  ".join([f"{'k':>4}", *(f"{name:>{size}}" for name, size in sizes.items())])]
-    for place, k in enumerate(table["n_clusters"]):
-        numbers = "  ".join([f"{k:>4}", *(f"{table[name][place]:{size}.3f}" for name, size in sizes.items())])
-        drawn = "#" * round(bar * max(0.0, float(table["stability"][place])))
-        line = numbers + (f"  {drawn:<{bar}}" if bar else "") + (mark if k == chosen.n_clusters else "")
-        lines.append(line.rstrip())
-    below = [chosen.summary] if summary else []
-    if len(names) < len(_COLUMNS):
-        below.insert(0, f"(no room for {', '.join(_COLUMNS[len(names) :])})")
-    for text in below:
-        lines += [text] if width is None else textwrap.wrap(text, max(width, _NARROWEST)) or [""]
-    return "\n".join(lines)
-
-
 def _fitting(width: int | None) -> tuple[tuple[str, ...], int, str]:
     """Return the columns, the length of the bars and the mark of the recommended number that fit in a line."""
     if width is None or width >= 4 + 12 * len(_COLUMNS) + 2 + _BAR + len(_MARKS[0]):
@@ -337,60 +366,5 @@ def _fitting(width: int | None) -> tuple[tuple[str, ...], int, str]:
     return _COLUMNS[:1], 0, _MARKS[1]
 
 
-def as_svg(chosen: Any) -> str:
-    """Return an SVG element in the text color of the page around it, with a description for screen readers."""
-    table = chosen.table
-    k = table["n_clusters"].astype(np.float64)
-    x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k - k[0]) / max(k[-1] - k[0], 1.0)
-    lines = {"stability": ("#2563eb", ""), "chance": ("#9a6700", "5 4")}
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" '
-        f'aria-label="Stability for {k[0]:.0f} to {k[-1]:.0f} clusters" font-family="sans-serif" font-size="12" '
-        'fill="currentColor">'
-    ]
-    for value in (0.0, 0.5, 1.0):
-        y = float(_height(np.array([value]))[0])
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" stroke-opacity="0.2"/>')
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    if chosen.n_clusters is not None:
-        at = float(x[table["n_clusters"] == chosen.n_clusters][0])
-        parts.append(f'<path d="M{at:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="currentColor" stroke-dasharray="2 3"/>')
-    for name, (color, dashes) in lines.items():
-        corners = list(zip(x.tolist(), _height(table[name]).tolist(), strict=True))
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dashes}"/>'
-        )
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{color}"/>' for a, b in corners]
-    step = max(1, -(-len(k) // 20))
-    for a, number in zip(x[::step].tolist(), table["n_clusters"][::step].tolist(), strict=True):
-        parts.append(f'<text x="{a:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number}</text>')
-    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">number of clusters</text>')
-    for place, (name, (color, _)) in enumerate(lines.items()):
-        at = _WIDTH - 130 * (len(lines) - place)
-        label = "without clusters" if name == "chance" else name
-        parts.append(f'<circle cx="{at}" cy="{_TOP + 4}" r="4" fill="{color}"/>')
-        parts.append(f'<text x="{at + 8}" y="{_TOP + 8}">{label}</text>')
-    return "".join([*parts, "</svg>"])
-
-
-def draw(chosen: Any, ax: Any = None) -> Any:
-    """Draw the same plot with matplotlib and return its axes."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise BackendError('plot() needs matplotlib: pip install "pamc[explain]"; svg() and text() do not') from error
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    table = chosen.table
-    ax.errorbar(table["n_clusters"], table["stability"], yerr=table["error"], marker="o", label="stability")
-    ax.plot(table["n_clusters"], table["chance"], linestyle="--", label="without clusters")
-    if chosen.n_clusters is not None:
-        ax.axvline(chosen.n_clusters, linestyle=":", color="gray")
-    ax.set(xlabel="number of clusters", ylabel="agreement of halves", xticks=table["n_clusters"])
-    ax.legend()
-    return ax
-
-
-def _height(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * np.clip(values, 0.0, 1.0)
+def _height(values: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
+    return np.asarray(_HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * np.clip(values, 0.0, 1.0))

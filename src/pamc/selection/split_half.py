@@ -56,8 +56,8 @@ class _Points:
         spread, directions = np.linalg.eigh(rows.T @ rows)
         # As in `embedding`, each direction is scaled by the square root of its spread.
         scale = np.maximum(spread[::-1], 0.0) ** 0.25
-        kept = scale > 1e-6 * scale.max(initial=0.0)
-        return cls(rows, directions[:, ::-1][:, kept] / scale[kept], edge_list(adjacency))
+        nonzero = scale > 1e-6 * scale.max(initial=0.0)
+        return cls(rows, directions[:, ::-1][:, nonzero] / scale[nonzero], edge_list(adjacency))
 
     def embedded(self, directions: Floats) -> Floats:
         return unit_rows(self.rows @ directions)
@@ -111,11 +111,11 @@ def split_half_agreement(
 
 
 def null_reference(
-    inputs: InputSource, *, shape: str, own_graph: bool, n_neighbors: int, seed: int, device: torch.device
+    inputs: InputSource, *, shape: str, is_knn_graph: bool, n_neighbors: int, seed: int, device: torch.device
 ) -> InputSource:
     """Return data without clusters: rows of the same spread in every direction, "gaussian" or "uniform", and a graph.
 
-    With `own_graph` it is the kNN graph of the rows. Otherwise as many edges are drawn as are given, and each links
+    With `is_knn_graph` it is the kNN graph of the rows. Otherwise as many edges are drawn as are given, and each links
     rows whose similarity has the same quantile as that of a given edge, so that the graph is as strongly related to
     the features.
     """
@@ -124,7 +124,7 @@ def null_reference(
     values = rng.normal(size=size) if shape == "gaussian" else rng.uniform(-np.sqrt(3), np.sqrt(3), size=size)
     rows = inputs.rows.mean(axis=0) + values * inputs.rows.std(axis=0)
     n_neighbors = min(n_neighbors, len(rows) - 1)
-    if own_graph:
+    if is_knn_graph:
         return InputSource(inputs.kind, rows, knn_adjacency(rows, n_neighbors, device, seed=seed))
     edges = edge_list(inputs.adjacency)
     similarity, null_similarity = _Similarity(inputs.rows, rng), _Similarity(rows, rng)
@@ -279,17 +279,17 @@ def decide(
     credited = np.where(beats, splits, splits - chance)
     others = np.flatnonzero(~equal)
     why = (
-        f"{candidates[chosen]} clusters are found again in other halves of the rows "
-        f"({stability[chosen]:.2f}, by chance {chance[chosen]:.2f})"
+        f"{candidates[chosen]} clusters are stable between halves of the rows "
+        f"(agreement {stability[chosen]:.2f}, by chance {chance[chosen]:.2f})"
     )
     if len(others) == 0:
-        return Decision(chosen, f"{why}; no other number was compared with them", *details)
+        return Decision(chosen, f"{why}; no other number was compared", *details)
     lead = credited[:, [chosen]] - credited[:, others]
     nearest = int(lead.mean(axis=0).argmin())
     margin, rival = float(lead[:, nearest].mean()), int(others[nearest])
     return Decision(
         chosen,
-        f"{why}, {candidates[rival]} less so",
+        f"{why}; {candidates[rival]} clusters are less stable",
         *details,
         margin=margin,
         margin_error=float(_error(lead[:, nearest : nearest + 1])[0]),

@@ -16,19 +16,15 @@ import typer
 
 from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
 from pamc.cli.launch import launched_group
-from pamc.cli.options import CLUSTER, command, option, parse_bytes, shared, split_names, taking
+from pamc.cli.options import CLUSTER, command, option, shared, split_names, taking
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.errors import ConfigError, DataError, UnknownNameError
 
 if TYPE_CHECKING:
     from pamc.data.attributed_graph import AttributedGraph
     from pamc.data.store import Store
-    from pamc.distributed.group import TorchProcessGroup
 
     Source: TypeAlias = AttributedGraph | Store
-
-# Value of --n-clusters that chooses the number automatically.
-AUTO = "auto"
 
 # The method whose settings and presets are available without torch.
 _PAMCGC = "pamcgc"
@@ -43,7 +39,7 @@ _INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long
 def _setting_option(name: str, usage: str) -> Any:
     """Return an option for a setting of PamCGC, with the declared help and default."""
     declared = FitConfig.settings()[name]
-    default = "by the number of rows" if declared.default is None else f"{declared.default:g}"
+    default = "depends on the number of rows" if declared.default is None else f"{declared.default:g}"
     return option(usage, declared.about, panel=_MODEL, show_default=default)
 
 
@@ -52,7 +48,7 @@ class FitOptions:
     """Options of `pamc fit`, and the settings and input that they select."""
 
     features: Path | None = typer.Argument(
-        None, help="Cluster these rows: .csv .tsv .parquet .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
+        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
     )
     dataset: str | None = option(
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
@@ -72,7 +68,7 @@ class FitOptions:
     )
     preset_name: str = option(
         "--preset NAME",
-        "Start from these settings: default, paper or released.",
+        "Start from default, paper or released settings.",
         "default",
         panel=_MODEL,
         complete=presets_named,
@@ -83,7 +79,7 @@ class FitOptions:
     n_hops: int | None = _setting_option("n_hops", "--n-hops N")
     settings: list[str] | None = option(
         "--set NAME=VALUE",
-        "Set any other setting (repeatable; see docs/parameters.md).",
+        "Change any setting (repeatable; docs/parameters.md).",
         panel=_MODEL,
         complete=settings_named,
     )
@@ -110,25 +106,11 @@ class FitOptions:
     )
     with_report: bool = option("--report/--no-report", "Write an HTML report to report.html.", True, panel=_REPORT)
     map_by: str = option(
-        "--map NAME",
-        "Project the map of the report with pca, umap or auto.",
-        "auto",
-        panel=_REPORT,
-        complete=maps_named,
+        "--map NAME", "Draw the map of the report with pca, umap or auto.", "auto", panel=_REPORT, complete=maps_named
     )
     color: list[str] | None = option(
         "--color NAMES", "Color the map of the report by these columns (comma-separated).", panel=_REPORT
     )
-
-    @property
-    def chooses_k(self) -> bool:
-        """Whether to choose the number of clusters automatically."""
-        return self.n_clusters == AUTO
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Memory limit for training; None for all available memory."""
-        return None if self.memory is None else parse_bytes(self.memory, "--memory")
 
     @property
     def color_columns(self) -> list[str] | None:
@@ -154,7 +136,7 @@ class FitOptions:
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),
             **{name: value for name, value in options.items() if value is not None},
-            "n_clusters": 2 if self.chooses_k else _cluster_count(self.n_clusters),
+            "n_clusters": 2 if self.n_clusters == "auto" else _cluster_count(self.n_clusters),
         }
 
     @cached_property
@@ -208,30 +190,26 @@ class FitOptions:
         from pamc.data.store import has_manifest, open_store
 
         if self.features is None and self.dataset is None:
-            raise ConfigError("there is nothing to cluster: name a file of rows, or a --dataset (see pamc datasets)")
+            raise ConfigError("there is nothing to cluster: give a file of rows, or --dataset NAME (see pamc datasets)")
         if self.features is not None and self.dataset is not None:
-            raise ConfigError("name either a file of rows or a --dataset, and not both")
+            raise ConfigError("give either a file of rows or --dataset, not both")
         if self.features is None:
-            return self._read_dataset(str(self.dataset))
+            from pamc.data.catalog import load_dataset
+
+            self._refuse_file_options("--dataset")
+            graph = load_dataset(str(self.dataset))
+            return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
         if not has_manifest(self.features):
             return read_graph(self.features, edges=self.edges, **self.reading)
-        if given := self._options_of_a_file():
-            raise ConfigError(f"{', '.join(given)} belongs to a file; a store was told so by pamc ingest")
+        self._refuse_file_options("a store: pass it to pamc ingest")
         return self.large_store or open_store(self.features).to_graph(verify=self.verify)
 
-    def _read_dataset(self, name: str) -> AttributedGraph:
-        from pamc.data.catalog import load_dataset
-
-        if given := self._options_of_a_file():
-            raise ConfigError(f"{', '.join(given)} belongs to a file, not to --dataset")
-        graph = load_dataset(name)
-        return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
-
-    def _options_of_a_file(self) -> list[str]:
-        """Return the given options that apply only to files."""
+    def _refuse_file_options(self, source: str) -> None:
+        """Raise ConfigError if an option is set that applies only to files."""
         values = {"--edges": self.edges, "--id": self.id_column, "--truth": self.truth}
         values |= {"--columns": self.reading["columns"], "--drop": self.reading["drop"]}
-        return [name for name, value in values.items() if value]
+        if names := [name for name, value in values.items() if value]:
+            raise ConfigError(f"{', '.join(names)} cannot be used with {source}")
 
 
 @command(CLUSTER, 1)
@@ -252,24 +230,20 @@ def fit(options: FitOptions) -> None:
     """  # noqa: D301
     with launched_group(options.device) as group:
         if group is not None and group.rank > 0:
-            _follow(options, group)
+            # Train the shard of this process; the first process broadcasts everything else.
+            from pamc.cli.fit_run import keep_heap_small
+            from pamc.training import pipeline
+
+            warnings.simplefilter("ignore")
+            if options.large_store is not None:
+                keep_heap_small()
+            pipeline.run_worker(group, options.large_store)
             return
         options.check()
         config, source = options.config(), options.read()
         from pamc.cli.fit_run import run_fit
 
         run_fit(options, config, source, group)
-
-
-def _follow(options: FitOptions, group: TorchProcessGroup) -> None:
-    """Train the shard of this process; the first process broadcasts everything else."""
-    from pamc.cli.fit_run import keep_heap_small
-    from pamc.training import pipeline
-
-    warnings.simplefilter("ignore")
-    if options.large_store is not None:
-        keep_heap_small()
-    pipeline.run_worker(group, options.large_store)
 
 
 def _config_class(method: str) -> type[MethodConfig]:
@@ -285,7 +259,7 @@ def _check_color(color: list[str], features: Path | None) -> None:
     from pamc.data.readers import is_table, open_table
 
     if features is None or features.is_dir() or not is_table(features):
-        raise ConfigError("--color names columns of a table (.csv, .tsv, .parquet), and this is none")
+        raise ConfigError("--color takes columns of a table (.csv, .tsv, .parquet), and the input is not a table")
     table = open_table(features)
     unknown = [name for name in color if name not in table]
     known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
@@ -294,13 +268,13 @@ def _check_color(color: list[str], features: Path | None) -> None:
 
 
 def _cluster_count(text: str | None) -> int:
-    how = "If you do not know it, --n-clusters auto looks for a number that the data speak for"
+    hint = "Use --n-clusters auto to choose the number from the data"
     if text is None:
-        raise ConfigError(f"--n-clusters is needed: how many groups to look for, 2 or more. {how}")
+        raise ConfigError(f"--n-clusters is required: the number of clusters, at least 2. {hint}")
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"--n-clusters must be a whole number of at least 2, or auto, got {text!r}. {how}") from None
+        raise ConfigError(f"--n-clusters must be an integer of at least 2, or auto, got {text!r}. {hint}") from None
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value
@@ -311,12 +285,12 @@ def _settings_of_file(path: Path | None, config_class: type[MethodConfig]) -> di
         return {}
     try:
         text = path.read_text(encoding="utf-8")
-        given = config_class.from_toml(text).to_dict()
+        values = config_class.from_toml(text).to_dict()
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return {name: given[name] for name in tomllib.loads(text)}
+    return {name: values[name] for name in tomllib.loads(text)}
 
 
 def _parsed_settings(settings: list[str], config_class: type[MethodConfig]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ _OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "fais
 @command(CLUSTER, 4)
 def evaluate(
     truth: Path = typer.Argument(
-        ..., help="Compare with these true classes: .csv with one label column, or id and label; .npy; .npz"
+        ..., help="File of true classes: .csv with a label column and optionally an id column, .npy or .npz."
     ),
-    labels: Path = typer.Argument(..., help="Compare these clusters: labels.csv of a run, or a file as above."),
+    labels: Path = typer.Argument(..., help="File of clusters: labels.csv of a run, or a file as above."),
     as_json: bool = shared("--json"),
 ) -> None:
     """Compare clusters with true classes: ACC, NMI, ARI and macro-F1.
@@ -38,7 +38,7 @@ def evaluate(
         print_json(scores)
     else:
         rows = [[name.upper(), f"{100 * value:.2f}"] for name, value in scores.items()]
-        print_table("against the true classes", ["metric", "%"], rows)
+        print_table("comparison with the true classes", ["metric", "%"], rows)
 
 
 @command(LOOK_UP, 1)
@@ -58,9 +58,9 @@ def methods(as_json: bool = shared("--json")) -> None:
         return
     rows = []
     for method in all_methods:
-        looks_at = ["features"] * method.uses_features + ["graph"] * method.uses_graph
-        rows.append([method.name, ", ".join(looks_at), "yes" if method.inductive else "no", method.reference])
-    print_table("methods", ["name", "looks at", "new rows", "paper"], rows)
+        inputs = ["features"] * method.uses_features + ["graph"] * method.uses_graph
+        rows.append([method.name, ", ".join(inputs), "yes" if method.inductive else "no", method.reference])
+    print_table("methods", ["name", "inputs", "new rows", "reference"], rows)
 
 
 @command(LOOK_UP, 2)
@@ -73,17 +73,16 @@ def datasets(as_json: bool = shared("--json")) -> None:
     """  # noqa: D301
     from pamc.data.catalog import CATALOG, available
 
-    found = {name: available(name) for name in CATALOG}
     if as_json:
-        print_json([{"name": name, "available": place is not None} for name, place in found.items()])
+        print_json([{"name": name, "available": available(name) is not None} for name in CATALOG])
         return
     rows = []
-    for name, place in found.items():
-        known = CATALOG[name]
-        counts = (known.n_nodes, known.n_features, known.n_classes, known.n_edges)
-        rows.append([name, known.modality, *map(str, counts), place or "–"])
-    print_table("known data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
-    print_text("a set that was not found goes into the folder named by PAMC_DATA, as NAME.npz")
+    for name in CATALOG:
+        entry = CATALOG[name]
+        counts = (entry.n_nodes, entry.n_features, entry.n_classes, entry.n_edges)
+        rows.append([name, entry.modality, *map(str, counts), available(name) or "–"])
+    print_table("built-in data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
+    print_text("To add a missing data set, put NAME.npz into the folder that the variable PAMC_DATA names.")
 
 
 @command(LOOK_UP, 3)
@@ -113,12 +112,11 @@ def doctor(
     if as_json:
         print_json(facts)
         return
-    packages = facts.pop("packages")
-    optional = facts.pop("optional")
-    rows = [[name, str(value)] for name, value in facts.items()]
+    packages, optional = facts.pop("packages"), facts.pop("optional")
+    rows = [[name.replace("_", " "), "–" if value is None else str(value)] for name, value in facts.items()]
     rows += [[f"package {name}", version] for name, version in packages.items()]
-    rows += [[f"optional {name}", "yes" if installed else "no"] for name, installed in optional.items()]
-    print_table("pamc doctor", ["what", "value"], rows)
+    rows += [[f"optional package {name}", "yes" if installed else "no"] for name, installed in optional.items()]
+    print_table("environment of pamc", ["item", "value"], rows)
 
 
 def _show_processes(device: str, *, as_json: bool) -> None:
@@ -128,17 +126,15 @@ def _show_processes(device: str, *, as_json: bool) -> None:
     from pamc.runtime import resolve_device
 
     with launched_group(device) as group:
-        found = probe_group(group or SINGLE_PROCESS, resolve_device(device) if group is None else group.device)
+        facts = probe_group(group or SINGLE_PROCESS, resolve_device(device) if group is None else group.device)
     if own_rank():
         return
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
     columns = ("rank", "host", "device", "backend")
-    rows = [[str(process[name]) for name in columns] for process in found["processes"]]
-    print_table(f"{found['n_processes']} processes", columns, rows)
-    speed = found["bandwidth_bytes_per_s"]
-    print_text(
-        f"sums {found['sums']}   a sum of one number {1e3 * found['latency_s']:.3f} ms   each process sends "
-        f"{'nothing: it is alone' if speed is None else f'{speed / 1e6:.0f} MB/s'}"
-    )
+    rows = [[str(process[name]) for name in columns] for process in facts["processes"]]
+    print_table(f"{facts['n_processes']} processes", columns, rows)
+    speed = facts["bandwidth_bytes_per_s"]
+    bandwidth = "none (a single process)" if speed is None else f"{speed / 1e6:.0f} MB/s"
+    print_text(f"sums: {facts['sums']}   latency: {1e3 * facts['latency_s']:.3f} ms   bandwidth: {bandwidth}")

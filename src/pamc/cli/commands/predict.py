@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from pamc.cli.options import CLUSTER, command, option, shared, split_names
-from pamc.cli.show import note, print_json, print_text
-from pamc.errors import ConfigError, OutputError, counted
-
-if TYPE_CHECKING:
-    from pamc.data.attributed_graph import AttributedGraph
+from pamc.cli.show import check_output_file, note, print_json, print_text
+from pamc.errors import ConfigError, counted
 
 
 @command(CLUSTER, 2)
 def predict(
-    run: Path = typer.Argument(..., help="Use the model of this run folder."),
-    features: Path = typer.Argument(..., help="Assign these rows, which need the columns of the training file."),
+    run: Path = typer.Argument(..., help="Run folder with the model."),
+    features: Path = typer.Argument(..., help="Rows to assign, with the columns of the training file."),
     out: Path = option("--out FILE", "Write id, cluster and confidence to this .csv or .parquet file.", ...),
     id_column: str | None = option("--id COLUMN", "Identify rows by this column.", show_default="as in the run"),
     columns: list[str] | None = option("--columns NAMES", "Use these feature columns.", show_default="as in the run"),
@@ -36,17 +33,25 @@ def predict(
     """  # noqa: D301
     import numpy as np
 
+    from pamc.data.files import partial_of
     from pamc.data.readers import read_graph
+    from pamc.results.run_folder import new_run_folder, write_labels
 
     model, recorded_id = _loaded(run, device)
-    _check_output_file(out, overwrite=overwrite)
-    chosen = {"id_column": id_column, "columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
-    given = {name: value for name, value in chosen.items() if value is not None}
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
+    check_output_file(out, overwrite=overwrite)
+    names = {"columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
+    changed = {name: value for name, value in {"id_column": id_column, **names}.items() if value is not None}
     fitted = getattr(model, "feature_names_in_", None)
-    graph = read_graph(features, **(_options_of(features, fitted, id_column or recorded_id) | given))
+    graph = read_graph(features, **(_options_of(features, fitted, id_column or recorded_id) | changed))
     model.check_feature_names(graph.feature_names)
     labels, confidence = model.predict_with_confidence(graph.features)
-    _write_file(out, graph, labels, confidence)
+    # Write to a temporary folder and rename the file, so that it is never incomplete.
+    folder = partial_of(out)
+    with new_run_folder(folder) as partial:
+        write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:]).replace(out)
+    folder.rmdir()
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
     if as_json:
         print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
@@ -64,8 +69,8 @@ def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
     model_class = estimator_class(about["method"])
     if not hasattr(model_class, "predict"):
         raise ConfigError(
-            f"{run} was fitted by method {about['method']!r}, which labels the rows it was fitted on and no others: "
-            "fit the new rows together with the old ones"
+            f"{run} was fitted by method {about['method']!r}, which cannot label new rows: fit the new rows together "
+            "with the old ones"
         )
     return model_class.load(run, device=device), about["id_column"]
 
@@ -83,27 +88,7 @@ def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | N
         return {}
     table = open_table(features)
     if id_column is not None and id_column not in table:
-        note(f"note: {features} has no column {id_column!r}, which named the rows of the run: rows are numbered from 0")
+        note(f"note: {features} has no column {id_column!r}, the id column of the run: rows are numbered from 0")
         id_column = None
     by_name = None if fitted is None or any(name not in table for name in fitted) else list(fitted)
     return {"id_column": id_column, "columns": by_name}
-
-
-def _write_file(out: Path, graph: AttributedGraph, labels: Any, confidence: Any) -> None:
-    """Write the labels atomically: to a temporary file that is then renamed."""
-    from pamc.results.run_folder import new_run_folder, write_labels
-
-    folder = out.with_name(out.name + ".partial")
-    with new_run_folder(folder) as partial:
-        written = write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:])
-        written.replace(out)
-    folder.rmdir()
-
-
-def _check_output_file(out: Path, *, overwrite: bool) -> None:
-    if out.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
-    if out.is_dir():
-        raise OutputError(f"{out} is a folder; name a file")
-    if out.exists() and not overwrite:
-        raise OutputError(f"{out} exists; name another file, or pass --overwrite to replace it")

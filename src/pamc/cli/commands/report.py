@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pamc.cli import show
 from pamc.cli.completion import maps_named
 from pamc.cli.options import CLUSTER, command, option, shared
-from pamc.cli.show import link_to, note, print_json, print_text
-from pamc.errors import ConfigError, DataError, OutputError, UnknownNameError
+from pamc.cli.show import check_output_file, link_to, note, print_json, print_text
+from pamc.errors import ConfigError, DataError, UnknownNameError
 
 if TYPE_CHECKING:
     from pamc.results.record import RunRecord
@@ -21,7 +21,7 @@ _COMPARISON_FILE = "pamc-comparison.html"
 
 @command(CLUSTER, 3)
 def report(
-    runs: list[Path] = typer.Argument(..., help="Rewrite the report of this run folder, or compare several."),
+    runs: list[Path] = typer.Argument(..., help="Run folder with the report to rewrite, or several to compare."),
     out: Path | None = option(
         "--out FILE", "Write the report to this file.", show_default="RUN/report.html, or pamc-comparison.html"
     ),
@@ -43,19 +43,17 @@ def report(
 
     if map_by is not None and map_by not in MAPS:
         raise UnknownNameError("map", map_by, MAPS)
-    target = Path(_COMPARISON_FILE) if out is None and len(runs) > 1 else out
-    if target is not None and target.is_dir():
-        raise OutputError(f"{target} is a folder; name a file")
-    # Rewriting a comparison under its default name is fine; any other file of that name is not ours.
-    again = out is None and target is not None and _is_comparison(target)
-    if target is not None and target.exists() and not overwrite and not again:
-        raise OutputError(f"{target} exists; name another file, or pass --overwrite to replace it")
     if len(runs) == 1:
+        if out is not None:
+            check_output_file(out, overwrite=overwrite)
         written = write_run_report(runs[0], map_by=map_by, rebuild=rebuild, out=out)
     else:
+        target = out or Path(_COMPARISON_FILE)
+        # A comparison under its default name is replaced; any other file of that name is not.
+        check_output_file(target, overwrite=overwrite or (out is None and _is_comparison(target)))
         if map_by is not None or rebuild:
-            raise ConfigError("--map and --rebuild are of one run: write its page again first, then compare")
-        written = write_comparison(runs, target or Path(_COMPARISON_FILE))
+            raise ConfigError("--map and --rebuild apply to a single run: rewrite its report first, then compare")
+        written = write_comparison(runs, target)
     if as_json:
         print_json({"report": str(written), "runs": [str(run) for run in runs]})
     else:
@@ -98,12 +96,12 @@ def add_report(
             names = None if truth is None or data.labels is None else class_names(table, truth, data.labels)
         write_fit_report(folder, model, data, record, columns=columns, class_names=names, map_by=map_by)
     except Exception as error:
-        if os.environ.get("PAMC_DEBUG"):
+        if show.debugging:
             raise
         (folder / REPORT_FILE).unlink(missing_ok=True)
         note(
-            f"note: the report could not be written ({type(error).__name__}: {' '.join(str(error).split())}); all "
-            "else of the run is there"
+            f"note: the report could not be written ({type(error).__name__}: {' '.join(str(error).split())}); the "
+            "other files of the run are complete"
         )
         return False
     return True

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pamc.cli.options import (
-    CLUSTER,
-    LABORATORY,
-    command,
-    option,
-    parse_bytes,
-    parse_count,
-    shared,
-    shown_bytes,
-    split_names,
-)
-from pamc.cli.show import Interrupted, note, print_json, print_text, typed
+from pamc.cli.options import CLUSTER, LABORATORY, command, option, parse_bytes, parse_count, shared, split_names
+from pamc.cli.show import Interrupted, note, print_json, print_text, shown_bytes, typed
 from pamc.errors import counted
 from pamc.progress import RichProgress, SilentProgress
 
@@ -35,17 +25,17 @@ _REPLACE_STORE = option("--overwrite", "Replace an existing store.", False)
 @command(CLUSTER, 6)
 def ingest(
     features: str = typer.Argument(
-        ..., help="Read rows from .csv, .tsv or .parquet: a file, a folder of parts, or a 'pattern*'."
+        ..., help="Tables of rows (.csv, .tsv or .parquet): a file, a folder, or a 'pattern*'."
     ),
-    edges: str | None = typer.Argument(None, help="Read edges from source, target[, weight]; given like the rows."),
+    edges: str | None = typer.Argument(None, help="Tables of edges, in the same forms: source, target[, weight]."),
     out: Path = _STORE,
     id_column: str | None = shared("--id"),
     columns: list[str] | None = shared("--columns"),
     drop: list[str] | None = shared("--drop"),
     truth: str | None = shared("--truth"),
     dtype: str = _STORED_TYPE,
-    memory: str = option("--memory SIZE", "Limit memory to this size; the rest goes to disk.", "2GB"),
-    skip_bad_rows: bool = option("--skip-bad-rows", "Skip bad rows and list them.", False),
+    memory: str = option("--memory SIZE", "Use at most this much memory; larger intermediate data go to disk.", "2GB"),
+    skip_bad_rows: bool = option("--skip-bad-rows", "Skip malformed rows and edges, and list them in a file.", False),
     overwrite: bool = _REPLACE_STORE,
     resume: bool = option("--resume", "Resume a stopped ingest.", False),
     quiet: bool = shared("--quiet"),
@@ -81,9 +71,8 @@ def ingest(
         if not partial_of(out).exists():
             raise
         again = [argument for argument in sys.argv[1:] if argument != "--resume"]
-        raise Interrupted(
-            f"{partial_of(out)} keeps what was read; go on with: {shlex.join(['pamc', *again, '--resume'])}"
-        ) from None
+        command_line = shlex.join(["pamc", *again, "--resume"])
+        raise Interrupted(f"the rows read so far are in {partial_of(out)}; resume with: {command_line}") from None
     _show(store, as_json=as_json)
 
 
@@ -104,7 +93,7 @@ def synthesize(
     ),
     seed: int = shared("--seed"),
     dtype: str = _STORED_TYPE,
-    memory: str = option("--memory SIZE", "Limit memory for sorting to this size, plus 4 to 8 bytes per row.", "1GB"),
+    memory: str = option("--memory SIZE", "Sort in at most this much memory, plus 4 to 8 bytes per row.", "1GB"),
     overwrite: bool = _REPLACE_STORE,
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
@@ -150,10 +139,10 @@ def _show(store: Store, *, as_json: bool) -> None:
     pairs = f", {counted(store.n_stored // 2, 'pair')} of neighbors" if store.has_edges else ", no graph"
     size = f"{counted(store.n_nodes, 'row')} of {counted(store.n_features, 'feature')}"
     print_text(f"{size}{pairs}, {shown_bytes(store.n_bytes)}")
-    reasons = {"n_self_loops": "self-loops", "n_repeated": "edges that repeat a pair"}
-    left_out = [f"{facts[name]} {words}" for name, words in reasons.items() if facts.get(name)]
-    if left_out:
-        print_text(f"left out: {', '.join(left_out)}")
+    kinds = {"n_self_loops": "self-loops", "n_repeated": "repeated edges"}
+    removed = [f"{facts[name]} {kind}" for name, kind in kinds.items() if facts.get(name)]
+    if removed:
+        print_text(f"left out: {', '.join(removed)}")
     if (store.folder / BAD_ROWS_FILE).exists():
         n_rows, n_edges = facts.get("n_bad_rows", 0), facts.get("n_bad_edges", 0)
         bad = f"{counted(n_rows, 'bad row')} and {counted(n_edges, 'bad edge')}"
