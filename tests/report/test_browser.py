@@ -1,15 +1,17 @@
 """The pages in a real Chromium, opened from disk."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import pamc
+from pamc.data.attributed_graph import AttributedGraph
 from pamc.report.comparison import comparison_data
-from pamc.report.content import Extras
+from pamc.report.content import Extras, page_data
 from pamc.report.page_file import write_page
-from tests.report.made import HOSTILE, made_page
+from tests.report.made import HOSTILE, made_model, made_page, made_record
 
 # One worker has the browser: two would install it at the same time.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -47,7 +49,7 @@ def one_browser(play, chromium):
 @pytest.fixture
 def opened(one_browser, request):
     """Return a function that opens a page from disk, and fail where it says an error or asks for anything."""
-    said, asked, contexts = [], [], []
+    errors, requests, contexts = [], [], []
 
     def open_page(path, *, width=1400, height=1000, dark=False, browser=None, **options):
         scheme = "dark" if dark else "light"
@@ -56,9 +58,11 @@ def opened(one_browser, request):
         )
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda sent: asked.append(sent.url) if not sent.url.startswith(("file:", "data:")) else None)
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "request", lambda sent: requests.append(sent.url) if not sent.url.startswith(("file:", "data:")) else None
+        )
         # WebGL that is computed counts here too.
         page.goto(f"{path.as_uri()}?any-webgl")
         page.wait_for_selector(READY)
@@ -67,8 +71,8 @@ def opened(one_browser, request):
     yield open_page
     for context in contexts:
         context.close()
-    assert said == []
-    assert asked == []
+    assert errors == []
+    assert requests == []
 
 
 def written(path, data):
@@ -217,11 +221,11 @@ def test_where_no_row_is_odd_the_page_praises_nothing(opened, folder):
     data["odd"] = odd_table(row=[], reason=[])
     page = opened(written(folder / "none_odd.html", data))
     assert "no row stands out from the others" in page.locator("#odd").text_content()
-    assert "low" not in page.locator("#odd p.quiet").first.text_content()
+    assert "not measured" in page.locator(".headline").text_content()
     data["clusters"]["confidence"] = [0.64] * 5
     data["record"]["facts"] |= {"confidence": "agreement of half fits", "confidence_error": 0.02}
     page = opened(written(folder / "unsure.html", data))
-    assert "mean confidence is low (0.64)" in page.locator("#odd").text_content()
+    assert "mean confidence is low (0.64)" in page.locator("#sure").text_content()
 
 
 def test_an_extreme_value_is_named_with_its_feature_and_a_filter_says_where_none_is_odd(opened, folder):
@@ -235,12 +239,12 @@ def test_an_extreme_value_is_named_with_its_feature_and_a_filter_says_where_none
     assert page.evaluate("window.broken") is None
     page.locator(".chip[data-filter='2']").click()
     assert not page.locator("#odd table").is_visible()
-    assert page.locator("#odd p:visible").last.text_content() == "None of them is in cluster 2."
+    assert page.locator("#odd p:visible").last.text_content() == "None in cluster 2."
     page.locator(".chip[data-filter='3']").click(modifiers=["Shift"])
-    assert page.locator("#odd p:visible").last.text_content() == "None of them is in the chosen clusters."
+    assert page.locator("#odd p:visible").last.text_content() == "None in the selected clusters."
     page.locator(".chip[data-filter='1']").click()
     assert page.locator("#odd tbody tr:visible").count() == 2
-    assert "None of them" not in page.locator("#odd").text_content()
+    assert "None in" not in page.locator("#odd").text_content()
 
 
 @pytest.mark.parametrize("n_clusters", [5, 45], ids=["table", "pairs"])
@@ -258,11 +262,11 @@ def test_curves_are_explained_as_what_they_are(opened, folder):
     data = made_page()
     data["history"]["center_distance"] = [0.1, 0.2, 0.3, 0.4]
     page = opened(written(folder / "curves.html", data))
-    curves = {panel.locator("h3").text_content(): panel for panel in page.locator(".curve").all()}
+    curves = {panel.locator("h4").text_content(): panel for panel in page.locator(".curve").all()}
     assert "from the mean of its cluster's rows" in curves["center distance"].text_content()
     # Before the first epoch there is nothing to compare with.
-    said = curves["changed"].locator("svg").get_attribute("aria-label")
-    assert said == "changed: from 0.1 to 0 in epochs 2 to 4, between 0 and 0.1"
+    label = curves["changed"].locator("svg").get_attribute("aria-label")
+    assert label == "changed: from 0.1 to 0 in epochs 2 to 4, between 0 and 0.1"
     assert "epoch 2" in curves["changed"].text_content()
     assert "in epochs 1 to 4" in curves["loss"].locator("svg").get_attribute("aria-label")
 
@@ -283,8 +287,56 @@ def test_one_thing_is_said_in_the_singular(opened, folder):
     data = made_page()
     data["record"]["data"]["n_features"] = 1
     page = opened(written(folder / "one.html", data))
-    assert "1 feature" in page.locator(".lede").text_content()
-    assert "1 features" not in page.locator(".lede").text_content()
+    assert "1 column" in page.locator(".lede").text_content()
+    assert "1 columns" not in page.locator(".lede").text_content()
+
+
+@pytest.fixture
+def customers(folder):
+    """Return the path of a page about columns with units: two clusters, of which a few rows are not clear."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [150, 50])
+    model = made_model(200, 2)
+    model.labels_ = labels
+    model.embedding_ = model.cluster_centers_[labels] + draw.normal(size=(200, 8))
+    model.confidence_ = np.where(np.arange(200) % 10 == 0, 0.5, 0.95)
+    income = np.where(labels == 1, 71_234.5, 36_543.2) + draw.normal(scale=900, size=200)
+    age, member = 40 + draw.normal(scale=9, size=200), (np.arange(200) % 4 < np.where(labels == 1, 3, 1)).astype(float)
+    noise = draw.normal(size=200)
+    features = np.column_stack([income, age, member, noise - noise.mean()])
+    graph = AttributedGraph(features, feature_names=("income", "age", "member", "noise"), name="customers")
+    facts = {"confidence": "agreement of half fits", "confidence_error": 0.02, "preprocessing": "standardize"}
+    record = made_record(model, facts=facts, metrics=None)
+    return written(folder / "customers.html", page_data(model, graph, record, Extras(map_by="pca")))
+
+
+def test_the_page_says_first_in_plain_words_what_was_found(opened, customers):
+    page = opened(customers)
+    assert page.locator(".headline").text_content() == (
+        "2 clusters in 200 rows. 90 % of the rows clearly belong to their cluster; clusters 0 and 1 blend the most."
+    )
+    sections = page.locator("main > section").evaluate_all("all => all.map((s) => s.id)")
+    assert sections == ["clusters", "map", "sure", "odd", "technical"]
+    card = page.locator(".card[data-cluster='1']")
+    assert card.locator("h3 bdi").text_content() == "high income, mostly member"
+    assert "50 rows, 25.0 % of all" in card.text_content()
+    values = card.locator(".bars .value").all_text_contents()
+    assert re.fullmatch(r"mean 71,\d00 against 45,\d00 in all rows", values[0])
+    assert re.fullmatch(r"7\d % of its rows, 3\d % of all rows", values[1])
+    assert not re.search(r"e-\d|standard|NaN", page.locator("#clusters").text_content())
+    assert "20 rows, 10 % of the two, are unclear" in page.locator("#sure").text_content()
+    plain = "".join(page.locator(f"#{name}").text_content() for name in sections[:-1])
+    for jargon in ("silhouette", "modularity", "meta-node", "embedding", "epoch", "NMI"):
+        assert jargon not in plain.lower()
+
+
+def test_technical_details_are_closed_and_a_link_opens_them(opened, customers):
+    page = opened(customers)
+    assert not page.locator("#scores").is_visible()
+    page.locator("#contents a", has_text="Technical details").click()
+    assert page.locator("#scores").is_visible()
+    assert "silhouette in the features" in page.locator("#scores").text_content()
+    assert "silhouette in the embedding" in page.locator("#scores").text_content()
 
 
 def test_pages_name_the_version_that_wrote_them(opened, report, comparison):
@@ -399,8 +451,8 @@ def test_the_choice_of_the_number_of_clusters_is_shown(opened, report):
     page = opened(report)
     assert "5 clusters are the most stable." in page.locator("#count").text_content()
     assert page.locator("#count tr.differs td").first.text_content() == "5"
-    assert "more stable than k = 4, is 0.40 ± 0.02." in page.locator("#count").text_content()
-    assert "As stable, but coarser: k = 2, k = 3." in page.locator("#count").text_content()
+    assert "more stable than k = 4 is 0.40 ± 0.02." in page.locator("#count").text_content()
+    assert "Equally stable but coarser: k = 2, k = 3." in page.locator("#count").text_content()
 
 
 def test_print_shows_everything_without_controls(opened, report):

@@ -96,7 +96,7 @@ def test_an_encoder_that_places_rows_otherwise_once_it_is_trained_can_be_explain
 
 
 def test_edges_in_both_places_are_refused(model, graph):
-    with pytest.raises(DataError, match="edges of its own"):
+    with pytest.raises(DataError, match="X contains edges"):
         pamc.explain(model, graph, adjacency=graph.edges)
 
 

@@ -92,6 +92,16 @@ def test_the_difference_is_in_standard_deviations_and_signed(kind):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_columns_of_zeros_and_ones_are_shares(kind):
+    labels = np.repeat([0, 1], 20)
+    x = np.column_stack([np.arange(40) % 3, labels, 2 * labels, np.arange(40)]).astype(float)
+    features = cluster_facts(fitted(labels), AttributedGraph(kind(x))).features
+    kinds = dict(zip(features["feature"].tolist(), features["kind"].tolist(), strict=True))
+    assert kinds == {0: "difference", 1: "share", 2: "difference", 3: "difference"}
+    assert lines(features, cluster=1, kind="share")["inside"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 def test_a_constant_column_is_never_named(kind):
     x = np.column_stack([np.full(40, 0.1), np.repeat([0.3, 1.0], 20)])
     features = cluster_facts(fitted(np.repeat([0, 1], 20)), AttributedGraph(kind(x))).features

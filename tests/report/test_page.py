@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.metrics import silhouette_score
 
 import pamc
 from pamc.errors import BackendError, DataError, UnknownNameError
@@ -29,7 +30,7 @@ from pamc.report.page_file import (
     unpack_ids,
     write_page,
 )
-from pamc.report.points import column, shown_rows
+from pamc.report.points import central_positions, column, listed_rows
 from pamc.report.projection import project
 from pamc.results.metrics import accuracy
 from tests.report.made import HOSTILE, made_graph, made_model, made_page, made_record
@@ -75,7 +76,8 @@ def test_a_page_without_one_of_its_parts_is_refused(part, data, tmp_path):
 
 
 def test_the_parts_that_are_asked_for_are_those_that_are_written(data):
-    assert set(PARTS[FORMAT]) == set(data) - {"format", "version", "pamc", "seconds", "stability"}
+    optional = {"format", "version", "pamc", "seconds", "stability", "leaning", "feature_silhouette"}
+    assert set(PARTS[FORMAT]) == set(data) - optional
     assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version", "pamc"}
 
 
@@ -143,7 +145,7 @@ def test_a_page_of_ordinary_size_is_small():
 def test_an_empty_cluster_is_said_and_not_drawn(data):
     assert data["clusters"]["n_rows"][-1] == 0
     assert data["clusters"]["confidence"][-1] is None
-    assert data["map"]["meta_nodes"][-1] == [None, None]
+    assert data["map"]["centers"][-1] == [None, None]
 
 
 def test_columns_are_numbers_or_classes():
@@ -202,12 +204,12 @@ def test_rows_of_a_page_are_all_or_the_same_sample():
     def facts(row):
         return SimpleNamespace(rows={"row": np.array([row])}, odd={"row": np.array([], dtype=np.int64)})
 
-    assert shown_rows(200_000, None) is None
-    rows = shown_rows(300_000, facts(7))
+    assert listed_rows(200_000, None) is None
+    rows = listed_rows(300_000, facts(7))
     assert len(rows) <= 50_001
     assert 7 in rows
     assert (np.diff(rows) > 0).all()
-    assert np.isin(shown_rows(300_000, facts(9)), rows).sum() >= 49_999
+    assert np.isin(listed_rows(300_000, facts(9)), rows).sum() >= 49_999
 
 
 def test_more_rows_become_a_density():
@@ -224,17 +226,40 @@ def test_more_rows_become_a_density():
 def test_pca_shows_the_two_largest_directions():
     draw = np.random.default_rng(0)
     z = draw.normal(size=(500, 6)) * [1, 9, 1, 1, 4, 1]
-    flat = project(z, z[:2], np.zeros(500, dtype=np.int64), how="pca")
+    flat = project(z, how="pca")
     assert abs(np.corrcoef(flat.rows[:, 0], z[:, 1])[0, 1]) > 0.99
     assert abs(np.corrcoef(flat.rows[:, 1], z[:, 4])[0, 1]) > 0.99
-    np.testing.assert_allclose(flat.centers, flat.rows[:2], atol=1e-9)
-    np.testing.assert_allclose(flat.meta_nodes[0], flat.rows.mean(axis=0), atol=1e-9)
-    assert np.isnan(flat.meta_nodes[1]).all()
+
+
+def test_a_cluster_is_marked_at_a_row_even_if_its_mean_lies_where_no_row_is():
+    angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
+    ring = np.stack([2 * np.cos(angle), np.sin(angle)], axis=1)
+    marks = central_positions(ring, np.zeros(100, dtype=np.int64), 2)
+    assert np.linalg.norm(ring - marks[0], axis=1).min() == 0
+    assert abs(marks[0, 1]) == pytest.approx(1)
+    assert np.isnan(marks[1]).all()
+
+
+def test_the_silhouette_of_the_features_is_beside_that_of_the_embedding():
+    model = made_model(300, 5)
+    graph = made_graph(model)
+    record = made_record(model)
+    for features in (graph.features, sp.csr_matrix(graph.features)):
+        page = page_data(model, replace(graph, features=features), record, Extras(map_by="pca"))
+        assert page["feature_silhouette"] == pytest.approx(silhouette_score(graph.features, model.labels_), abs=1e-5)
+
+
+def test_rows_that_are_not_clear_lean_to_the_next_cluster():
+    model = made_model(300, 5)
+    page = made_page()
+    unclear = [(model.confidence_[model.labels_ == c] < 0.8).mean() for c in range(5)]
+    assert np.sum(page["leaning"], axis=1) == pytest.approx(unclear)
+    assert np.diag(page["leaning"]).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("z", [np.zeros((4, 3)), np.arange(5.0)[:, None]], ids=["one place", "one dimension"])
 def test_pca_of_what_has_no_two_directions(z):
-    flat = project(z, z[:1], np.zeros(len(z), dtype=np.int64), how="pca")
+    flat = project(z, how="pca")
     assert flat.rows.shape == (len(z), 2)
     assert np.isfinite(flat.rows).all()
 
@@ -248,31 +273,30 @@ def test_umap_is_taken_where_it_is_installed(monkeypatch):
             return z[:, :2]
 
     z = np.random.default_rng(0).normal(size=(40, 4))
-    labels = np.arange(40) % 2
     monkeypatch.setitem(__import__("sys").modules, "umap", type("umap", (), {"UMAP": Fake}))
     monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 40)
     monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: name)
-    flat = project(z, z[:2], labels)
+    flat = project(z)
     assert flat.method == "UMAP"
-    np.testing.assert_allclose(flat.centers[1], z[labels == 1, :2].mean(axis=0))
+    np.testing.assert_allclose(flat.rows, z[:, :2])
     monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 39)
-    assert project(z, z[:2], labels).method == "PCA"
+    assert project(z).method == "PCA"
     monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: None)
-    assert project(z, z[:2], labels).method == "PCA"
+    assert project(z).method == "PCA"
     with pytest.raises(BackendError, match="umap-learn"):
-        project(z, z[:2], labels, how="umap")
+        project(z, how="umap")
     with pytest.raises(UnknownNameError):
-        project(z, z[:2], labels, how="tsne")
+        project(z, how="tsne")
 
 
 def test_accuracy_against_confidence_adds_up_to_the_accuracy():
     model = made_model(500, 4)
     draw = np.random.default_rng(1)
     classes = np.where(draw.random(500) < 0.2, draw.integers(6, size=500), model.labels_)
-    told = truth_data(classes, model.labels_, model.confidence_)
-    curve = told["curve"]
+    truth = truth_data(classes, model.labels_, model.confidence_)
+    curve = truth["curve"]
     assert np.average(curve["accuracy"], weights=curve["n"]) == pytest.approx(accuracy(classes, model.labels_))
-    assert np.sum(told["table"]) == 500
+    assert np.sum(truth["table"]) == 500
     assert curve["confidence"] == sorted(curve["confidence"])
 
 
@@ -297,7 +321,7 @@ def test_the_story_says_what_was_decided():
         },
     }
     text = " ".join(part["text"] for part in narrative(record))
-    for said in (
+    for phrase in (
         "tf-idf",
         "10 nearest",
         "97.0 %",
@@ -307,31 +331,31 @@ def test_the_story_says_what_was_decided():
         "repeated with",
         "2 processes",
     ):
-        assert said in text
+        assert phrase in text
     assert narrative({}) == []
     sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
     assert "2.0 percentage points" in narrative({"facts": sure})[-1]["text"]
     assert "largest soft assignment" in narrative({"facts": {"confidence": "largest q"}})[-1]["text"]
-    assert "as clear as it" in narrative({"facts": sure})[-1]["text"]
+    assert "rows like it" in narrative({"facts": sure})[-1]["text"]
     repeats = stability({"facts": sure, "scores": {"stability": 0.8}}, 0.7)
     assert [(line["value"], line.get("error")) for line in repeats] == [(0.9, None), (0.7, 0.02), (0.8, None)]
     asked = narrative({"config": {"init": "propagated_svd"}, "facts": {"graph": "not used"}})
-    assert [part["title"] for part in asked] == ["Graph", "Initializer"]
+    assert [part["title"] for part in asked] == ["Graph", "Initialization"]
     lost = narrative({"n_epochs_run": 1, "facts": {"fallback": "the clusters of the start"}})
-    assert "those of the start" in lost[0]["text"]
+    assert "the initial clusters are the result" in lost[0]["text"]
     alone = narrative({"facts": {"graph": "given", "inputs": "graph"}})
-    assert "left out" in alone[1]["text"]
+    assert "features were not used" in alone[1]["text"]
 
 
 def test_of_one_thing_the_story_speaks_in_the_singular():
     facts = {"graph": "knn", "n_edges": 1, "n_positive_pairs": 1}
     record = {"n_epochs_run": 1, "config": {"n_neighbors": 10, "n_hops": 2}, "data": {"n_nodes": 2}, "facts": facts}
     text = " ".join(part["text"] for part in narrative(record))
-    assert "each row was joined to its nearest one: 1 edge." in text
+    assert "each row was joined to its nearest row: 1 edge." in text
     assert "1 pair." in text
     assert "1 epoch over" in text
     record["data"]["n_nodes"] = 5
-    assert "to its 4 nearest: 1 edge." in narrative(record)[0]["text"]
+    assert "to its 4 nearest rows: 1 edge." in narrative(record)[0]["text"]
 
 
 def test_a_feature_is_not_offered_beside_a_column_of_its_name():

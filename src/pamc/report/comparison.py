@@ -31,13 +31,14 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
     """
     if len(runs) < 2:
         raise ConfigError("a comparison needs two runs or more")
-    ids, places = _common(runs, names)
-    labels = [unpack(run["points"]["cluster"])[at].astype(np.int64) for run, at in zip(runs, places, strict=True)]
-    n_first = runs[0]["n_clusters"]
-    matches = [_matched(labels[0], each, n_first, run["n_clusters"]) for each, run in zip(labels, runs, strict=True)]
-    in_first = [match["to_first"][each] for match, each in zip(matches, labels, strict=True)]
-    changed = np.flatnonzero(np.any([each != labels[0] for each in in_first[1:]], axis=0))
-    shown = [_shown(run, name, at, match) for run, name, at, match in zip(runs, names, places, matches, strict=True)]
+    ids, positions = _common(runs, names)
+    labels = [
+        unpack(run["points"]["cluster"])[rows].astype(np.int64) for run, rows in zip(runs, positions, strict=True)
+    ]
+    sizes = [run["n_clusters"] for run in runs]
+    matches = [_matched(labels[0], other, sizes[0], size) for other, size in zip(labels, sizes, strict=True)]
+    in_first = [match["to_first"][clusters] for match, clusters in zip(matches, labels, strict=True)]
+    changed = np.flatnonzero(np.any([clusters != labels[0] for clusters in in_first[1:]], axis=0))
     data = {
         "format": COMPARISON,
         "version": 1,
@@ -46,7 +47,7 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "n_rows": len(ids),
         "ids": pack_ids(np.array(ids, dtype=object)),
-        "runs": shown,
+        "runs": [_run_data(*parts) for parts in zip(runs, names, positions, matches, strict=True)],
         "agreement": [
             {"first": i, "second": j, "ari": ari(labels[i], labels[j]), "nmi": nmi(labels[i], labels[j])}
             for i, j in combinations(range(len(runs)), 2)
@@ -63,14 +64,14 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
 def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[str], list[NDArray[np.int64]]]:
     """Return the ids common to all runs, in the order of the first, and their positions in each run."""
     lists = [unpack_ids(run["points"]["ids"]) for run in runs]
-    where = [{name: place for place, name in enumerate(each)} for each in lists]
-    common = [name for name in lists[0] if all(name in each for each in where[1:])]
+    position_of = [{name: position for position, name in enumerate(ids)} for ids in lists]
+    common = [name for name in lists[0] if all(name in positions for positions in position_of[1:])]
     if not common:
         raise DataError(
             f"{' and '.join(names)} have no id in common: runs are compared by the ids of their rows; fit the same "
             "rows, or name the same --id column"
         )
-    return common, [np.array([each[name] for name in common], dtype=np.int64) for each in where]
+    return common, [np.array([positions[name] for name in common], dtype=np.int64) for positions in position_of]
 
 
 def _matched(
@@ -79,8 +80,8 @@ def _matched(
     """Return the matching cluster of the first run for each cluster, −1 for none, and the number of shared rows."""
     table = np.bincount(other * n_first + first, minlength=n_other * n_first).reshape(n_other, n_first)
     to_first = np.full(n_other, -1)
-    own, matched = linear_sum_assignment(table, maximize=True)
-    to_first[own] = matched
+    clusters, matched = linear_sum_assignment(table, maximize=True)
+    to_first[clusters] = matched
     overlap = np.where(to_first >= 0, table[np.arange(n_other), to_first], 0)
     # Clusters without a common row do not match.
     to_first[overlap == 0] = -1
@@ -88,21 +89,23 @@ def _matched(
     return {"to_first": to_first, "overlap": overlap, "union": np.where(to_first >= 0, union, 0)}
 
 
-def _shown(
-    run: dict[str, Any], name: str, at: NDArray[np.int64], match: dict[str, NDArray[np.int64]]
+def _run_data(
+    run: dict[str, Any], name: str, rows: NDArray[np.int64], match: dict[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
     """Return the data of one run for the page, with its rows in the common order."""
     points, record = run["points"], run["record"]
-    confidence = unpack(points["confidence"]["values"])[at]
+    confidence = unpack(points["confidence"]["values"])[rows]
     return {
         "name": name,
         "title": run["title"],
         "n_rows": run["n_rows"],
         "n_clusters": run["n_clusters"],
         "clusters": run["clusters"],
+        "features": run["features"],
+        "feature_silhouette": run.get("feature_silhouette"),
         "map": run["map"],
-        "xy": pack(unpack(points["xy"])[at], "u2"),
-        "cluster": pack(unpack(points["cluster"])[at], smallest(run["n_clusters"] - 1)),
+        "xy": pack(unpack(points["xy"])[rows], "u2"),
+        "cluster": pack(unpack(points["cluster"])[rows], smallest(run["n_clusters"] - 1)),
         "confidence": {**points["confidence"], "values": pack(confidence, "u1")},
         "match": match,
         "record": {key: record.get(key) for key in ("method", "seed", "scores", "metrics", "seconds", "command")},
@@ -114,7 +117,7 @@ def _differing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     flat = [
         {
             **{f"setting {key}": value for key, value in (record.get("config") or {}).items()},
-            **{f"found {key}": value for key, value in (record.get("facts") or {}).items()},
+            **{f"fact {key}": value for key, value in (record.get("facts") or {}).items()},
             **{f"data {key}": value for key, value in (record.get("data") or {}).items() if key != "folder"},
             **{f"version of {key}": v for key, v in (record.get("environment", {}).get("packages") or {}).items()},
             "method": record.get("method"),
@@ -124,22 +127,17 @@ def _differing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for record in records
     ]
-    names = dict.fromkeys(name for each in flat for name in each)
-    return [
-        {"name": name, "values": values}
-        for name in names
-        for values in [[each.get(name) for each in flat]]
-        if any(value != values[0] for value in values)
-    ]
+    names = dict.fromkeys(name for values in flat for name in values)
+    lines = [{"name": name, "values": [values.get(name) for values in flat]} for name in names]
+    return [line for line in lines if any(value != line["values"][0] for value in line["values"])]
 
 
 def _notes(runs: Sequence[dict[str, Any]], names: Sequence[str], n_common: int) -> list[str]:
     notes = [
-        f"{name} has {run['points']['n']:,} rows on its page, of which {n_common:,} are in every run; the others are "
-        "left out."
+        f"The page of {name} lists {run['points']['n']:,} rows; {n_common:,} of them are in every run and are compared."
         for run, name in zip(runs, names, strict=True)
         if run["points"]["n"] != n_common
     ]
     if any(run["density"] is not None for run in runs):
-        notes.append("Rows are those of the pages' samples: agreement and overlap are estimates.")
+        notes.append("The compared rows are a sample, so agreement and overlap are estimates.")
     return notes

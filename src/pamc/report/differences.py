@@ -50,9 +50,9 @@ def feature_columns(
     for cluster, (difference, inside, elsewhere) in enumerate(compared):
         # For terms, only those that a cluster has; missing ones appear at the other clusters.
         size = difference if terms else np.abs(difference)
-        found = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
+        distinctive = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
         # In decreasing order; ties keep the column order.
-        top = found[np.argsort(-size[found], kind="stable")[:n_features]]
+        top = distinctive[np.argsort(-size[distinctive], kind="stable")[:n_features]]
         parts.append((np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top]))
     clusters, feature, difference, inside, elsewhere = (np.concatenate(column) for column in zip(*parts, strict=True))
     return {
@@ -62,8 +62,19 @@ def feature_columns(
         "difference": difference,
         "inside": inside,
         "elsewhere": elsewhere,
-        "kind": np.full(len(feature), "term" if terms else "difference"),
+        "kind": np.full(len(feature), "term")
+        if terms
+        else np.where(_are_binary(features, feature), "share", "difference"),
     }
+
+
+def _are_binary(features: Features, columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether columns hold only zeros and ones."""
+    if not isinstance(features, np.ndarray):
+        n_others = np.bincount(features.indices, ~np.isin(features.data, (0, 1)), features.shape[1])
+        return np.asarray(n_others[columns] == 0)
+    distinct, position = np.unique(columns, return_inverse=True)
+    return np.array([np.isin(features[:, column], (0, 1)).all() for column in distinct], dtype=bool)[position]
 
 
 def feature_name(number: int, names: tuple[str, ...] | None) -> str:
@@ -106,11 +117,11 @@ def _dense_sums(
     sums, squares = np.zeros((n_clusters, features.shape[1])), np.zeros(features.shape[1])
     for start in range(0, len(features), _ROWS_PER_BLOCK):
         block = features[start : start + _ROWS_PER_BLOCK] - middle
-        own = labels[start : start + _ROWS_PER_BLOCK]
+        cluster = labels[start : start + _ROWS_PER_BLOCK]
         squares += np.square(block).sum(axis=0)
-        order = np.argsort(own, kind="stable")
-        there, first = np.unique(own[order], return_index=True)
-        sums[there] += np.add.reduceat(block[order], first, axis=0)
+        order = np.argsort(cluster, kind="stable")
+        clusters, first = np.unique(cluster[order], return_index=True)
+        sums[clusters] += np.add.reduceat(block[order], first, axis=0)
     deviation = np.sqrt(squares / len(features))
     deviation[deviation <= 1e-7 * np.abs(middle)] = 0.0
     return middle, deviation, sums
@@ -153,8 +164,8 @@ def _terms(
             continue
         elsewhere = total - inside
         score = np.zeros(n_columns)
-        a, b, own = inside[used], elsewhere[used], prior[used]
-        odds_a = np.log((a + own) / (n_inside - a + _PRIOR_ROWS - own))
-        odds_b = np.log((b + own) / (n_outside - b + _PRIOR_ROWS - own))
-        score[used] = (odds_a - odds_b) / np.sqrt(1 / (a + own) + 1 / (b + own))
+        a, b, pseudo = inside[used], elsewhere[used], prior[used]
+        odds_a = np.log((a + pseudo) / (n_inside - a + _PRIOR_ROWS - pseudo))
+        odds_b = np.log((b + pseudo) / (n_outside - b + _PRIOR_ROWS - pseudo))
+        score[used] = (odds_a - odds_b) / np.sqrt(1 / (a + pseudo) + 1 / (b + pseudo))
         yield score, inside / n_inside, elsewhere / n_outside

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pamc.data.adapters import as_graph
 from pamc.errors import BackendError
-from pamc.report.content import with_found_edges
+from pamc.report.content import with_fitted_edges
 from pamc.report.facts import check_rows_of_fit, cluster_facts
 
 _SHOWN_ROWS = 60
@@ -89,7 +89,7 @@ def explain(
     frame = _frame_class()
     graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
     check_rows_of_fit(model, graph)
-    graph = with_found_edges(model, graph)
+    graph = with_fitted_edges(model, graph)
     facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
     flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows
     volume = flows.sum(axis=1, keepdims=True)

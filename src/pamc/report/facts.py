@@ -20,6 +20,9 @@ from pamc.report.outliers import outlier_columns
 # A tidy table: equal-length columns by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 
+# Rows with at least this confidence are clear.
+CLEAR = 0.8
+
 # Number of rows whose distances to all centers are computed at a time.
 _ROWS_PER_BLOCK = 1 << 16
 
@@ -38,7 +41,8 @@ class ClusterFacts:
         `difference`, `inside`, `elsewhere`, `kind`. For kind "difference", `inside` and `elsewhere` are the means over
         the cluster and the other rows, and `difference` is their difference in standard deviations of the column. For
         kind "term" (few nonzero values, none negative), they are the shares of rows with the term, and `difference` is
-        the difference of their log-odds in standard errors, with a prior against chance results for rare terms.
+        the difference of their log-odds in standard errors, with a prior against chance results for rare terms. Kind
+        "share" is "difference" for a column of zeros and ones, whose means are the shares of ones.
     rows
         Example rows of each cluster: `cluster`, `role` ("central": closest to the center, from the more confident half;
         "border": almost as close to another center, from the other half), `rank` from 0, `row`, `id`, `confidence`,
@@ -54,6 +58,9 @@ class ClusterFacts:
         total degree of the cluster's rows, and its diagonal divided by that sum is `edges_inside`.
     similarity
         (C, C) cosine similarity of the meta-nodes; 0 for an empty cluster.
+    leaning
+        (C, C) share of the rows of each cluster (first axis) that have a confidence below 0.8 and are closest to the
+        center of each other cluster (second axis).
     """
 
     clusters: Columns
@@ -62,20 +69,7 @@ class ClusterFacts:
     odd: Columns
     flows: NDArray[np.float64]
     similarity: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Distances of the rows (N,) to the centers.
-
-    `own` is the distance to the center of the row's cluster, `nearest` that to the nearest center, and `other` that to
-    the nearest center of another nonempty cluster, `leans_to`; ∞ and −1 if there is none.
-    """
-
-    own: NDArray[np.float64]
-    nearest: NDArray[np.float64]
-    other: NDArray[np.float64]
-    leans_to: NDArray[np.int64]
+    leaning: NDArray[np.float64]
 
 
 def cluster_facts(
@@ -117,21 +111,23 @@ def cluster_facts(
             # The fit already warned about what it dropped.
             warnings.simplefilter("ignore", DataWarning)
             adjacency = build_adjacency(graph.edges, graph.edge_weight, n_nodes=graph.n_nodes, expect_directed=True)
-    flows = np.zeros((n_clusters, n_clusters))
+    flows, degree = np.zeros((n_clusters, n_clusters)), None
     if adjacency is not None:
         flows = edge_flows(adjacency.indptr, adjacency.indices, adjacency.data, labels, n_clusters)
-    places = _places(model, labels, n_clusters)
+        degree = np.diff(adjacency.indptr)
+    to_center, to_nearest, to_other, other = _center_distances(model, labels, n_clusters)
     ids = graph.row_ids.astype(str)
-    degree = None if adjacency is None else np.diff(adjacency.indptr)
+    clusters = cluster_columns(labels, confidence, n_clusters, flows)
+    unclear = np.flatnonzero((confidence < CLEAR) & (other >= 0))
+    pairs = np.bincount(labels[unclear] * n_clusters + other[unclear], minlength=n_clusters**2)
     return ClusterFacts(
-        clusters=cluster_columns(labels, confidence, n_clusters, flows),
+        clusters=clusters,
         features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
-        rows=_row_columns(labels, n_clusters, places, confidence, ids, n_rows),
-        odd=outlier_columns(
-            labels, confidence, places.nearest, degree, graph.features, graph.feature_names, ids, n_odd
-        ),
+        rows=_example_rows(labels, n_clusters, to_center, to_other, other, confidence, ids, n_rows),
+        odd=outlier_columns(labels, confidence, to_nearest, degree, graph.features, graph.feature_names, ids, n_odd),
         flows=flows,
         similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
+        leaning=pairs.reshape(n_clusters, n_clusters) / np.maximum(clusters["n_rows"], 1)[:, None],
     )
 
 
@@ -143,9 +139,9 @@ def edge_flows(
     for start in range(0, len(labels), _ROWS_PER_BLOCK):
         stop = min(start + _ROWS_PER_BLOCK, len(labels))
         entries = slice(int(indptr[start]), int(indptr[stop]))
-        own = np.repeat(labels[start:stop], np.diff(indptr[start : stop + 1]))
+        source = np.repeat(labels[start:stop], np.diff(indptr[start : stop + 1]))
         weights = None if weight is None else np.asarray(weight[entries], dtype=np.float64)
-        flows += np.bincount(own * n_clusters + labels[indices[entries]], weights, minlength=len(flows))
+        flows += np.bincount(source * n_clusters + labels[indices[entries]], weights, minlength=len(flows))
     square = flows.reshape(n_clusters, n_clusters)
     return np.asarray((square + square.T) / 2)
 
@@ -185,59 +181,67 @@ def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.in
     return np.asarray(labels, dtype=np.int64)
 
 
-def _places(model: Any, labels: NDArray[np.int64], n_clusters: int) -> _Places:
+def _center_distances(
+    model: Any, labels: NDArray[np.int64], n_clusters: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return distances of the rows (N,): to the center of their cluster, to the nearest center, to the next cluster.
+
+    The next cluster, returned last, is the nonempty other one with the nearest center; if there is none, it is −1 at
+    distance ∞.
+    """
     z = np.asarray(model.embedding_)
     centers = np.asarray(model.cluster_centers_, dtype=np.float64)
     empty = np.bincount(labels, minlength=n_clusters) == 0
-    n_nodes = len(labels)
-    places = _Places(np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes, dtype=np.int64))
-    for start in range(0, n_nodes, _ROWS_PER_BLOCK):
+    to_center, to_nearest, to_other = np.empty((3, len(labels)))
+    other = np.empty(len(labels), dtype=np.int64)
+    for start in range(0, len(labels), _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
-        rows = z[block].astype(np.float64)
+        rows, cluster = z[block].astype(np.float64), labels[block, None]
         squared = np.square(rows).sum(axis=1)[:, None] - 2 * rows @ centers.T + np.square(centers).sum(axis=1)
         distance = np.sqrt(np.maximum(squared, 0.0))
-        own = labels[block, None]
-        places.own[block] = np.take_along_axis(distance, own, axis=1)[:, 0]
-        places.nearest[block] = distance.min(axis=1)
+        to_center[block] = np.take_along_axis(distance, cluster, axis=1)[:, 0]
+        to_nearest[block] = distance.min(axis=1)
         distance[:, empty] = np.inf
-        np.put_along_axis(distance, own, np.inf, axis=1)
-        places.other[block] = distance.min(axis=1)
-        places.leans_to[block] = np.where(np.isfinite(places.other[block]), distance.argmin(axis=1), -1)
-    return places
+        np.put_along_axis(distance, cluster, np.inf, axis=1)
+        to_other[block] = distance.min(axis=1)
+        other[block] = np.where(np.isfinite(to_other[block]), distance.argmin(axis=1), -1)
+    return to_center, to_nearest, to_other, other
 
 
-def _row_columns(
+def _example_rows(
     labels: NDArray[np.int64],
     n_clusters: int,
-    places: _Places,
+    to_center: NDArray[np.float64],
+    to_other: NDArray[np.float64],
+    other: NDArray[np.int64],
     confidence: NDArray[np.float64],
     ids: NDArray[Any],
     n_rows: int,
 ) -> Columns:
-    lines: list[tuple[int, str, int, int]] = []
+    """Return at most `n_rows` central and border rows of each cluster."""
+    lines: list[tuple[int, str, int, int, int]] = []
     ends = np.cumsum(np.bincount(labels, minlength=n_clusters))
     for number, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
         # In a small cluster, split the rows: none is both central and border.
         n_central = min(n_rows, (len(members) + 1) // 2)
         # Training pulls doubtful rows to the center too, so central rows must also be confident.
-        usual = np.median(confidence[members]) if len(members) else 0.0
-        sure = members[confidence[members] >= usual]
-        central = sure[np.argsort(places.own[sure], kind="stable")[:n_central]]
-        rest = np.setdiff1d(members[confidence[members] <= usual], central)
-        rest = rest[places.leans_to[rest] >= 0]
-        border = rest[np.argsort(places.other[rest] - places.own[rest], kind="stable")[:n_rows]]
-        for role, found in (("central", central), ("border", border)):
-            lines += [(number, role, rank, row) for rank, row in enumerate(found.tolist())]
-    roles = np.array([line[1] for line in lines], dtype=str)
-    cluster, rank, row = (np.array([line[i] for line in lines], dtype=np.int64) for i in (0, 2, 3))
+        median = np.median(confidence[members]) if len(members) else 0.0
+        sure = members[confidence[members] >= median]
+        central = sure[np.argsort(to_center[sure], kind="stable")[:n_central]]
+        rest = np.setdiff1d(members[confidence[members] <= median], central)
+        rest = rest[other[rest] >= 0]
+        border = rest[np.argsort(to_other[rest] - to_center[rest], kind="stable")[:n_rows]]
+        lines += [(number, "central", rank, row, -1) for rank, row in enumerate(central.tolist())]
+        lines += [(number, "border", rank, row, int(other[row])) for rank, row in enumerate(border.tolist())]
+    cluster, rank, row, leans_to = (np.array([line[i] for line in lines], dtype=np.int64) for i in (0, 2, 3, 4))
     return {
         "cluster": cluster,
-        "role": roles,
+        "role": np.array([line[1] for line in lines], dtype=str),
         "rank": rank,
         "row": row,
         "id": ids[row],
         "confidence": confidence[row],
-        "leans_to": np.where(roles == "border", places.leans_to[row], -1),
+        "leans_to": leans_to,
     }
 
 
@@ -272,21 +276,21 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
     """
     if not hasattr(model, "transform") or getattr(model, "encoder", None) is not None:
         return True
-    before = np.asarray(model.embedding_)
-    some = np.unique(np.linspace(0, len(before) - 1, min(_ENCODED_ROWS, len(before))).astype(np.int64))
-    before = before[some].astype(np.float64)
+    embedding = np.asarray(model.embedding_)
+    rows = np.unique(np.linspace(0, len(embedding) - 1, min(_ENCODED_ROWS, len(embedding))).astype(np.int64))
+    embedding = embedding[rows].astype(np.float64)
     with warnings.catch_warnings():
         # Unnamed columns are assumed to be those of the fit.
         warnings.simplefilter("ignore", UserWarning)
         try:
-            now = np.asarray(model.transform(features[some]), dtype=np.float64)
+            encoded = np.asarray(model.transform(features[rows]), dtype=np.float64)
         except DataError:
             # Too far from the rows of the fit to be encoded.
             return False
     # Medians, so that a single outlier does not hide all other differences.
-    usual = np.median(np.linalg.norm(before - np.median(before, axis=0), axis=1))
-    allowed = _NEAR * usual + _ROUNDED * np.linalg.norm(before, axis=1)
-    return bool((np.linalg.norm(now - before, axis=1) <= allowed).mean() >= _MOST)
+    typical = np.median(np.linalg.norm(embedding - np.median(embedding, axis=0), axis=1))
+    allowed = _NEAR * typical + _ROUNDED * np.linalg.norm(embedding, axis=1)
+    return bool((np.linalg.norm(encoded - embedding, axis=1) <= allowed).mean() >= _MOST)
 
 
 def check_rows_of_fit(model: Any, data: AttributedGraph | Store) -> None:

@@ -9,28 +9,30 @@ from pamc.data.store import has_manifest
 from pamc.errors import UnknownNameError, counted
 from pamc.estimator.advanced import EXPERT
 from pamc.models.method import METHODS
+from pamc.report.page_file import plain
+from pamc.training.fallback import START_RETURNED
 from pamc.training.pipeline import settled
 
-_PREPARED = {
-    "none": "taken as they are",
-    "scale": "divided by one scale, because the columns are of one magnitude",
-    "standardize": "standardized column by column, because the columns differ in magnitude",
+_PREPROCESSED = {
+    "none": "used unchanged",
+    "scale": "divided by one number, because all columns have the same order of magnitude",
+    "standardize": "standardized column by column, because the columns have different orders of magnitude",
     "unit": "scaled to length 1 row by row",
     "rms": "scaled to root mean square 1 row by row",
-    "tfidf": "weighted by tf-idf, because they look like counts of words",
+    "tfidf": "weighted by tf-idf, because they look like word counts",
 }
-_EVIDENCE = {
-    "features and graph": "Features and graph were used together: rows that an edge joins are alike.",
-    "features": "The graph was left out: rows that an edge joins are no more alike than others, and the features alone "
-    "have the more stable clusters.",
-    "graph": "The features were left out: rows that an edge joins are no more alike than others, and the graph alone "
-    "has the more stable clusters.",
+_INPUTS = {
+    "features and graph": "Features and graph were used together, because rows joined by an edge are similar.",
+    "features": "The graph was not used: rows joined by an edge are no more similar than other rows, and the features "
+    "alone give more stable clusters.",
+    "graph": "The features were not used to find clusters: rows joined by an edge are no more similar than other rows, "
+    "and the graph alone gives more stable clusters.",
 }
-_MADE_BY = {
+_CLUSTERED_BY = {
     "k-means": "by K-means. Merging small groups along the edges was not chosen: there were too few rows or too many "
-    "clusters for it, its clusters held the edges together less well, or its repeats agreed less.",
-    "merged groups": "by merging small groups along the edges, because those clusters held the edges together better "
-    "than those of K-means, and the repeats agreed nearly as well.",
+    "clusters for it, more of its edges left their cluster, or its repetitions agreed less.",
+    "merged groups": "by merging small groups along the edges. More edges stay inside these clusters than inside those "
+    "of K-means, and the repetitions agree almost as well.",
 }
 
 
@@ -43,55 +45,51 @@ def narrative(record: Mapping[str, Any]) -> list[dict[str, str]]:
     'Features'
     """
     facts, config = record.get("facts") or {}, record.get("config") or {}
-    told = [
-        ("Features", _features(facts)),
-        ("Graph", _graph(facts, config, (record.get("data") or {}).get("n_nodes"))),
-        ("InputSource", _EVIDENCE.get(str(facts.get("inputs")), "") if facts.get("graph") == "given" else ""),
-        ("Initializer", _start(facts, config)),
-        ("Training", _training(record, facts)),
-        ("Confidence", _confidence(facts)),
-    ]
-    return [{"title": title, "text": text} for title, text in told if text]
-
-
-def _features(facts: Mapping[str, Any]) -> str:
     kind = facts.get("preprocessing")
-    return "" if kind is None else f"They were {_PREPARED.get(str(kind), f'prepared by {kind}')}."
+    paragraphs = {
+        "Features": f"The features were {_PREPROCESSED.get(kind, f'preprocessed by {kind}')}." if kind else "",
+        "Graph": _graph(facts, config, (record.get("data") or {}).get("n_nodes")),
+        "Inputs": _INPUTS.get(str(facts.get("inputs")), "") if facts.get("graph") == "given" else "",
+        "Initialization": _initialization(facts, config),
+        "Training": _training(record, facts),
+        "Confidence": _confidence(facts),
+    }
+    return [{"title": title, "text": text} for title, text in paragraphs.items() if text]
 
 
 def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | None) -> str:
-    n_edges = facts.get("n_edges", 0)
+    edges = counted(facts.get("n_edges", 0), "edge", grouped=True)
     if facts.get("graph") == "given":
-        text = f"The edges that were given: {n_edges:,} between different rows."
+        text = f"The graph was given: {edges} between different rows."
     elif facts.get("graph") == "knn":
         wanted = config.get("n_neighbors")
         # A row has at most as many neighbors as there are other rows.
         n_neighbors = wanted if wanted is None or n_nodes is None else min(wanted, n_nodes - 1)
-        nearest = "nearest one" if n_neighbors == 1 else f"{n_neighbors} nearest"
-        text = f"None was given, so each row was joined to its {nearest}: {counted(n_edges, 'edge', grouped=True)}."
+        nearest = "nearest row" if n_neighbors == 1 else f"{n_neighbors} nearest rows"
+        text = f"No graph was given, so each row was joined to its {nearest}: {edges}."
         recall = facts.get("neighbors_recall")
         if recall is not None and facts.get("neighbors_by") != "exact":
-            text += f" They were sought in an index, which found {100 * recall:.1f} % of the nearest rows."
+            text += f" The search used an index, which found {100 * recall:.1f} % of the nearest rows."
     else:
-        return "This method does not look at a graph." if facts.get("graph") == "not used" else ""
+        return "This method does not use a graph." if facts.get("graph") == "not used" else ""
     n_pairs, n_hops = facts.get("n_positive_pairs"), config.get("n_hops")
     if n_pairs and n_hops:
         steps = "one step" if n_hops == 1 else f"up to {n_hops} steps"
-        text += f" Rows {steps} apart on it are positives: {counted(n_pairs, 'pair', grouped=True)}."
+        text += f" Rows {steps} apart on it are positive pairs: {counted(n_pairs, 'pair', grouped=True)}."
     return text
 
 
-def _start(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     name = config.get("init")
     if facts.get("clusters_by") is None:
-        return "" if name is None else f"The start named {name!r} was asked for by the settings."
-    who = "The rows"
+        return "" if name is None else f"The settings chose the initializer {name!r}."
+    rows = "The rows"
     if "clustered_rows" in facts:
-        who = f"{counted(facts['clustered_rows'], 'row', grouped=True)} of a sample of {facts['sampled_rows']:,}"
-    text = f"{who} were clustered many times, {_MADE_BY.get(str(facts['clusters_by']), str(facts['clusters_by']))} "
-    return text + (
-        f"The start is what these clusterings agree on; on average two of them share {100 * facts['agreement']:.0f} % "
-        "of their information (NMI)."
+        rows = f"{counted(facts['clustered_rows'], 'row', grouped=True)} of a sample of {facts['sampled_rows']:,}"
+    how = _CLUSTERED_BY.get(str(facts["clusters_by"]), str(facts["clusters_by"]))
+    return (
+        f"{rows} were clustered many times, {how} The initial clusters are the consensus of these clusterings. The "
+        f"mean agreement of two of them is {facts['agreement']:.2f} (NMI: 0 is none, 1 is complete)."
     )
 
 
@@ -99,13 +97,13 @@ def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     n_epochs = record.get("n_epochs_run")
     if not n_epochs:
         return ""
-    text = f"{counted(n_epochs, 'epoch', grouped=True)} over all rows; {record.get('stopped', '')}."
-    if facts.get("fallback") == "the clusters of the start":
-        text += " Training lost a cluster, at a tenth of the learning rate too: the clusters are those of the start."
+    text = f"Training ran {counted(n_epochs, 'epoch', grouped=True)} over all rows; {record.get('stopped', '')}."
+    if facts.get("fallback") == START_RETURNED:
+        text += " It lost a cluster, also at a tenth of the learning rate, so the initial clusters are the result."
     elif facts.get("fallback"):
-        text += f" Training first lost a cluster and was repeated with {facts['fallback']}."
+        text += f" It first lost a cluster and was repeated with {facts['fallback']}."
     if (facts.get("n_processes") or 1) > 1:
-        text += f" {facts['n_processes']} processes trained it together."
+        text += f" {facts['n_processes']} processes took part."
     return text
 
 
@@ -113,13 +111,16 @@ def _confidence(facts: Mapping[str, Any]) -> str:
     kind = facts.get("confidence")
     if kind == "agreement of half fits":
         return (
-            "Random halves of the rows were clustered by themselves. The confidence of a row is how often such halves "
-            "give the same cluster to rows that are as clear as it: as much nearer to their own cluster than to the "
-            f"next one before training. On rows held out for it this is off by {100 * facts['confidence_error']:.1f} "
-            "percentage points on average. No label was read."
+            "Random halves of the rows were clustered separately. The confidence of a row is how often two halves "
+            "agree on the cluster of rows like it: rows with the same margin between their own and the next cluster "
+            f"before training. Its mean error on held-out rows is {100 * facts['confidence_error']:.1f} percentage "
+            "points. No label was used."
         )
     if kind == "largest q":
-        return "It is the largest soft assignment q of a row: which cluster is nearest, not how often that is right."
+        return (
+            "The confidence of a row is its largest soft assignment q. It shows which cluster is nearest, not how "
+            "often that is correct."
+        )
     return ""
 
 
@@ -132,21 +133,21 @@ def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[st
     0.9
     """
     facts = record.get("facts") or {}
-    told: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     if isinstance(facts.get("agreement"), float):
-        meaning = "mean NMI between two of them; 1 is the same"
-        told.append({"what": "Quick clusterings of the start", "value": facts["agreement"], "meaning": meaning})
+        meaning = "mean NMI of two clusterings; 1 is complete agreement"
+        lines.append({"what": "Quick clusterings before training", "value": facts["agreement"], "meaning": meaning})
     if facts.get("confidence") == "agreement of half fits":
         meaning = (
-            "share of rows that keep their cluster when half of the rows are clustered alone: the mean confidence, "
-            "± its expected calibration error on rows held out"
+            "share of rows that keep their cluster when only half of the rows are clustered: the mean confidence, ± "
+            "its expected calibration error on held-out rows"
         )
         error = facts["confidence_error"]
-        told.append({"what": "Fits of half of the rows", "value": mean_confidence, "error": error, "meaning": meaning})
+        lines.append({"what": "Fits of half of the rows", "value": mean_confidence, "error": error, "meaning": meaning})
     if isinstance((record.get("scores") or {}).get("stability"), float):
-        meaning = "mean ARI between re-runs; 1 is the same"
-        told.append({"what": "Whole fits", "value": record["scores"]["stability"], "meaning": meaning})
-    return told
+        meaning = "mean ARI of two fits; 1 is complete agreement"
+        lines.append({"what": "Whole fits", "value": record["scores"]["stability"], "meaning": meaning})
+    return lines
 
 
 def python_lines(record: Mapping[str, Any]) -> str:
@@ -160,17 +161,17 @@ def python_lines(record: Mapping[str, Any]) -> str:
     model = PamCGC(n_clusters=5, random_state=3).fit(X)  # X: your rows
     """
     method, data, facts = str(record.get("method")), record.get("data") or {}, record.get("facts") or {}
-    own = method == "pamcgc"
+    is_pamcgc = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
     changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)))
     # `PamCGC` takes expert settings in one dict.
-    expert = {name: changed.pop(name) for name in list(changed) if own and name in EXPERT}
+    expert = {name: changed.pop(name) for name in list(changed) if is_pamcgc and name in EXPERT}
     settings = [f"{name}={value!r}" for name, value in (changed | ({"advanced": expert} if expert else {})).items()]
     settings.append(f"random_state={record.get('seed')}")
     if str(record.get("device", "")).startswith("cpu"):
         settings.append('device="cpu"')
-    call = f"PamCGC({', '.join(settings)})" if own else f"clusterer({method!r}, {', '.join(settings)})"
-    names = sorted([*imports.get("pamc", []), "PamCGC" if own else "clusterer"])
+    call = f"PamCGC({', '.join(settings)})" if is_pamcgc else f"clusterer({method!r}, {', '.join(settings)})"
+    names = sorted([*imports.get("pamc", []), "PamCGC" if is_pamcgc else "clusterer"])
     lines = [f"from pamc import {', '.join(names)}"]
     lines += [f"from {module} import {', '.join(of)}" for module, of in imports.items() if module != "pamc"]
     return "\n".join([*lines, "", *reading, f"model = {call}{fitting}"])
@@ -185,13 +186,13 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
         return {"pamc.data.store": ["open_store"]}, [f"store = open_store({features!r})"], fit
     if features is not None:
         options = {"edges": data.get("edges"), **(data.get("read") or {})}
-        given = "".join(f", {key}={value!r}" for key, value in options.items() if value)
-        return {"pamc.data.readers": ["read_graph"]}, [f"graph = read_graph({features!r}{given})"], ".fit_graph(graph)"
+        arguments = "".join([repr(features), *(f", {key}={value!r}" for key, value in options.items() if value)])
+        return {"pamc.data.readers": ["read_graph"]}, [f"graph = read_graph({arguments})"], ".fit_graph(graph)"
     if name is not None and "read" in data:
         without = ".without_edges()" if facts.get("graph") == "knn" else ""
         return {"pamc": ["load_dataset"]}, [f"graph = load_dataset({name!r}){without}"], ".fit_graph(graph)"
-    alone = facts.get("graph") != "given"
-    return {}, [], ".fit(X)  # X: your rows" if alone else ".fit(X, adjacency=A)  # X, A: your rows, their graph"
+    fit = ".fit(X, adjacency=A)  # X, A: your rows, their graph"
+    return {}, [], fit if facts.get("graph") == "given" else ".fit(X)  # X: your rows"
 
 
 def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, Any]:
@@ -201,13 +202,9 @@ def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, 
     except UnknownNameError:
         return dict(config)
     n_clusters = config.get("n_clusters", defaults.n_clusters)
-    usual = settled(defaults.with_(n_clusters=n_clusters), n_nodes).to_dict()
-    changed = {name: value for name, value in config.items() if _as_list(usual.get(name)) != _as_list(value)}
-    changed.pop("n_clusters", None)
+    usual = plain(settled(defaults.with_(n_clusters=n_clusters), n_nodes).to_dict())
+    changed = {name: value for name, value in plain(config).items() if usual.get(name) != value}
     # The plan of a store chooses the chunk size.
-    changed.pop("chunk_size", None)
+    for name in ("n_clusters", "chunk_size"):
+        changed.pop(name, None)
     return {"n_clusters": n_clusters, **{k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}}
-
-
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -41,21 +41,26 @@ def outlier_columns(
     `degree` (N,) the number of edges, or None without a graph.
     """
     extremes = extreme_rows(features)
-    found = {
-        ISOLATED: _isolated(degree, len(labels)),
+    column_of = dict(zip(extremes.rows.tolist(), extremes.columns.tolist(), strict=True))
+    isolated = np.empty(0, dtype=np.int64) if degree is None else np.flatnonzero(degree == 0)
+    if len(isolated) > _MOST_ISOLATED * len(labels):
+        isolated = isolated[:0]
+    candidates = {
+        ISOLATED: (isolated, np.zeros(len(isolated))),
         EXTREME: (extremes.rows, extremes.times),
         FAR: _far(nearest),
         UNSURE: _unsure(confidence),
     }
-    column_of = dict(zip(extremes.rows.tolist(), extremes.columns.tolist(), strict=True))
-    seen = np.zeros(len(labels), dtype=bool)
+    listed = np.zeros(len(labels), dtype=bool)
     queues: list[list[tuple[int, str, float]]] = []
-    for reason, (rows, values) in found.items():
-        new = ~seen[rows]
-        seen[rows] = True
-        queues.append([(int(row), reason, float(value)) for row, value in zip(rows[new], values[new], strict=True)])
-    kept = _shares([len(queue) for queue in queues], n_odd)
-    lines = [line for queue, n_kept in zip(queues, kept, strict=True) for line in queue[:n_kept]]
+    for reason, (rows, values) in candidates.items():
+        new = ~listed[rows]
+        listed[rows] = True
+        queues.append(
+            [(row, reason, value) for row, value in zip(rows[new].tolist(), values[new].tolist(), strict=True)]
+        )
+    sizes = _shares([len(queue) for queue in queues], n_odd)
+    lines = [line for queue, size in zip(queues, sizes, strict=True) for line in queue[:size]]
     row = np.array([line[0] for line in lines], dtype=np.int64)
     feature = [feature_name(column_of[row], names) if reason == EXTREME else "" for row, reason, _ in lines]
     return {
@@ -69,40 +74,35 @@ def outlier_columns(
     }
 
 
-def _isolated(degree: NDArray[np.integer[Any]] | None, n_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    rows = np.empty(0, dtype=np.int64) if degree is None else np.flatnonzero(degree == 0)
-    if len(rows) > _MOST_ISOLATED * n_nodes:
-        rows = rows[:0]
-    return rows, np.zeros(len(rows))
-
-
 def _far(nearest: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    usual = float(np.median(nearest))
-    if usual == 0:
+    """Return the rows far from all centers, the farthest first, and their distances relative to the median."""
+    median = float(np.median(nearest))
+    if median == 0:
         return np.empty(0, dtype=np.int64), np.empty(0)
-    lower, upper = np.quantile(nearest / usual, (0.25, 0.75))
+    ratio = nearest / median
+    lower, upper = np.quantile(ratio, (0.25, 0.75))
     width = max(np.log(upper / lower) if lower > 0 else _LEAST_RANGE, _LEAST_RANGE)
-    rows = np.flatnonzero(nearest / usual > upper * np.exp(_RANGES_BEYOND * width))
+    rows = np.flatnonzero(ratio > upper * np.exp(_RANGES_BEYOND * width))
     rows = rows[np.argsort(-nearest[rows], kind="stable")]
-    return rows, nearest[rows] / usual
+    return rows, ratio[rows]
 
 
 def _unsure(confidence: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    usual = float(np.median(confidence))
-    if not usual > 0:
-        return np.empty(0, dtype=np.int64), np.empty(0)
-    rows = np.flatnonzero(confidence < _SHARE_OF_USUAL * usual)
+    """Return the rows with low confidence, the lowest first, and their confidence relative to the median."""
+    median = float(np.median(confidence))
+    # All false if the median is 0 or NaN.
+    rows = np.flatnonzero(confidence < _SHARE_OF_USUAL * median)
     rows = rows[np.argsort(confidence[rows], kind="stable")]
-    return rows, confidence[rows] / usual
+    return rows, confidence[rows] / median
 
 
 def _shares(wanted: list[int], n_odd: int) -> list[int]:
     """Return how many items of each queue to keep: all of the short ones, and equal shares of the rest."""
-    kept, left = [0] * len(wanted), n_odd
+    sizes, left = [0] * len(wanted), n_odd
     for place, number in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
-        kept[number] = min(wanted[number], left // (len(wanted) - place))
-        left -= kept[number]
-    return kept
+        sizes[number] = min(wanted[number], left // (len(wanted) - place))
+        left -= sizes[number]
+    return sizes
 
 
 # Maximum share of extreme values in a column, and at least two values; the next farthest value is the reference. In
@@ -154,71 +154,64 @@ def extreme_rows(features: Features) -> Extremes:
     (array([7]), array([2]))
     """
     n_nodes = features.shape[0]
-    times, where = np.zeros(n_nodes), np.zeros(n_nodes, dtype=np.int64)
-    if n_nodes >= _FEWEST:
-        for column, rows, ratio in _ratios(features):
+    if n_nodes < _FEWEST:
+        return Extremes(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+    times, column_of = np.zeros(n_nodes), np.zeros(n_nodes, dtype=np.int64)
+    for column, rows, distance, median in _distances(features):
+        reference = _reference_distance(distance, n_nodes, median)
+        if reference > 0:
+            farther = distance > reference
+            rows, ratio = rows[farther], distance[farther] / reference
             more = ratio > times[rows]
-            times[rows[more]], where[rows[more]] = ratio[more], column
-    by_chance = _farthest_of_others(times) if n_nodes >= _FEWEST else 0.0
-    found = np.flatnonzero(times > _TIMES * max(1.0, by_chance / _BY_CHANCE))
-    found = found[np.argsort(-times[found], kind="stable")]
-    return Extremes(found, where[found], times[found])
+            times[rows[more]], column_of[rows[more]] = ratio[more], column
+    by_chance = _largest_ordinary(times, n_nodes)
+    extreme = np.flatnonzero(times > _TIMES * max(1.0, by_chance / _BY_CHANCE))
+    extreme = extreme[np.argsort(-times[extreme], kind="stable")]
+    return Extremes(extreme, column_of[extreme], times[extreme])
 
 
-def _ratios(features: Features) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield columns, their rows that are farther from the median than the reference value, and the ratios."""
+def _distances(features: Features) -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64], float]]:
+    """Yield each column with rows, their distances from the median of the column, and the size of the median.
+
+    Rows that are left out have distance 0.
+    """
+    n_nodes, n_columns = features.shape
+    all_rows = np.arange(n_nodes)
+
+    def of_dense(column: int, values: NDArray[np.float64]) -> tuple[int, NDArray[Any], NDArray[np.float64], float]:
+        # Halving keeps the difference of two very large numbers finite.
+        median = float(np.median(values)) / 2
+        return column, all_rows, np.abs(values / 2 - median), abs(median)
+
     if isinstance(features, np.ndarray):
-        step = max(1, _VALUES_PER_BLOCK // len(features))
-        for start in range(0, features.shape[1], step):
+        step = max(1, _VALUES_PER_BLOCK // n_nodes)
+        for start in range(0, n_columns, step):
             block = np.ascontiguousarray(features[:, start : start + step].T, dtype=np.float64)
-            for number, values in enumerate(block):
-                yield from _of_column(start + number, values)
+            yield from (of_dense(start + number, values) for number, values in enumerate(block))
         return
     by_column = features.tocsc()
-    n_nodes, sizes = features.shape[0], np.abs(by_column.data)
     filled = np.diff(by_column.indptr)
-    for column in np.flatnonzero(filled > 0):
+    for column in np.flatnonzero(filled > 0).tolist():
         entries = slice(by_column.indptr[column], by_column.indptr[column + 1])
         if 2 * filled[column] >= n_nodes:
-            yield from _of_column(int(column), by_column[:, [column]].toarray()[:, 0].astype(np.float64))
+            yield of_dense(column, by_column[:, [column]].toarray()[:, 0].astype(np.float64))
             continue
         # The median is 0, the value of all entries that are not stored.
-        away = sizes[entries].astype(np.float64)
-        usual = _usual(away, n_nodes, 0.0) if away.max() > _TIMES * away.min() else 0.0
-        if usual > 0:
-            far = away > usual
-            yield int(column), by_column.indices[entries][far].astype(np.int64), away[far] / usual
+        distance = np.abs(by_column.data[entries]).astype(np.float64)
+        if distance.max() > _TIMES * distance.min():
+            yield column, by_column.indices[entries], distance, 0.0
 
 
-def _of_column(
-    column: int, values: NDArray[np.float64]
-) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
-    # Halving keeps the difference of two very large numbers finite.
-    middle = float(np.median(values)) / 2
-    away = np.abs(values / 2 - middle)
-    usual = _usual(away, len(away), abs(middle))
-    if usual > 0:
-        rows = np.flatnonzero(away > usual)
-        yield column, rows, away[rows] / usual
+def _reference_distance(distance: NDArray[np.float64], n_nodes: int, median: float) -> float:
+    """Return the distance of the reference value from the median, or 0 if there is none."""
+    reference = _largest_ordinary(distance, n_nodes)
+    if reference > _ROUNDING * median:
+        return reference
+    different = distance[distance > _ROUNDING * median]
+    return _largest_ordinary(different, len(different)) if len(different) >= _FEWEST else median
 
 
-def _usual(away: NDArray[np.float64], n_nodes: int, middle: float) -> float:
-    """Return the distance of the reference value from the median, or 0 if there is none.
-
-    Distances that are not in `away` are 0.
-    """
-    n_extreme = _most_extreme(n_nodes)
-    usual = float(np.partition(away, -n_extreme - 1)[-n_extreme - 1]) if len(away) > n_extreme else 0.0
-    if usual > _ROUNDING * middle:
-        return usual
-    different = away[away > _ROUNDING * middle]
-    return _farthest_of_others(different) if len(different) >= _FEWEST else middle
-
-
-def _farthest_of_others(values: NDArray[Any]) -> float:
-    n_extreme = _most_extreme(len(values))
-    return float(np.partition(values, -n_extreme - 1)[-n_extreme - 1])
-
-
-def _most_extreme(count: int) -> int:
-    return max(_LEAST, int(_SHARE * count))
+def _largest_ordinary(distance: NDArray[np.float64], n_values: int) -> float:
+    """Return the largest of `n_values` distances after the largest 1 %; distances that are left out are 0."""
+    n_extreme = max(_LEAST, int(_SHARE * n_values))
+    return float(np.partition(distance, -n_extreme - 1)[-n_extreme - 1]) if len(distance) > n_extreme else 0.0

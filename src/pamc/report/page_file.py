@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from pamc.errors import DataError
 
 _STYLES = ("page.css", "parts.css")
-_SCRIPTS = ("base.js", "map_drawing.js", "map.js", "charts.js", "sections.js", "report.js", "comparison.js", "main.js")
+_SCRIPTS = (
+    "base.js", "map_drawing.js", "map.js", "charts.js", "clusters.js", "sections.js", "report.js", "comparison.js",
+    "main.js",
+)  # fmt: skip
 
 # Markup around the embedded data.
 _BEFORE, _AFTER = '<script type="application/json" id="pamc-data">', "</script>"
@@ -39,7 +42,7 @@ PARTS = {
 }  # fmt: skip
 _WITHIN = {
     "points": ("n", "rows", "ids", "xy", "cluster", "confidence"),
-    "map": ("method", "centers", "meta_nodes"),
+    "map": ("method", "centers"),
     "clusters": ("cluster", "n_rows", "share", "confidence"),
     "record": ("method", "seed", "config", "facts"),
 }
@@ -98,8 +101,8 @@ def _check_parts(data: dict[str, Any]) -> None:
     missing = [name for name in PARTS[data["format"]] if name not in data]
     for part, names in _WITHIN.items():
         if part in PARTS[data["format"]] and part in data:
-            own = data[part] if isinstance(data[part], dict) else {}
-            missing += [f"{part}.{name}" for name in names if name not in own]
+            keys = data[part] if isinstance(data[part], dict) else {}
+            missing += [f"{part}.{name}" for name in names if name not in keys]
     if missing:
         raise LookupError(f"it has no {missing[0]}")
 
@@ -158,8 +161,8 @@ def pack_ids(ids: NDArray[Any]) -> dict[str, Any]:
     if ids.dtype.kind in "iu" and len(ids) and limits.min <= ids.min() and ids.max() <= limits.max:
         return {"numbers": pack(ids, "i4"), "cut": 0}
     names = [str(name) for name in ids.tolist()]
-    shown = cut_names(names)
-    return {"text": shown, "cut": sum(a != b for a, b in zip(names, shown, strict=True))}
+    shortened = cut_names(names)
+    return {"text": shortened, "cut": sum(a != b for a, b in zip(names, shortened, strict=True))}
 
 
 def unpack_ids(packed: dict[str, Any]) -> list[str]:
@@ -196,11 +199,11 @@ def plain(value: Any) -> Any:
     {'a': [1.0, None], '2': [3, 'b']}
     """
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [plain(each) for each in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, np.generic):
-        value = value.item()
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""Points of the map: the rows shown, their density, columns that color them, and names of true classes."""
+"""Points of the map: the listed rows, their density, columns that color them, and names of true classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pamc.data.readers.tables import MISSING, Table
 from pamc.errors import DataError
 from pamc.report.facts import ClusterFacts
-from pamc.report.page_file import pack, pack_ids, quantized, smallest
+from pamc.report.page_file import pack, quantized, smallest
 from pamc.report.projection import Projection
 
 # Up to this many rows, each is a point; beyond that, the page shows a density and this many searchable rows.
@@ -29,71 +29,61 @@ _NO_NUMBER = (1 << 16) - 1
 _ROWS_PER_BLOCK = 1 << 18
 
 
-def shown_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] | None:
+def listed_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] | None:
     """Return the sorted rows listed on the page: None for all, else a sample plus all rows in `facts`.
 
     The sample depends only on the number of rows, so pages of two runs on the same rows list the same sample.
     """
     if n_nodes <= MOST_POINTS:
         return None
-    drawn = np.random.default_rng(n_nodes).choice(n_nodes, SAMPLED_POINTS, replace=False, shuffle=False)
-    named = [] if facts is None else [facts.rows["row"], facts.odd["row"]]
-    return np.unique(np.concatenate([drawn, *named]).astype(np.int64))
+    sample = np.random.default_rng(n_nodes).choice(n_nodes, SAMPLED_POINTS, replace=False, shuffle=False)
+    examples = [] if facts is None else [facts.rows["row"], facts.odd["row"]]
+    return np.unique(np.concatenate([sample, *examples]).astype(np.int64))
 
 
-class Frame:
-    """The square frame of the map: coordinates from 0 to 1, with the same scale on both axes."""
+def map_data(projection: Projection, model: Any, rows: NDArray[np.int64] | None) -> dict[str, Any]:
+    """Return the `map` with the central row of each cluster, the positions `xy` of the listed rows, and the `density`.
 
-    def __init__(self, projection: Projection) -> None:
-        marks = np.concatenate([projection.centers, projection.meta_nodes])
-        marks = marks[np.isfinite(marks).all(axis=1)]
-        both = [places for places in (projection.rows, marks) if len(places)]
-        low = np.min([places.min(axis=0) for places in both], axis=0)
-        high = np.max([places.max(axis=0) for places in both], axis=0)
-        self._middle = (low + high) / 2
-        self._side = float((high - low).max()) * 1.04 or 1.0
-
-    def place(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Map positions to coordinates in the frame."""
-        return np.asarray((places - self._middle) / self._side + 0.5)
-
-    def packed(self, places: NDArray[np.float64]) -> dict[str, Any]:
-        """Encode positions for the page."""
-        return pack(quantized(self.place(places), 0.0, 1.0, "u2"), "u2")
-
-
-def map_data(projection: Projection, frame: Frame) -> dict[str, Any]:
-    """Return the method, the note and the markers of the map."""
+    Positions lie in a square frame from 0 to 1, with the same scale on both axes. `rows` are the listed rows; if it is
+    None, all rows are listed and the density is None.
+    """
+    labels, n_clusters = np.asarray(model.labels_), len(model.cluster_centers_)
+    low, high = projection.rows.min(axis=0), projection.rows.max(axis=0)
+    side = float((high - low).max()) * 1.04 or 1.0
+    positions = (projection.rows - (low + high) / 2) / side + 0.5
+    centers = central_positions(positions, labels, n_clusters).round(5)
+    listed = positions if rows is None else positions[rows]
     return {
-        "method": projection.method,
-        "note": projection.note,
-        "centers": frame.place(projection.centers).round(5),
-        "meta_nodes": frame.place(projection.meta_nodes).round(5),
+        "map": {"method": projection.method, "note": projection.note, "centers": centers},
+        "xy": pack(quantized(listed, 0.0, 1.0, "u2"), "u2"),
+        "density": None if rows is None else _density(positions, labels, np.asarray(model.confidence_), n_clusters),
     }
 
 
-def point_data(
-    frame: Frame,
-    projection: Projection,
-    labels: NDArray[np.int64],
-    confidence: NDArray[Any],
-    ids: NDArray[Any],
-    rows: NDArray[np.int64] | None,
-) -> dict[str, Any]:
-    """Return the points of the page; `ids` belong to these rows, all other arguments to all rows."""
-    chosen: Any = slice(None) if rows is None else rows
-    return {
-        "n": len(labels) if rows is None else len(rows),
-        "rows": None if rows is None else pack(rows, "u4"),
-        "ids": pack_ids(ids),
-        "xy": frame.packed(projection.rows[chosen]),
-        "cluster": pack(labels[chosen], smallest(int(labels.max()))),
-        "confidence": _steps(confidence[chosen]),
-    }
+def central_positions(
+    positions: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.float64]:
+    """Return the (C, 2) position of the row closest to the mean of each cluster's rows; NaN for an empty cluster.
+
+    Examples
+    --------
+    >>> central_positions(np.array([[0.0, 0.0], [0.4, 0.0], [1.0, 0.0]]), np.array([1, 1, 1]), 2).tolist()
+    [[nan, nan], [0.4, 0.0]]
+    """
+    count = np.bincount(labels, minlength=n_clusters)
+    sums = np.stack([np.bincount(labels, positions[:, axis], minlength=n_clusters) for axis in range(2)], axis=1)
+    means = sums / np.maximum(count, 1)[:, None]
+    distance = np.square(positions - means[labels]).sum(axis=1)
+    least = np.full(n_clusters, np.inf)
+    np.minimum.at(least, labels, distance)
+    rows = np.flatnonzero(distance == least[labels])
+    central = np.full((n_clusters, 2), np.nan)
+    central[labels[rows]] = positions[rows]
+    return central
 
 
-def density_data(
-    frame: Frame, projection: Projection, labels: NDArray[np.int64], confidence: NDArray[Any], n_clusters: int
+def _density(
+    positions: NDArray[np.float64], labels: NDArray[np.int64], confidence: NDArray[Any], n_clusters: int
 ) -> dict[str, Any]:
     """Return the number of rows of each cluster in each cell of a grid over the map, and their mean confidence.
 
@@ -103,21 +93,21 @@ def density_data(
     counts, sums = np.zeros(side * side * n_clusters, dtype=np.int64), np.zeros(side * side * n_clusters)
     for start in range(0, len(labels), _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
-        x, y = np.clip((frame.place(projection.rows[block]) * side).astype(np.int64), 0, side - 1).T
-        where = (y * side + x) * n_clusters + labels[block]
-        counts += np.bincount(where, minlength=len(counts))
-        sums += np.bincount(where, confidence[block], minlength=len(sums))
-    there = np.flatnonzero(counts)
+        x, y = np.clip((positions[block] * side).astype(np.int64), 0, side - 1).T
+        entry = (y * side + x) * n_clusters + labels[block]
+        counts += np.bincount(entry, minlength=len(counts))
+        sums += np.bincount(entry, confidence[block], minlength=len(sums))
+    filled = np.flatnonzero(counts)
     return {
         "side": side,
-        "cell": pack(there // n_clusters, "u4"),
-        "cluster": pack(there % n_clusters, smallest(n_clusters - 1)),
-        "count": pack(np.minimum(counts[there], (1 << 32) - 1), "u4"),
-        "confidence": _steps(sums[there] / counts[there]),
+        "cell": pack(filled // n_clusters, "u4"),
+        "cluster": pack(filled % n_clusters, smallest(n_clusters - 1)),
+        "count": pack(np.minimum(counts[filled], (1 << 32) - 1), "u4"),
+        "confidence": confidence_steps(sums[filled] / counts[filled]),
     }
 
 
-def _steps(confidence: NDArray[Any]) -> dict[str, Any]:
+def confidence_steps(confidence: NDArray[Any]) -> dict[str, Any]:
     """Quantize confidence to 255 steps between its minimum and maximum."""
     low, high = float(confidence.min()), float(confidence.max())
     return {"min": low, "max": high, "values": pack(quantized(confidence, low, high, "u1"), "u1")}
@@ -144,9 +134,9 @@ def column(name: str, values: Any, rows: NDArray[np.int64] | None, n_nodes: int)
     if kind == "m":
         return number_column(f"{name} (days)", array / np.timedelta64(1, "D"))
     if kind == "O":
-        given = np.array([not is_missing(value) for value in array], dtype=bool)
-        if given.any() and all(isinstance(value, Real) and not isinstance(value, bool) for value in array[given]):
-            return number_column(name, np.where(given, array, np.nan))
+        present = np.array([not is_missing(value) for value in array], dtype=bool)
+        if present.any() and all(isinstance(value, Real) and not isinstance(value, bool) for value in array[present]):
+            return number_column(name, np.where(present, array, np.nan))
     return number_column(name, array) if kind in "iuf" else _classes(name, array)
 
 
@@ -162,32 +152,28 @@ def number_column(name: str, values: NDArray[Any]) -> dict[str, Any]:
 
 
 def _classes(name: str, values: NDArray[Any]) -> dict[str, Any]:
-    texts = np.array([_MISSING if is_missing(value) else str(value) for value in values.tolist()], dtype=object)
-    names, codes, counts = np.unique(texts.astype(str), return_inverse=True, return_counts=True)
+    texts = [_MISSING if is_missing(value) else str(value) for value in values.tolist()]
+    names, codes, counts = np.unique(np.array(texts, dtype=str), return_inverse=True, return_counts=True)
     if len(names) > _MOST_CLASSES:
-        kept = np.sort(np.argsort(-counts, kind="stable")[: _MOST_CLASSES - 1])
-        new = np.full(len(names), len(kept))
-        new[kept] = np.arange(len(kept))
-        names, codes = np.append(names[kept], _OTHER), new[codes]
-    return {
-        "name": str(name),
-        "kind": "class",
-        "names": names.tolist(),
-        "values": pack(codes, smallest(max(len(names) - 1, 0))),
-    }
+        frequent = np.sort(np.argsort(-counts, kind="stable")[: _MOST_CLASSES - 1])
+        code_of = np.full(len(names), len(frequent))
+        code_of[frequent] = np.arange(len(frequent))
+        names, codes = np.append(names[frequent], _OTHER), code_of[codes]
+    packed = pack(codes, smallest(max(len(names) - 1, 0)))
+    return {"name": str(name), "kind": "class", "names": names.tolist(), "values": packed}
 
 
 def _dates(values: NDArray[Any]) -> NDArray[Any]:
     """Return dates as text, None if missing: to the second, day, month or year, the finest with few enough classes."""
-    there = ~np.isnat(values)
+    present = ~np.isnat(values)
     texts = np.full(len(values), None, dtype=object)
     for unit in ("s", "D", "M", "Y"):
         rounded = values.astype(f"datetime64[{unit}]")
-        distinct = np.unique(rounded[there])
-        exact = unit == "s" and (rounded == rounded.astype("datetime64[D]")).all(where=there)
+        distinct = np.unique(rounded[present])
+        exact = unit == "s" and (rounded == rounded.astype("datetime64[D]")).all(where=present)
         if not exact and len(distinct) < _MOST_CLASSES:
             break
-    texts[there] = np.datetime_as_string(rounded[there])
+    texts[present] = np.datetime_as_string(rounded[present])
     return texts
 
 
@@ -213,10 +199,10 @@ def color_column(table: Table, name: str) -> NDArray[Any]:
     ([31.0, nan, 27.0], ['Rome', 'Oslo', None])
     """
     texts, numbers = table.cells(name)
-    given = np.array([text is not None and text.lower() not in MISSING for text in texts.tolist()], dtype=bool)
-    if given.any() and not np.isnan(numbers[given]).any():
+    present = np.array([text is not None and text.lower() not in MISSING for text in texts.tolist()], dtype=bool)
+    if present.any() and not np.isnan(numbers[present]).any():
         return numbers
-    texts[~given] = None
+    texts[~present] = None
     return texts
 
 

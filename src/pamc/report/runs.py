@@ -19,11 +19,11 @@ from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
-from pamc.report.content import FORMAT, TRUE_CLASS, Extras, page_data, projected, put_together, store_page_data
+from pamc.report.content import FORMAT, TRUE_CLASS, Extras, assembled, drawn_map, page_data, store_page_data
 from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
 from pamc.report.page_file import plain, read_page, unpack
-from pamc.report.points import Frame, class_names, color_column, density_data, map_data, shown_rows
+from pamc.report.points import class_names, color_column, listed_rows
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
 from pamc.results.saved_fit import read_model
@@ -37,7 +37,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
 
     They are read from the page, with texts updated to this version. Without a page, or with `rebuild`, they are built
     from run.json, the labels and the model. If the input data that run.json names still exist, they are read again and
-    put in the order of the labels. If they are missing, or their ids or values have changed, a note says what is left
+    put in the order of the labels. If they are missing, or their ids or values have changed, a note lists what is left
     out. `map_by` redraws the map.
     """
     if not (folder / RECORD_FILE).is_file():
@@ -52,93 +52,83 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
 
 def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
     """Return the report data with another map."""
-    projection = projected(model, map_by, int(data["record"]["seed"]))
-    frame = Frame(projection)
-    rows = data["points"]["rows"]
-    chosen: Any = slice(None) if rows is None else unpack(rows).astype(np.int64)
-    points = {**data["points"], "xy": frame.packed(projection.rows[chosen])}
-    density = data["density"]
-    if density is not None:
-        confidence = np.asarray(model.confidence_, dtype=np.float64)
-        density = density_data(frame, projection, np.asarray(model.labels_), confidence, data["n_clusters"])
-    return dict(plain({**data, "points": points, "density": density, "map": map_data(projection, frame)}))
+    packed = data["points"]["rows"]
+    rows = None if packed is None else unpack(packed).astype(np.int64)
+    mapped = drawn_map(model, map_by, int(data["record"]["seed"]), rows)
+    points = {**data["points"], "xy": mapped["xy"]}
+    return dict(plain({**data, "points": points, "density": mapped["density"], "map": mapped["map"]}))
 
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     began = time.perf_counter()
     record, model, ids = _record_of(folder), _model_of(folder), _ids_of(folder)
+    n_nodes = len(model.labels_)
     try:
-        found, extras, why = _read_again(record, folder, ids, len(model.labels_))
-    except PamcError as error:
-        found, extras, why = None, Extras(), str(error)
+        source, extras = _read_again(record, folder, ids, n_nodes)
+    except (PamcError, _ChangedError) as error:
+        source, extras = None, Extras(notes=(_UNREADABLE.format(error),))
     extras = dataclasses.replace(extras, map_by=map_by)
-    if isinstance(found, Store):
-        data = store_page_data(model, found, record, extras)
-    elif found is not None:
-        if found.edges is None and record.facts.get("graph") == "knn":
-            note = "The graph of nearest neighbors that the fit made is not kept: edges are left out."
-            extras = dataclasses.replace(extras, notes=(*extras.notes, note))
-        data = page_data(model, found, record, extras)
+    if isinstance(source, Store):
+        data = store_page_data(model, source, record, extras)
+    elif source is not None:
+        data = page_data(model, source, record, extras)
     else:
-        n_nodes = len(model.labels_)
-        rows = shown_rows(n_nodes, None)
+        rows = listed_rows(n_nodes, None)
         names = np.arange(n_nodes) if ids is None or len(ids) != n_nodes else ids
-        note = (
-            f"The rows of the fit could not be read again ({why}): what makes clusters different, central, border and "
-            "odd rows, and edges are left out."
+        data = assembled(
+            model, record, extras, None, ids=names if rows is None else names[rows], rows=rows, began=began
         )
-        data = put_together(
-            model,
-            record,
-            None,
-            Extras(notes=(note,), map_by=map_by),
-            ids=names if rows is None else names[rows],
-            rows=rows,
-            has_edges=False,
-            began=began,
-        )
-    there = {column["name"] for column in data["columns"]}
-    lost = [name for name in _columns_before(record, folder) if name not in there]
+    restored = {column["name"] for column in data["columns"]}
+    lost = [name for name in _columns_before(record, folder) if name not in restored]
     if lost:
-        data["notes"].append(f"Colors of the map that could not be brought back: {', '.join(lost)}.")
+        data["notes"].append(f"Columns that could color the map and could not be restored: {', '.join(lost)}.")
     return data
+
+
+class _ChangedError(Exception):
+    """The rows of a run no longer exist, or they have changed."""
+
+
+# The note on a page without the rows of the fit.
+_UNREADABLE = (
+    "The rows of the fit could not be read again ({}): differences between clusters, typical, border and unusual rows, "
+    "and edges are left out."
+)
 
 
 def _read_again(
     record: RunRecord, folder: Path, ids: NDArray[Any] | None, n_nodes: int
-) -> tuple[AttributedGraph | Store | None, Extras, str]:
-    """Return the rows of a run in the order of its labels, with the extras of its page; else None and the reason.
+) -> tuple[AttributedGraph | Store, Extras]:
+    """Return the rows of a run in the order of its labels, and the extras of its page.
 
-    `ids` (N,) are the row ids of the run, or None if no file has them.
+    Raises _ChangedError if the rows are not those of the fit. `ids` (N,) are the row ids of the run, or None if no
+    file has them.
     """
-    found, extras = _data_of(record, folder), Extras()
-    if found is None:
-        return None, extras, "they are no longer where they were"
-    if found.n_nodes != n_nodes:
-        return None, extras, "they have another number of rows now"
-    if isinstance(found, AttributedGraph):
-        extras = _extras_of(record, folder, found)
-        if found.ids is not None and ids is not None:
-            order, is_unknown = find_rows(ids, found.ids)
+    source, extras = _data_of(record, folder), Extras()
+    if source.n_nodes != n_nodes:
+        raise _ChangedError("the number of rows has changed")
+    if isinstance(source, AttributedGraph):
+        extras = _extras_of(record, folder, source)
+        if source.ids is not None and ids is not None:
+            order, is_unknown = find_rows(ids, source.ids)
             if is_unknown.any():
-                return None, extras, "they have other ids now"
+                raise _ChangedError("the ids have changed")
             columns = {name: values[order] for name, values in (extras.columns or {}).items()}
-            found, extras = _in_order(found, order), dataclasses.replace(extras, columns=columns)
+            source, extras = _in_order(source, order), dataclasses.replace(extras, columns=columns)
         elif ids is not None and len(ids) == n_nodes:
-            found = dataclasses.replace(found, ids=integers_if_all(ids))
-    if not are_rows_of_fit(_encoder_of(folder), found.features):
-        return None, extras, "they are others now, or in another order"
-    return found, extras, ""
+            source = dataclasses.replace(source, ids=integers_if_all(ids))
+    if not are_rows_of_fit(_encoder_of(folder), source.features):
+        raise _ChangedError("the values or the order of the rows have changed")
+    return source, extras
 
 
 def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGraph:
     """Return a graph whose row i is row order[i] of the given one."""
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.argsort(order)
     return dataclasses.replace(
         graph,
         features=graph.features[order],
-        edges=None if graph.edges is None else place[graph.edges],
+        edges=None if graph.edges is None else position[graph.edges],
         ids=None if graph.ids is None else graph.ids[order],
         labels=None if graph.labels is None else graph.labels[order],
     )
@@ -146,7 +136,7 @@ def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGra
 
 def _extras_of(record: RunRecord, folder: Path, graph: AttributedGraph) -> Extras:
     """Return the names of the true classes and the color columns from the table of a run."""
-    path = _found(record.data.get("features"), record, folder)
+    path = _located(record.data.get("features"), record, folder)
     if path is None or path.is_dir() or not is_table(path):
         return Extras()
     table, truth = open_table(path), (record.data.get("read") or {}).get("truth_column")
@@ -165,7 +155,8 @@ def _columns_before(record: RunRecord, folder: Path) -> list[str]:
     except DataError:
         return names
     features = set((page["features"] or {}).get("name", ()))
-    return list(dict.fromkeys([*names, *(each["name"] for each in page["columns"] if each["name"] not in features)]))
+    others = (column["name"] for column in page["columns"] if column["name"] not in features)
+    return list(dict.fromkeys([*names, *others]))
 
 
 def _record_of(folder: Path) -> RunRecord:
@@ -180,8 +171,8 @@ def _model_of(folder: Path) -> SimpleNamespace:
     """Return the stored results of a fit, which do not need a user's encoder."""
     tensors, about = read_model(folder / MODEL_FILE)
     arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
-    places = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
-    return SimpleNamespace(**arrays, **places, n_features_in_=about["n_features"])
+    embedding = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
+    return SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"])
 
 
 def _encoder_of(folder: Path) -> Any:
@@ -203,29 +194,27 @@ def _ids_of(folder: Path) -> NDArray[Any] | None:
     return None
 
 
-def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store | None:
-    """Read the data of a run again in the same way; None if they no longer exist."""
+def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
+    """Read the data of a run again in the same way; raise _ChangedError if they no longer exist."""
     features, edges, read = record.data.get("features"), record.data.get("edges"), record.data.get("read")
     name = record.data.get("name")
-    if features is None:
-        if read is None or name not in CATALOG or available(name) is None:
-            return None
+    if features is None and read is not None and name in CATALOG and available(name) is not None:
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph
-    path, edge_path = _found(features, record, folder), _found(edges, record, folder)
+    path, edge_path = _located(features, record, folder), _located(edges, record, folder)
     if path is None or (edges is not None and edge_path is None):
-        return None
+        raise _ChangedError("run.json names no file of them, or it no longer exists")
     if has_manifest(path):
         store = open_store(path)
         return store if store.n_nodes > LARGE_ROWS else store.to_graph()
     return read_graph(path, edges=edge_path, **(read or {}))
 
 
-def _found(name: str | None, record: RunRecord, folder: Path) -> Path | None:
+def _located(name: str | None, record: RunRecord, folder: Path) -> Path | None:
     """Return the path of a run's file: relative to its original folder, the run, or the current folder."""
     if name is None:
         return None
     folders = [folder.resolve().parent, Path()]
     if record.data.get("folder") is not None:
         folders.insert(0, folder.resolve() / record.data["folder"])
-    return next((path for path in (each / name for each in folders) if path.exists()), None)
+    return next((path for path in (parent / name for parent in folders) if path.exists()), None)

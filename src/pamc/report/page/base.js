@@ -1,5 +1,5 @@
 "use strict";
-// Elements, text, numbers, colors and the theme. Everything of the user's goes through textContent.
+// Elements, text, numbers, colors and the theme. Text of the user is always inserted as text, never as markup.
 
 const pamc = {};
 
@@ -23,7 +23,7 @@ pamc.svg = (tag, attributes = {}, ...children) => {
   return node;
 };
 
-// A name of the user's: cut in the middle when long, kept apart from the direction of the text around it.
+// A name of the user: shortened in the middle if long, isolated from the direction of the text around it.
 pamc.cut = (text, most = 48) => {
   if (text.length <= most) return text;
   const letters = Array.from(text.slice(0, 4 * most)), last = Array.from(text.slice(-4 * most));
@@ -41,16 +41,27 @@ pamc.count = (value) => whole.format(value);
 pamc.counted = (value, what) => `${pamc.count(value)} ${value === 1 ? what : `${what}s`}`;
 pamc.number = (value, digits = 3) => {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (Number.isInteger(value)) return pamc.count(value).replace("-", "−");
   const size = Math.abs(value);
-  const text = size >= 1e6 || size < 1e-4 ? value.toExponential(digits - 1) : value.toLocaleString("en-US", { maximumSignificantDigits: digits });
+  // Smaller values are rounding errors.
+  if (size < 1e-12) return "0";
+  if (Number.isInteger(value) && size < 1e15) return pamc.count(value).replace("-", "−");
+  const text = size >= 1e12 || size < 1e-4 ? value.toExponential(digits - 1) : value.toLocaleString("en-US", { maximumSignificantDigits: digits });
   return text.replace("-", "−");
 };
-pamc.signed = (value) => {
-  const size = Math.abs(value);
-  return (value < 0 ? "−" : "+") + (size >= 100 || size < 0.01 ? pamc.number(size, 2) : size >= 10 ? size.toFixed(0) : size >= 1 ? size.toFixed(1) : size.toFixed(2));
+// A value in the units of the user, rounded to about a hundredth of the spread of its column.
+pamc.measured = (value, spread) => {
+  const power = Math.round(Math.log10(spread)) - 2, step = 10 ** power, digits = Math.max(0, -power);
+  if (!(spread > 0) || digits > 9 || Math.abs(value) >= 1e15) return pamc.number(value);
+  if (Math.abs(value) < step / 2) return "0";
+  const rounded = power > 0 ? Math.round(value / step) * step : value;
+  return rounded.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 };
 pamc.percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
+// A share in whole percent that is 0 only for none and 100 only for all.
+pamc.share = (value) => {
+  const share = Math.round(1e9 * value) / 1e9 + 0;
+  return share > 0 && share < 0.005 ? "less than 1 %" : share < 1 && share >= 0.995 ? "more than 99 %" : pamc.percent(share, 0);
+};
 
 // Typed arrays out of base64.
 const views = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, f4: Float32Array };
@@ -65,7 +76,7 @@ pamc.ids = (packed) => {
   return (i) => String(numbers[i]);
 };
 
-// Ten colors that people with color blindness tell apart, then turns of the golden angle at three lightnesses.
+// Ten colors that people with color blindness can tell apart, then hues by the golden angle at three lightnesses.
 const first = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7a5cc0", "#a89400", "#8c5a3c", "#6e7b8b"];
 const channel = (value) => Math.round(255 * Math.min(1, Math.max(0, value <= 0.0031308 ? 12.92 * value : 1.055 * value ** (1 / 2.4) - 0.055)));
 const oklch = (lightness, chroma, turn) => {
@@ -83,7 +94,7 @@ const luminance = (rgb) => {
   const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
-// Black or white, whichever can be read on the color: one of them always has a contrast above 4.5.
+// Black or white, whichever is readable on the color: one of them always has a contrast above 4.5.
 pamc.on = (rgb) => (luminance(rgb) > 0.179 ? "#000" : "#fff");
 pamc.dot = (label, rgb) => pamc.el("span", { class: "dot", text: label, style: { background: pamc.css(rgb), color: pamc.on(rgb) } });
 pamc.variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -92,7 +103,7 @@ pamc.ramp = () => {
   return (share) => low.map((value, i) => Math.round(value + share * (high[i] - value)));
 };
 
-// Light or dark: as the system says, until the reader says otherwise.
+// Light or dark: as the system is set, until the reader chooses.
 pamc.isDark = () => {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -100,24 +111,43 @@ pamc.isDark = () => {
 pamc.onTheme = [];
 pamc.themeButton = () => {
   const button = pamc.el("button", { class: "button", type: "button" });
-  const say = () => { button.textContent = pamc.isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Switch to ${pamc.isDark() ? "light" : "dark"} colors`); };
+  const update = () => { button.textContent = pamc.isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Switch to ${pamc.isDark() ? "light" : "dark"} colors`); };
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = pamc.isDark() ? "light" : "dark";
     try { localStorage.setItem("pamc-theme", document.documentElement.dataset.theme); } catch (denied) { /* forgotten with the page */ }
-    say();
-    pamc.onTheme.forEach((tell) => tell());
+    update();
+    pamc.onTheme.forEach((redraw) => redraw());
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { say(); pamc.onTheme.forEach((tell) => tell()); });
-  say();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { update(); pamc.onTheme.forEach((redraw) => redraw()); });
+  update();
   return button;
 };
 
-// A section with its heading; those without content are left out.
-pamc.section = (id, title, about, ...children) => {
-  const there = children.flat().filter(Boolean);
-  if (!there.length) return null;
-  return pamc.el("section", { id, "aria-labelledby": `${id}-title` }, pamc.el("h2", { id: `${id}-title`, text: title }),
-    about ? pamc.el("p", { class: "about", text: about }) : null, there);
+// A section with its heading; null without content. `pamc.part` is a section of the technical details.
+const sectionWith = (tag) => (id, title, about, ...children) => {
+  const content = children.flat().filter(Boolean);
+  if (!content.length) return null;
+  return pamc.el("section", { id, "aria-labelledby": `${id}-title` }, pamc.el(tag, { id: `${id}-title`, text: title }),
+    about ? pamc.el("p", { class: "about", text: about }) : null, content);
+};
+pamc.section = sectionWith("h2");
+pamc.part = sectionWith("h3");
+const links = (sections) => sections.map((section) => pamc.el("a", { href: `#${section.id}`, text: section.querySelector("h2, h3").textContent }));
+// The parts that only experts need, behind one heading.
+pamc.technical = (about, parts) => pamc.el("section", { id: "technical", "aria-labelledby": "technical-title" },
+  pamc.el("details", { class: "technical" }, pamc.el("summary", {}, pamc.el("h2", { id: "technical-title", text: "Technical details" }), pamc.el("span", { class: "quiet", text: about })),
+    pamc.el("nav", { class: "nav", "aria-label": "Technical details" }, links(parts)), parts));
+// The links at the top. A link to something inside a closed part opens it.
+pamc.contents = (sections) => {
+  document.getElementById("contents").append(...links(sections));
+  const open = () => {
+    let node = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (node?.id === "technical") node = node.firstElementChild;
+    for (let part = node; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    node?.scrollIntoView();
+  };
+  addEventListener("hashchange", open);
+  if (location.hash) open();
 };
 pamc.scroll = (label, child) => pamc.el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, child);
 pamc.copy = (label, text) => {
@@ -128,7 +158,7 @@ pamc.copy = (label, text) => {
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
     } catch (denied) {
-      // From disk some browsers deny the clipboard: the text is selected instead.
+      // Some browsers deny the clipboard to pages from disk: select the text instead.
       getSelection().selectAllChildren(pre);
       button.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
     }

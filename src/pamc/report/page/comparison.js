@@ -1,4 +1,4 @@
-// The page that compares several runs. Clusters have the color of the cluster of the first run that they are matched with.
+// The page that compares several runs. A cluster has the color of its matched cluster in the first run.
 
 class Comparison {
   constructor(data) {
@@ -13,25 +13,27 @@ class Comparison {
     let next = n;
     this.runs = data.runs.map((run) => ({
       ...run, labels: pamc.unpack(run.cluster), records: pamc.records(run.clusters),
-      palette: run.match.to_first.map((c) => palette[c < 0 ? next++ : c]),
+      palette: run.match.to_first.map((c) => palette[c < 0 ? next++ : c]), names: pamc.clusterNames(run.features, run.n_clusters),
     }));
   }
-  // The cluster of the first run that a row's cluster is matched with; −1 for none.
+  // The cluster of the first run that matches the cluster of a row; −1 for none.
   common(run, i) { return run.match.to_first[run.labels[i]]; }
 
   build() {
-    const { data } = this, [best] = data.agreement, two = this.runs.length === 2;
-    const tiles = [["Rows compared", pamc.count(this.n), "named by every run"], ["Changed cluster", pamc.count(data.n_changed), `${pamc.percent(data.n_changed / this.n)} of them`]];
-    if (two) tiles.push(["ARI", pamc.number(best.ari), "1 is the same clusters, 0 chance"], ["NMI", pamc.number(best.nmi), "shared information; 0 to 1"]);
-    pamc.heading(data, [`${this.runs.length} runs`, ...this.runs.map((run) => run.name), data.written], tiles);
+    const { data } = this, stayed = this.n - data.n_changed;
+    const headline = `${this.runs.length} runs with ${pamc.counted(this.n, "row")} in common. ${pamc.share(stayed / this.n)} of the rows have the same cluster in ${this.runs.length === 2 ? "both" : "all"} runs; ${pamc.count(data.n_changed)} changed.`;
+    pamc.heading(data, headline, [...this.runs.map((run) => run.name), data.written]);
     const main = document.getElementById("content");
+    const parts = [
+      pamc.part("scores", "Scores", null, this.scores()),
+      pamc.part("agreement", "Agreement", "Adjusted Rand index (ARI) and normalized mutual information (NMI) of each pair of runs: 1 means the same clusters, 0 no agreement.", this.agreement()),
+      pamc.part("settings", "Differences between the runs", "Settings, data, facts and versions that are not the same in all runs.", this.settings()),
+    ];
     const sections = [
-      pamc.section("map", "Maps", "The same rows in each run. Pointing at a row shows where it is in the others; a cluster filters all maps to the rows that the first run put there.", this.tools(), this.maps()),
-      pamc.section("scores", "Scores", null, this.scores()),
-      pamc.section("agreement", "Agreement", "Adjusted Rand index and shared information (NMI) between runs: 1 is the same clusters.", two ? null : this.agreement()),
-      pamc.section("matched", "Matched clusters", "Clusters are matched one to one with those of the first run, so that the most rows stay.", this.matches()),
+      pamc.section("map", "Maps", "The same rows in each run. Point at a row to see it in all runs. Click a cluster to see where its rows are in the other runs.", this.tools(), this.maps()),
+      pamc.section("matched", "Matched clusters", "Each cluster of the first run is matched with the cluster of another run that shares the most rows; no cluster is matched twice.", this.matches()),
       pamc.section("changed", "Rows that changed cluster", data.n_changed > data.listed.length ? `The first ${pamc.count(data.listed.length)} of ${pamc.count(data.n_changed)}.` : null, this.moves()),
-      pamc.section("settings", "What differs", "Settings, data, findings and versions that are not the same in all runs.", this.settings()),
+      pamc.technical("Scores, agreement, and the settings that differ.", parts),
     ].filter(Boolean);
     main.append(this.filters(), ...sections);
     pamc.contents(sections);
@@ -65,7 +67,7 @@ class Comparison {
       run.view = new pamc.MapView({
         places: pamc.unpack(run.xy), density: null,
         label: `Map of run ${number + 1} by ${run.map.method}: ${run.n_clusters} clusters. Arrow keys move it, plus and minus zoom. The clusters and their matches are in the tables below.`,
-        marks: (context, view) => pamc.drawMarks(context, view, { centers: run.map.centers, metaNodes: run.map.meta_nodes, colors: run.palette, order, shown: { centers: false, metaNodes: false }, selected: this.own(run) }),
+        marks: (context, view) => pamc.drawMarks(context, view, { centers: run.map.centers, colors: run.palette, order, selected: this.matching(run) }),
         onHover: (i) => this.hover(i),
         onPick: (i) => (i < 0 ? this.select(null) : this.select(this.runs[0].labels[i])),
       });
@@ -75,8 +77,8 @@ class Comparison {
       return pamc.el("div", { class: "panel" }, pamc.el("h3", {}, pamc.name(run.name, 60)), pamc.el("div", { class: "map-host" }, run.view.box, run.view.buttons(), tip));
     }));
   }
-  // The clusters of a run that are matched with the chosen ones.
-  own(run) { return new Set([...this.selected].map((c) => run.match.to_first.indexOf(c)).filter((c) => c >= 0)); }
+  // The clusters of a run that match the selected ones.
+  matching(run) { return new Set([...this.selected].map((c) => run.match.to_first.indexOf(c)).filter((c) => c >= 0)); }
 
   hover(i) {
     for (const run of this.runs) {
@@ -93,15 +95,15 @@ class Comparison {
 
   search(text) {
     const wanted = text.trim().toLocaleLowerCase();
-    let found = -1;
+    let match = -1;
     for (let i = 0; i < this.n && wanted; i++) {
       const id = this.id(i).toLocaleLowerCase();
-      if (id === wanted) { found = i; break; }
-      if (found < 0 && id.includes(wanted)) found = i;
+      if (id === wanted) { match = i; break; }
+      if (match < 0 && id.includes(wanted)) match = i;
     }
-    if (found >= 0) this.light(found);
+    if (match >= 0) this.light(match);
     else this.runs.forEach((run) => run.view.light(null));
-    this.answer.replaceChildren(...(!wanted ? [] : found < 0 ? ["No row"] : [pamc.name(this.id(found), 40), `: clusters ${this.runs.map((run) => run.labels[found]).join(", ")}`]));
+    this.answer.replaceChildren(...(!wanted ? [] : match < 0 ? ["No row"] : [pamc.name(this.id(match), 40), `: clusters ${this.runs.map((run) => run.labels[match]).join(", ")}`]));
   }
 
   select(cluster, add = false) {
@@ -128,8 +130,9 @@ class Comparison {
     const all = (part) => [...new Set(this.runs.flatMap((run) => Object.keys(run.record[part] || {})))];
     const lines = [["rows", ...this.runs.map((run) => pamc.count(run.n_rows))], ["clusters", ...this.runs.map((run) => pamc.count(run.n_clusters))],
       ["method", ...this.runs.map((run) => run.record.method)], ["seed", ...this.runs.map((run) => run.record.seed)],
-      ...all("scores").map((name) => [name, ...this.runs.map((run) => pamc.number(run.record.scores?.[name]))]),
-      ...all("metrics").map((name) => [`${name.toUpperCase()} against the true classes`, ...this.runs.map((run) => pamc.percent(run.record.metrics?.[name]))]),
+      ["silhouette in the features", ...this.runs.map((run) => pamc.number(run.feature_silhouette))],
+      ...all("scores").map((name) => [pamc.scoreNames[name] || name, ...this.runs.map((run) => pamc.number(run.record.scores?.[name]))]),
+      ...all("metrics").map((name) => [`${name.toUpperCase()} with the true classes`, ...this.runs.map((run) => pamc.percent(run.record.metrics?.[name]))]),
       ["seconds", ...this.runs.map((run) => pamc.number(Object.values(run.record.seconds || {}).reduce((a, b) => a + b, 0)))]];
     return pamc.el("div", { class: "panel padded" }, pamc.lines("Scores of each run", [{ text: "score" }, ...this.heads()], lines, { hidden: true }));
   }
@@ -140,17 +143,17 @@ class Comparison {
     return pamc.el("div", { class: "two" }, table("ari", "ARI"), table("nmi", "NMI"));
   }
   matches() {
-    const first = this.runs[0], heads = [{ text: pamc.cut(first.name, 40) }, ...this.runs.slice(1).flatMap((run) => [{ text: pamc.cut(run.name, 40) }, { text: "rows in both", number: true }, { text: "of either", number: true }])];
-    const lines = first.records.map(({ cluster }) => ({ cluster, cells: [pamc.dot(cluster, first.palette[cluster]), ...this.runs.slice(1).flatMap((run) => {
-      const own = run.match.to_first.indexOf(cluster);
-      return own < 0 ? ["none", "–", "–"] : [pamc.dot(own, run.palette[own]), pamc.count(run.match.overlap[own]), pamc.percent(run.match.overlap[own] / run.match.union[own])];
+    const first = this.runs[0], heads = [{ text: pamc.cut(first.name, 40) }, ...this.runs.slice(1).flatMap((run) => [{ text: pamc.cut(run.name, 40) }, { text: "rows in both", number: true }, { text: "of all rows in either", number: true }])];
+    const lines = first.records.map(({ cluster }) => ({ cluster, cells: [pamc.clusterName(first, cluster), ...this.runs.slice(1).flatMap((run) => {
+      const matched = run.match.to_first.indexOf(cluster), { overlap, union } = run.match;
+      return matched < 0 ? ["none", "–", "–"] : [pamc.clusterName(run, matched), pamc.count(overlap[matched]), pamc.percent(overlap[matched] / union[matched])];
     })] }));
-    const left = this.runs.slice(1).flatMap((run) => run.match.to_first.map((c, own) => (c < 0 && run.records[own].n_rows ? `cluster ${own} of ${pamc.cut(run.name, 40)}` : null)).filter(Boolean));
+    const left = this.runs.slice(1).flatMap((run) => run.match.to_first.map((c, cluster) => (c < 0 && run.records[cluster].n_rows ? `cluster ${cluster} of ${pamc.cut(run.name, 40)}` : null)).filter(Boolean));
     return [pamc.el("div", { class: "panel padded" }, pamc.lines("Matched clusters", heads, lines, { hidden: true })), left.length ? pamc.el("p", { class: "map-note", text: `Without a match: ${left.join(", ")}.` }) : null];
   }
   moves() {
     const { listed } = this.data;
-    if (!listed.length) return pamc.el("p", { class: "quiet", text: "None: all runs have the same clusters." });
+    if (!listed.length) return pamc.el("p", { class: "quiet", text: "None: the clusters of all runs have the same rows." });
     const lines = listed.map((i) => ({ cluster: this.runs[0].labels[i], cells: [pamc.el("button", { type: "button", class: "link", onclick: () => { this.light(i); this.runs[0].view.box.scrollIntoView({ block: "nearest" }); } }, pamc.name(this.id(i), 60)),
       ...this.runs.map((run) => pamc.dot(run.labels[i], run.palette[run.labels[i]]))] }));
     return pamc.el("div", { class: "panel padded moves" }, pamc.lines("Rows that changed cluster, and their clusters", [{ text: "row" }, ...this.runs.map((run) => ({ text: pamc.cut(run.name, 40) }))], lines, { hidden: true }));
@@ -159,7 +162,7 @@ class Comparison {
     const { settings } = this.data;
     if (!settings.length) return pamc.el("p", { class: "quiet", text: "Nothing." });
     const show = (value) => pamc.name(value === null ? "–" : typeof value === "number" ? pamc.number(value, 5) : typeof value === "object" ? JSON.stringify(value) : String(value), 80);
-    return pamc.el("div", { class: "panel padded" }, pamc.lines("What differs between the runs", [{ text: "what" }, ...this.runs.map((run) => ({ text: pamc.cut(run.name, 40) }))], settings.map(({ name, values }) => [pamc.name(name, 60), ...values.map(show)]), { hidden: true }));
+    return pamc.el("div", { class: "panel padded" }, pamc.lines("Differences between the runs", [{ text: "name" }, ...this.runs.map((run) => ({ text: pamc.cut(run.name, 40) }))], settings.map(({ name, values }) => [pamc.name(name, 60), ...values.map(show)]), { hidden: true }));
   }
 }
 pamc.Comparison = Comparison;

@@ -1,7 +1,7 @@
-// The map: points or a density below, marks and what is pointed at above; pan, zoom, hover, click, keys.
+// The map: points or a density at the bottom, marks on top; it can be moved, zoomed, pointed at and clicked, also by keyboard.
 
 class MapView {
-  // options: places (from 0 to 65535), density, marks (what to draw above), label, onHover(i, x, y), onPick(i).
+  // options: places (from 0 to 65535), density, marks (draws on top), label, onHover(i, x, y), onPick(i).
   constructor(options) {
     this.options = options;
     this.n = options.places.length / 2;
@@ -30,7 +30,7 @@ class MapView {
       this.layers.push(canvas);
       this.over.before(canvas);
       canvas.addEventListener("webglcontextlost", () => {
-        // The browser took it back: go on without it.
+        // The browser took WebGL away: go on without it.
         const other = pamc.el("canvas", { "aria-hidden": "true" });
         canvas.replaceWith(other);
         this.layers[this.layers.indexOf(canvas)] = other;
@@ -45,7 +45,7 @@ class MapView {
     }
   }
 
-  // The part of the unit square that holds something.
+  // The part of the unit square that contains points.
   frame() {
     const { places } = this.options;
     let [left, bottom, right, top] = [65535, 65535, 0, 0];
@@ -59,7 +59,7 @@ class MapView {
     this.held = { x: (left + right) / 131070, y: (bottom + top) / 131070, w: Math.max(right - left, 600) / 65535, h: Math.max(top - bottom, 600) / 65535 };
   }
 
-  // Points by cells, for finding the nearest.
+  // Points by cell, to find the nearest one.
   index() {
     const cells = 256, { places } = this.options, at = (i) => (places[2 * i + 1] >> 8) * cells + (places[2 * i] >> 8);
     const starts = new Uint32Array(cells * cells + 1);
@@ -96,7 +96,7 @@ class MapView {
       top: height / 2 - (1 - this.held.y) * side + this.shift[1] * this.ratio,
     };
   }
-  // Where a place of the unit square is, in CSS pixels.
+  // The position of a place of the unit square, in CSS pixels.
   screen(x, y) {
     const view = this.view();
     return [(view.left + x * view.side) / this.ratio, (view.top + (1 - y) * view.side) / this.ratio];
@@ -154,7 +154,7 @@ class MapView {
     this.later();
   }
   reset() { this.zoom = 1; this.shift = [0, 0]; this.later(); }
-  // Bring a point into sight.
+  // Bring a point into view.
   show(i) {
     const [x, y] = this.spot(i), { clientWidth, clientHeight } = this.box;
     if (x < 20 || y < 20 || x > clientWidth - 20 || y > clientHeight - 20) {
@@ -192,7 +192,7 @@ class MapView {
     over.addEventListener("pointerup", up);
     over.addEventListener("pointercancel", up);
     over.addEventListener("pointerleave", () => { if (!held.size) this.hover(-1); });
-    // The wheel scrolls the page, unless the map has the focus or Ctrl is held.
+    // The wheel scrolls the page, unless the map has the focus or Ctrl is pressed.
     over.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey && document.activeElement !== over) return;
       event.preventDefault();
@@ -226,41 +226,20 @@ class MapView {
 }
 pamc.MapView = MapView;
 
-// Crosses, diamonds and numbers above the points; a number that would cover another is left out.
-pamc.drawMarks = (context, view, { centers, metaNodes, colors, order, shown, selected, label = String }) => {
-  const ink = pamc.variable("--mark"), halo = pamc.variable("--halo");
-  const stroke = (path) => {
-    for (const [color, width] of [[halo, 4.5], [ink, 1.75]]) {
-      context.strokeStyle = color;
-      context.lineWidth = width;
-      context.beginPath();
-      path();
-      context.stroke();
-    }
-  };
-  context.lineCap = "round";
-  const taken = [];
+// The numbers of the clusters, each above the most central row of its cluster; one that would cover another is left out.
+pamc.drawMarks = (context, view, { centers, colors, order, selected }) => {
+  const halo = pamc.variable("--halo"), boxes = [];
   context.font = `650 12px ${pamc.variable("--sans")}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (const cluster of order) {
-    const faint = selected.size && !selected.has(cluster);
-    context.globalAlpha = faint ? 0.25 : 1;
-    const there = (place) => place && place[0] !== null;
-    if (shown.metaNodes && there(metaNodes[cluster])) {
-      const [x, y] = view.screen(...metaNodes[cluster]);
-      stroke(() => { context.moveTo(x, y - 6); context.lineTo(x + 6, y); context.lineTo(x, y + 6); context.lineTo(x - 6, y); context.closePath(); });
-    }
-    if (shown.centers && there(centers[cluster])) {
-      const [x, y] = view.screen(...centers[cluster]);
-      stroke(() => { context.moveTo(x - 6, y); context.lineTo(x + 6, y); context.moveTo(x, y - 6); context.lineTo(x, y + 6); });
-    }
-    const at = there(metaNodes[cluster]) ? metaNodes[cluster] : null;
-    if (!at) continue;
-    const text = label(cluster), [x, y] = view.screen(...at), width = Math.max(22, context.measureText(text).width + 12);
-    const box = { x: x - width / 2, y: y - 27, w: width, h: 18 };
-    if (taken.some((b) => b.x < box.x + box.w && box.x < b.x + b.w && b.y < box.y + box.h && box.y < b.y + b.h)) continue;
-    taken.push(box);
+    const center = centers[cluster];
+    if (!center || center[0] === null) continue;
+    const text = String(cluster), [x, y] = view.screen(...center), width = Math.max(22, context.measureText(text).width + 12);
+    const box = { x: x - width / 2, y: y - 9, w: width, h: 18 };
+    if (boxes.some((b) => b.x < box.x + box.w && box.x < b.x + b.w && b.y < box.y + box.h && box.y < b.y + b.h)) continue;
+    boxes.push(box);
+    context.globalAlpha = selected.size && !selected.has(cluster) ? 0.25 : 1;
     context.beginPath();
     context.roundRect(box.x, box.y, box.w, box.h, 9);
     context.fillStyle = pamc.css(colors[cluster]);
@@ -269,7 +248,7 @@ pamc.drawMarks = (context, view, { centers, metaNodes, colors, order, shown, sel
     context.stroke();
     context.fill();
     context.fillStyle = pamc.on(colors[cluster]);
-    context.fillText(text, x, box.y + 9.5);
+    context.fillText(text, x, y + 0.5);
   }
   context.globalAlpha = 1;
 };

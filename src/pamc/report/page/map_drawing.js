@@ -1,4 +1,4 @@
-// Two ways to draw points: WebGL, and a canvas where there is none. Both take places from 0 to 1, colors and who is dimmed.
+// Two ways to draw points: WebGL, or a 2D canvas without it. Both take places from 0 to 1, colors, and which points are dimmed.
 
 const vertexSource = `
 attribute vec2 a_place; attribute vec3 a_color; attribute float a_dim;
@@ -20,9 +20,9 @@ void main() {
 }`;
 
 class GLPoints {
-  // Throws where there is no WebGL.
+  // Throws an error without WebGL.
   constructor(canvas, places) {
-    // Kept for printing. WebGL that is computed without a GPU is slower than the canvas: it is not taken, unless asked for.
+    // The buffer is preserved for printing. WebGL without a GPU is slower than the 2D canvas and used only on request.
     const gl = canvas.getContext("webgl", {
       alpha: true, premultipliedAlpha: true, antialias: false, preserveDrawingBuffer: true,
       failIfMajorPerformanceCaveat: !location.search.includes("any-webgl"),
@@ -95,7 +95,7 @@ class CanvasPoints {
   draw(view, size, alpha, dimAlpha) {
     const { width, height } = this.canvas;
     const image = this.context.createImageData(width, height), pixels = image.data;
-    // The disk of one point: where its pixels are, and how much of each it covers.
+    // The disk of one point: the offsets of its pixels, and how much of each it covers.
     const reach = Math.ceil(size / 2), disk = [];
     for (let y = -reach; y <= reach; y++) for (let x = -reach; x <= reach; x++) {
       const cover = Math.min(1, Math.max(0, size / 2 - Math.hypot(x, y) + 0.5));
@@ -122,7 +122,7 @@ class CanvasPoints {
 }
 
 class CanvasDensity {
-  // cells: how many rows of which cluster lie in which cell of the grid, and how sure they are.
+  // cells: the number of rows of each cluster in each cell of a grid, and their mean confidence.
   constructor(canvas, cells) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
@@ -131,7 +131,7 @@ class CanvasDensity {
     this.grid.width = this.grid.height = cells.side;
   }
 
-  // color: of an entry; shown: whether an entry is.
+  // color(i) is the color of an entry, shown(i) whether it is drawn.
   paint(color, shown) {
     const { side, cell, count } = this.cells, size = side * side;
     const sum = new Float64Array(size), red = new Float64Array(size), green = new Float64Array(size), blue = new Float64Array(size);

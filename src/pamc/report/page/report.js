@@ -14,8 +14,8 @@ class Report {
     this.confidence = this.steps(points.confidence);
     this.columns = data.columns.map((column) => ({ ...column, values: pamc.unpack(column.values) }));
     if (this.rows) this.position = new Map(Array.from(this.rows, (row, i) => [row, i]));
+    this.names = pamc.clusterNames(data.features, data.n_clusters);
     this.coloring = "cluster";
-    this.shown = { centers: true, metaNodes: true };
   }
 
   steps(packed) {
@@ -25,21 +25,32 @@ class Report {
   pointOf(row) { return this.rows ? this.position.get(row) ?? -1 : row; }
 
   build() {
-    const { data } = this;
-    pamc.heading(data, this.headline(), this.tiles());
+    const { data } = this, { facts } = data.record;
+    this.clear = pamc.clearRows(this);
+    this.blends = pamc.blends(this);
+    pamc.heading(data, pamc.headline(this), [data.record.data.n_features ? pamc.counted(data.record.data.n_features, "column") : null, data.written]);
     const main = document.getElementById("content");
+    const isBuilt = facts.graph === "knn", meta = "A meta-node represents all rows of a cluster in the loss.";
+    const edges = data.flows ? `Edges that leave a cluster show which clusters it borders on. ${isBuilt ? "They are those of the nearest-neighbor graph that the fit built. " : ""}`
+      : isBuilt ? "Edges are left out: the nearest-neighbor graph that the fit built is not saved. " : "";
+    const parts = [
+      pamc.part("scores", "Scores", null, pamc.scores(this)),
+      pamc.part("truth", "Clusters and true classes", "The classes are used only here: training, settings and confidence did not use them.", pamc.truth(this)),
+      pamc.part("count", "Number of clusters", "For each number, two halves of the rows were clustered separately. Stability is the agreement of the two; “by chance” is its value on data without clusters.", pamc.chosenCount(data)),
+      pamc.part("relations", "Relations between clusters", edges + meta, pamc.relations(this)),
+      pamc.part("start", "Decisions and their reasons", null, this.stories()),
+      pamc.part("training", "Training curves", "The terms of the loss in every epoch.", this.curves()),
+      pamc.part("stability", "Stability", "How well repetitions of the clustering agree; no label is used.", this.stability()),
+      pamc.part("projection", "Embedding and map", null, pamc.el("p", { class: "about", text: data.map.note })),
+      pamc.part("repeat", "Repeat this run", null, pamc.el("div", { class: "panel padded" }, pamc.repeat(data))),
+      pamc.part("stamp", "Data, settings and versions", null, pamc.stamp(data)),
+    ].filter(Boolean);
     const sections = [
-      pamc.section("map", "Map", null, this.mapArea()),
-      pamc.section("clusters", "Clusters", "What each cluster is made of. A cluster's number filters the page to it; with Shift, to several.", pamc.cards(this)),
-      pamc.section("relations", "How clusters relate", data.flows ? "Edges that leave a cluster say whom it borders on; meta-nodes stand for all rows of a cluster in the loss." : "Meta-nodes stand for all rows of a cluster in the loss.", pamc.relations(this)),
-      pamc.section("truth", "Against the true classes", "The classes were used here and nowhere else: training, settings and confidence did not see them.", pamc.truth(this)),
-      pamc.section("odd", "Odd rows", "Rows to look at: hardly belonging to their cluster, far from every center, with a value far beyond the others, or without an edge.", pamc.odd(this)),
-      pamc.section("count", "How many clusters", "For each number, clusters were sought in two halves of the rows apart; stability is how far both agree, beside what rows without clusters would give.", pamc.chosenCount(data)),
-      pamc.section("start", "What was decided, and why", null, this.stories()),
-      pamc.section("training", "Training", "Every epoch, term by term.", this.curves()),
-      pamc.section("stability", "Stability over re-runs", "How well repeats of the clustering agree, without any label.", this.stability()),
-      pamc.section("repeat", "Run it again", null, pamc.el("div", { class: "panel padded" }, pamc.repeat(data))),
-      pamc.section("stamp", "Data, settings, machine", null, pamc.stamp(data)),
+      pamc.section("clusters", "Clusters", "Click a cluster to show only its rows on this page; hold Shift to add more clusters.", pamc.cards(this)),
+      pamc.section("map", "Map", "Each point is a row, and similar rows are close together. Each number marks the most central row of its cluster.", this.mapArea()),
+      pamc.section("sure", "How sure is this?", null, pamc.sureness(this)),
+      pamc.section("odd", "Unusual rows", "Rows worth a look: they hardly belong to their cluster, are far from every cluster, have an extreme value, or have no edge.", pamc.odd(this)),
+      pamc.technical("Scores, training, decisions, settings, versions, and the command that repeats this run.", parts),
     ].filter(Boolean);
     main.append(pamc.filterBar(this), ...sections);
     pamc.contents(sections);
@@ -48,24 +59,7 @@ class Report {
     pamc.onTheme.push(() => { this.paint(); this.legend(); });
   }
 
-  headline() {
-    const { record, n_rows: n, n_clusters: c } = this.data, filled = this.clusters.filter((k) => k.n_rows).length;
-    return [pamc.counted(n, "row"), record.data.n_features ? pamc.counted(record.data.n_features, "feature") : null,
-      filled === c ? pamc.counted(c, "cluster") : `${filled} of ${c} clusters filled`, record.method, `seed ${record.seed}`, this.data.written];
-  }
-
   meanConfidence() { return this.clusters.reduce((sum, c) => sum + (c.confidence || 0) * c.n_rows, 0) / this.data.n_rows; }
-
-  tiles() {
-    const { record } = this.data, { scores, facts, metrics } = record, mean = this.meanConfidence();
-    const worth = facts.confidence_error === undefined ? `chance would be ${pamc.number(1 / this.data.n_clusters, 2)}` : `agreement of half fits, ± ${pamc.number(facts.confidence_error, 2)}`;
-    const tiles = [["Mean confidence", pamc.number(mean), worth]];
-    if (scores.modularity !== undefined) tiles.push(["Modularity", pamc.number(scores.modularity), "edges stay inside; −½ to 1"]);
-    if (scores.silhouette !== undefined) tiles.push(["Silhouette", pamc.number(scores.silhouette), "clusters are apart; −1 to 1"]);
-    if (typeof facts.agreement === "number") tiles.push(["Agreement", pamc.number(facts.agreement), "between quick clusterings; 0 to 1"]);
-    if (metrics?.acc !== undefined) tiles.push(["Accuracy", pamc.percent(metrics.acc), "against the true classes"]);
-    return tiles;
-  }
 
   mapArea() {
     const { data } = this, { points } = data;
@@ -75,32 +69,26 @@ class Report {
     this.tip = pamc.el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     this.map = new pamc.MapView({
       places: pamc.unpack(points.xy), density,
-      label: `Map of ${pamc.counted(data.n_rows, "row")} in ${pamc.counted(data.n_clusters, "cluster")} by ${data.map.method}. Arrow keys move it, plus and minus zoom, 0 shows all. The clusters' places are in the table below the map.`,
-      marks: (context, view) => pamc.drawMarks(context, view, { centers: data.map.centers, metaNodes: data.map.meta_nodes, colors: this.palette, order, shown: this.shown, selected: this.selected }),
+      label: `Map of ${pamc.counted(data.n_rows, "row")} in ${pamc.counted(data.n_clusters, "cluster")} by ${data.map.method}. Arrow keys move it, plus and minus zoom, 0 shows all. The table below the map lists the positions of the clusters.`,
+      marks: (context, view) => pamc.drawMarks(context, view, { centers: data.map.centers, colors: this.palette, order, selected: this.selected }),
       onHover: (i, x, y) => this.hover(i, x, y),
       onPick: (i) => (i < 0 ? this.select(null) : (this.select(this.cluster[i], false, true), this.find(i, { scroll: false }))),
     });
     const host = pamc.el("div", { class: "map-host" }, this.map.box, this.map.buttons(), this.tip);
-    return [pamc.el("div", { class: "panel map-area" }, host, this.side()), pamc.el("p", { class: "map-note", text: `${data.map.note} + marks a center, ◇ a meta-node.` }), this.mapTable()];
+    return [pamc.el("div", { class: "panel map-area" }, host, this.side()), this.mapTable()];
   }
 
   side() {
     const side = pamc.el("div", { class: "side" });
     const input = pamc.el("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", placeholder: "Part of an id", "aria-controls": "found" });
-    this.found = pamc.el("div", { id: "found", class: "found", "aria-live": "polite" });
+    this.matches = pamc.el("div", { id: "found", class: "found", "aria-live": "polite" });
     input.addEventListener("input", () => this.search(input.value));
-    side.append(pamc.el("div", { class: "field search", role: "search" }, pamc.el("label", { for: "search", text: "Find a row" }), input, this.found));
+    side.append(pamc.el("div", { class: "field search", role: "search" }, pamc.el("label", { for: "search", text: "Find a row" }), input, this.matches));
     const select = pamc.el("select", { id: "coloring" }, pamc.el("option", { value: "cluster", text: "cluster" }), pamc.el("option", { value: "confidence", text: "confidence" }),
       this.columns.map((column, i) => pamc.el("option", { value: i, text: pamc.cut(column.name, 60) })));
     select.addEventListener("change", () => { this.coloring = select.value; this.paint(); this.apply(); this.legend(); });
     this.key = pamc.el("div", { class: "legend" });
     side.append(pamc.el("div", { class: "field" }, pamc.el("label", { for: "coloring", text: "Color by" }), select), this.key);
-    const mark = (name, text) => {
-      const box = pamc.el("input", { type: "checkbox", checked: true });
-      box.addEventListener("change", () => { this.shown[name] = box.checked; this.map.later(); });
-      return pamc.el("label", {}, box, text);
-    };
-    side.append(pamc.el("div", { class: "marks" }, mark("centers", "+ centers"), mark("metaNodes", "◇ meta-nodes")));
     this.facts = pamc.el("div", { class: "row-facts", "aria-live": "polite" });
     this.forget();
     side.append(this.facts);
@@ -110,16 +98,16 @@ class Report {
 
   mapTable() {
     const { centers } = this.data.map, heads = [{ text: "cluster" }, { text: "rows", number: true }, { text: "across", number: true }, { text: "up", number: true }, { text: "nearest on the map" }];
-    const there = (c) => centers[c] && centers[c][0] !== null, away = (a, b) => Math.hypot(centers[a][0] - centers[b][0], centers[a][1] - centers[b][1]);
-    const all = this.clusters.map((c) => c.cluster).filter(there);
-    const lines = this.clusters.filter((c) => there(c.cluster)).map(({ cluster, n_rows: rows }) => {
+    const isPlaced = (c) => centers[c] && centers[c][0] !== null, away = (a, b) => Math.hypot(centers[a][0] - centers[b][0], centers[a][1] - centers[b][1]);
+    const all = this.clusters.map((c) => c.cluster).filter(isPlaced);
+    const lines = this.clusters.filter((c) => isPlaced(c.cluster)).map(({ cluster, n_rows: rows }) => {
       const near = all.filter((other) => other !== cluster).sort((a, b) => away(cluster, a) - away(cluster, b)).slice(0, 2);
       return { cluster, cells: [pamc.dot(cluster, this.palette[cluster]), pamc.count(rows), centers[cluster][0].toFixed(2), centers[cluster][1].toFixed(2), near.join(", ") || "–"] };
     });
-    return pamc.el("details", { class: "map-table" }, pamc.el("summary", { text: "The map as a table" }), pamc.lines("Centers of the clusters on the map, 0 to 1 from left and from below", heads, lines));
+    return pamc.el("details", { class: "map-table" }, pamc.el("summary", { text: "The map as a table" }), pamc.lines("Position of the most central row of each cluster, 0 to 1 from the left and from the bottom", heads, lines));
   }
 
-  // The color of each point, as the reader chose.
+  // Color each point by what the reader chose.
   paint() {
     const rgb = new Uint8Array(3 * this.n), ramp = pamc.ramp(), grey = pamc.rgb(pamc.variable("--muted"));
     let of = (i) => this.palette[this.cluster[i]];
@@ -138,10 +126,10 @@ class Report {
 
   legend() {
     const ends = (low, high) => [pamc.el("div", { class: "ramp", "aria-hidden": "true" }), pamc.el("div", { class: "ends" }, pamc.el("span", { text: pamc.number(low) }), pamc.el("span", { text: pamc.number(high) }))];
-    if (this.coloring === "cluster") this.key.replaceChildren(pamc.el("p", { class: "quiet", text: "Colors and numbers are those of the clusters in the bar above." }));
+    if (this.coloring === "cluster") this.key.replaceChildren(pamc.el("ul", { class: "swatches", tabindex: 0, "aria-label": "Colors" }, this.clusters.map(({ cluster }) => pamc.el("li", {}, pamc.clusterName(this, cluster)))));
     else if (this.coloring === "confidence") this.key.replaceChildren(...ends(this.confidence.min, this.confidence.max));
     else {
-      const column = this.columns[this.coloring], sample = this.density ? [pamc.el("p", { class: "quiet", text: `By a column the map shows ${pamc.count(this.n)} rows drawn at random.` })] : [];
+      const column = this.columns[this.coloring], sample = this.density ? [pamc.el("p", { class: "quiet", text: `Colored by a column, the map shows ${pamc.count(this.n)} rows drawn at random.` })] : [];
       if (column.kind === "number") this.key.replaceChildren(...ends(column.min, column.max), ...sample);
       else {
         const colors = pamc.palette(column.names.length);
@@ -178,9 +166,9 @@ class Report {
       const none = !this.data.odd.cluster.some(on);
       this.oddTable.hidden = none;
       this.noneOdd.hidden = !none;
-      this.noneOdd.textContent = none ? `None of them is in ${selected.size > 1 ? "the chosen clusters" : `cluster ${[...selected][0]}`}.` : "";
+      this.noneOdd.textContent = none ? `None in ${selected.size > 1 ? "the selected clusters" : `cluster ${[...selected][0]}`}.` : "";
     }
-    if (this.found && this.searched) this.search(this.searched);
+    if (this.matches && this.searched) this.search(this.searched);
   }
 
   value(column, i) {
@@ -198,14 +186,14 @@ class Report {
     this.tip.style.transform = `translate(${Math.round(x > clientWidth / 2 ? x - this.tip.offsetWidth - 14 : x + 14)}px, ${Math.round(Math.max(4, y - this.tip.offsetHeight - 10))}px)`;
   }
 
-  // No row is shown on the map or beside it.
+  // Deselect the row that is marked on the map and described next to it.
   forget() {
     this.kept = null;
     this.map.light(null);
-    this.facts.replaceChildren(pamc.el("p", { class: "quiet", text: "Point at a row to see its name, click it to keep it here." }));
+    this.facts.replaceChildren(pamc.el("p", { class: "quiet", text: "Point at a row to see its name; click it to see its values here." }));
   }
 
-  // Show a row on the map and beside it. One that was searched for goes with the search, others are kept.
+  // Mark a row on the map and describe it next to the map. A row that was searched for disappears with the search.
   find(i, { scroll = true, searched = false } = {}) {
     this.kept = searched ? null : i;
     const parts = [["cluster", pamc.dot(this.cluster[i], this.palette[this.cluster[i]])], ["confidence", pamc.number(this.confidence.at(i))]];
@@ -224,7 +212,7 @@ class Report {
     this.searched = text;
     let count = 0;
     if (!wanted) {
-      this.found.replaceChildren();
+      this.matches.replaceChildren();
       if (this.kept === null) this.forget();
       else this.map.light(this.kept);
       return;
@@ -238,26 +226,26 @@ class Report {
       if (id === wanted) exact.push(i);
       else if (hits.length < most) hits.push(i);
     }
-    const shown = [...exact, ...hits].slice(0, most);
-    const within = this.selected.size ? " in the chosen clusters" : "";
-    this.found.replaceChildren(pamc.el("p", { class: "quiet", text: count ? `${pamc.counted(count, "row")}${within}${count > most ? `, the first ${most}` : ""}` : `No row${within}${this.density ? " among those of this page" : ""}` }),
-      pamc.el("ul", {}, shown.map((i) => pamc.el("li", {}, pamc.dot(this.cluster[i], this.palette[this.cluster[i]]), pamc.el("button", { type: "button", class: "link", onclick: () => this.find(i, { searched: true }) }, pamc.name(this.id(i), 60))))));
+    const listed = [...exact, ...hits].slice(0, most);
+    const within = this.selected.size ? " in the selected clusters" : "";
+    this.matches.replaceChildren(pamc.el("p", { class: "quiet", text: count ? `${pamc.counted(count, "row")}${within}${count > most ? `, the first ${most}` : ""}` : `No row${within}${this.density ? " among the rows listed on this page" : ""}` }),
+      pamc.el("ul", {}, listed.map((i) => pamc.el("li", {}, pamc.dot(this.cluster[i], this.palette[this.cluster[i]]), pamc.el("button", { type: "button", class: "link", onclick: () => this.find(i, { searched: true }) }, pamc.name(this.id(i), 60))))));
     if (exact.length === 1) this.map.light(exact[0]);
     else if (typed) this.map.light(this.kept);
   }
 
   stories() {
     const { story } = this.data;
-    return story.length ? pamc.el("div", { class: "panel story" }, story.map(({ title, text }) => pamc.el("div", {}, pamc.el("h3", { text: title }), pamc.el("p", { text })))) : null;
+    return story.length ? pamc.el("div", { class: "panel story" }, story.map(({ title, text }) => pamc.el("div", {}, pamc.el("h4", { text: title }), pamc.el("p", { text })))) : null;
   }
   curves() {
     const terms = Object.entries(this.data.history).filter(([name, values]) => values.length > pamc.firstEpoch(name));
     return terms.length ? pamc.el("div", { class: "curves" }, terms.map(([name, values]) => pamc.curve(name, values))) : null;
   }
   stability() {
-    const { stability } = this.data, heads = [{ text: "what was repeated" }, { text: "agreement", number: true }, { text: "what it means" }];
+    const { stability } = this.data, heads = [{ text: "what was repeated" }, { text: "agreement", number: true }, { text: "meaning" }];
     if (!stability?.length) return null;
-    return pamc.el("div", { class: "panel padded" }, pamc.lines("How well repeats agree", heads, stability.map(({ what, value, error, meaning }) => [what, typeof error === "number" ? `${pamc.number(value)} ± ${pamc.number(error, 2)}` : pamc.number(value), meaning]), { hidden: true }));
+    return pamc.el("div", { class: "panel padded" }, pamc.lines("Agreement of repetitions", heads, stability.map(({ what, value, error, meaning }) => [what, typeof error === "number" ? `${pamc.number(value)} ± ${pamc.number(error, 2)}` : pamc.number(value), meaning]), { hidden: true }));
   }
 }
 pamc.Report = Report;
