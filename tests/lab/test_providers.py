@@ -50,9 +50,8 @@ def test_a_provider_that_is_wrong_is_refused(factor):
 def test_a_wrong_gradient_of_the_objective_is_refused():
     right = PROVIDERS["torch"]
 
-    def objective(pairs, config):
-        exact = right.objective(pairs, config)
-        return lambda z, centers: exact(z, centers) + (z - z.detach()).sum()
+    def objective(z, centers, pairs, config):
+        return right.objective(z, centers, pairs, config) + (z - z.detach()).sum()
 
     reason = why_refused(dataclasses.replace(right, objective=objective), CPU)
     assert "gradient of its objective is off" in reason

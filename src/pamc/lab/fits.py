@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -205,15 +205,10 @@ def inference_s(fit: Fit, graph: AttributedGraph, device: torch.device, n_runs: 
     return timed_s(lambda: repeated(n_runs), device)
 
 
-N_CLUSTERS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class DemoRun:
-    """One seed of one method: its label metrics and, for PamCGC, the model."""
+class DemoRun(NamedTuple):
+    """A run of one method with one seed: its label metrics and, for PamCGC, the model."""
 
     method: str
-    seed: int
     metrics: dict[str, float]
     graph: AttributedGraph
     model: PamCGC | None = None
@@ -224,7 +219,7 @@ def run_demo(*, seeds: range, progress: Progress, n_epochs: int = 200) -> Iterat
     graph = load_dataset("digits")
     truth = np.asarray(graph.labels)
     for seed in seeds:
-        kmeans = KMeans(N_CLUSTERS, n_init=20, random_state=seed).fit(graph.features)
-        yield DemoRun("K-means", seed, evaluate(truth, kmeans.labels_), graph)
-        model = PamCGC(N_CLUSTERS, random_state=seed, n_epochs=n_epochs).fit_graph(graph, progress=progress)
-        yield DemoRun("PamCGC", seed, evaluate(truth, model.labels_), graph, model)
+        kmeans = KMeans(10, n_init=20, random_state=seed).fit(graph.features)
+        yield DemoRun("K-means", evaluate(truth, kmeans.labels_), graph)
+        model = PamCGC(10, random_state=seed, n_epochs=n_epochs).fit_graph(graph, progress=progress)
+        yield DemoRun("PamCGC", evaluate(truth, model.labels_), graph, model)

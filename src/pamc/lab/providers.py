@@ -33,8 +33,6 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 # Settings of the objective in the check.
 _CHECKED = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
 
-Objective: TypeAlias = Callable[[Tensor, nn.Parameter], Tensor]
-
 # A loss as a function of z, a function that returns the labels, C and τ.
 Contrast: TypeAlias = Callable[[Tensor, Callable[[], Tensor], int, float], Tensor]
 
@@ -158,14 +156,14 @@ class Provider:
     exact
         Computes the same loss with :mod:`pamc.ops.reference` from z, dense γ and the problem.
     objective
-        Takes pairs and settings, and returns Eq 12 as a function of z (N, d) and centers (C, d).
+        Computes Eq 12 from z (N, d), centers (C, d), pairs and settings.
     why_unavailable
         Returns why the provider does not support a device, or None if it does.
     """
 
     prepare: Callable[[Problem], Prepared]
     exact: Callable[[Tensor, Tensor, Problem], Tensor]
-    objective: Callable[[PositivePairs, FitConfig], Objective]
+    objective: Callable[[Tensor, nn.Parameter, PositivePairs, FitConfig], Tensor]
     why_unavailable: Callable[[torch.device], str | None] = lambda device: None
 
 
@@ -183,10 +181,12 @@ def why_refused(provider: Provider, device: torch.device, *, dtype: torch.dtype 
         contrast = provider.exact(z, gamma, replace(problem, labels=q.detach().argmax(dim=1), tau=_CHECKED.tau))
         return _CHECKED.alpha * contrast + _CHECKED.beta * kl
 
-    loss = provider.prepare(problem.to(device)).loss
-    objective = provider.objective(problem.pairs.to(device=device), _CHECKED)
+    def objective(z: Tensor, centers: nn.Parameter) -> Tensor:
+        return provider.objective(z, centers, on_device.pairs, _CHECKED)
+
+    on_device = problem.to(device)
     checks: tuple[tuple[str, Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]], ...] = (
-        ("loss", loss, lambda z: provider.exact(z, gamma, problem), (z,)),
+        ("loss", provider.prepare(on_device).loss, lambda z: provider.exact(z, gamma, problem), (z,)),
         ("objective", objective, exact_objective, (z, centers)),
     )
     for name, function, exact, arguments in checks:
@@ -240,14 +240,9 @@ def _plain(name: str, exact: Callable[[Tensor, Tensor, Problem], Tensor]) -> Pro
         contrast, graph = _PLAIN[name](problem.pairs)
         return Prepared(lambda z: contrast(z, lambda: problem.labels, problem.n_clusters, problem.tau), graph)
 
-    def objective(pairs: PositivePairs, config: FitConfig) -> Objective:
-        value = plain_objective(name, pairs, config)
-
-        def from_centers(z: Tensor, centers: Tensor) -> Tensor:
-            q = broadcast_assignment(z, centers, eta=config.eta)
-            return value(z, q, target(q.detach()))
-
-        return from_centers
+    def objective(z: Tensor, centers: Tensor, pairs: PositivePairs, config: FitConfig) -> Tensor:
+        q = broadcast_assignment(z, centers, eta=config.eta)
+        return plain_objective(name, pairs, config)(z, q, target(q.detach()))
 
     return Provider(prepare, exact, objective)
 
@@ -263,15 +258,12 @@ def _pamc(backend: str, why_unavailable: Callable[[torch.device], str | None]) -
             (pairs.indptr, pairs.indices, *weights),
         )
 
-    def objective(pairs: PositivePairs, config: FitConfig) -> Objective:
-        def from_centers(z: Tensor, centers: nn.Parameter) -> Tensor:
-            model = PamCGCModel(nn.Identity(), centers, pairs, config)
-            model.backend = backend
-            # The caller's parameter replaces the model's copy, so that it gets the gradient.
-            model.centers = centers
-            return model.objective(z).total
-
-        return from_centers
+    def objective(z: Tensor, centers: nn.Parameter, pairs: PositivePairs, config: FitConfig) -> Tensor:
+        model = PamCGCModel(nn.Identity(), centers, pairs, config)
+        model.backend = backend
+        # The caller's parameter replaces the model's copy, so that it gets the gradient.
+        model.centers = centers
+        return model.objective(z).total
 
     return Provider(prepare, partial(_exact_pamc, "eq2", "drop"), objective, why_unavailable)
 

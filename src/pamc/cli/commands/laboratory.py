@@ -32,7 +32,6 @@ _STARTS = ".pamc-starts"
 class _Outcome:
     """Result of one experiment."""
 
-    name: str
     artefacts: list[Path] = field(default_factory=list)
     n_run: int = 0
     n_reused: int = 0
@@ -186,28 +185,23 @@ class CellProgress:
             phase = _Cells(bar, bar.add_task(name, total=total, times="", counts=""), total or 0)
             yield phase
         if not redraws(console):
-            note(f"{name}: {total} cells, {phase.counts or 'none reused, none failed'}, {_clock(phase.elapsed)}")
+            elapsed = _clock(time.monotonic() - phase.started)
+            note(f"{name}: {total} cells, {phase.counts or 'none reused, none failed'}, {elapsed}")
 
 
 class _Cells:
     def __init__(self, bar: Any, task: Any, total: int) -> None:
-        self._bar, self._task, self._total = bar, task, total
-        self._started = time.monotonic()
-        self._done = 0
-        self.counts = ""
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._started
+        self._bar, self._task, self._total, self._done = bar, task, total, 0
+        self.started, self.counts = time.monotonic(), ""
 
     def advance(self, **values: float) -> None:
         """Count one cell."""
         self._done += 1
-        ran = self._done - int(values.get("reused", 0))
-        left = self.elapsed / ran * (self._total - self._done) if ran > 0 else None
-        times = f"{_clock(self.elapsed)} elapsed, {'?' if left is None else _clock(left)} left"
+        n_run = self._done - int(values.get("reused", 0))
+        elapsed = time.monotonic() - self.started
+        left = _clock(elapsed / n_run * (self._total - self._done)) if n_run > 0 else "?"
         self.counts = ", ".join(f"{value:.0f} {name}" for name, value in values.items())
-        self._bar.update(self._task, advance=1, times=times, counts=self.counts)
+        self._bar.update(self._task, advance=1, times=f"{_clock(elapsed)} elapsed, {left} left", counts=self.counts)
 
 
 def _existing_or_new(folder: Path) -> Path:
@@ -239,7 +233,8 @@ def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, lis
     for experiment in experiments:
         cells = experiment.cells(scope)
         unused -= {name for cell in cells for name in (cell.data_set, cell.provider)}
-        missing |= {name: why_missing(name) for name in {cell.data_set: None for cell in cells} if name not in missing}
+        names = dict.fromkeys(cell.data_set for cell in cells)
+        missing |= {name: why_missing(name) for name in names if name not in missing}
         available = [cell for cell in cells if missing[cell.data_set] is None]
         if available or (not cells and _needs_no_rows(experiment)):
             runnable.append((experiment, available))
@@ -284,7 +279,7 @@ def _render(experiment: Case, folder: Path, *, quick: bool) -> _Outcome:
     """Render an experiment from its rows; a failure is reported and does not stop the other experiments."""
     from pamc.lab.rows import current, read_rows, usable
 
-    outcome = _Outcome(experiment.name)
+    outcome = _Outcome()
     path = _rows_file(experiment, folder)
     rows: list[Row] = current(usable(read_rows(path), quick=quick), experiment.cells)
     if not rows and not _needs_no_rows(experiment):
@@ -332,7 +327,8 @@ def _list(kind: str, about: str, *, as_json: bool) -> None:
 
 
 def _summarize(outcomes: Sequence[_Outcome], *, as_json: bool) -> None:
-    counts = {name: sum(getattr(o, f"n_{name}") for o in outcomes) for name in ("run", "reused", "failed")}
+    names = ("run", "reused", "failed")
+    counts = {name: sum(getattr(outcome, f"n_{name}") for outcome in outcomes) for name in names}
     paths = [str(path) for outcome in outcomes for path in outcome.artefacts]
     if as_json:
         print_json({"artefacts": paths, **{f"n_{name}": count for name, count in counts.items()}})

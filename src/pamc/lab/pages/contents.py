@@ -14,7 +14,7 @@ from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
 from pamc.lab.pages.scale import SCALE
 from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
-from pamc.lab.pages.style import MISSING, by, ratio_to_pamc
+from pamc.lab.pages.style import MISSING, by, percent, ratio_to_pamc
 from pamc.lab.rows import CHECKOUT, machine_of, rows_of, stored
 from pamc.lab.settings import PAPER_SETS, paper_figure, paper_title, rival_figure
 from pamc.results.table import Table, mean_std
@@ -75,10 +75,9 @@ def _costs(loss: Sequence[Row], folder: Path) -> str:
 
 def _kmeans(rows: Sequence[Row], folder: Path) -> str:
     """Return the ACC of K-means on raw features, here and in the paper."""
-    body = []
-    for name, printed in PAPER_KMEANS.items():
-        figure = mean_std([row["values"]["acc"] for row in rows if row["data_set"] == name])
-        body.append([name, figure.percent(), f"{printed:.1f}"])
+    groups = by(rows, lambda row: str(row["data_set"]))
+    ours = {name: percent([row["values"]["acc"] for row in group]) for name, group in groups.items()}
+    body = [[name, ours[name], f"{printed:.1f}"] for name, printed in PAPER_KMEANS.items()]
     return Table(["K-means, raw features", "ACC here", "ACC in the paper"], body).markdown()
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits, make_moons
 from sklearn.decomposition import PCA
+from sklearn.metrics.pairwise import cosine_similarity
 
 from pamc import PamCGC
 from pamc.graph.neighbors import nearest
@@ -18,8 +18,6 @@ from pamc.lab.rows import stored
 
 FIGURES = ("neighbors", "negatives", "training", "confidence", "cost")
 _DPI = 90
-
-Array = NDArray[Any]
 
 
 def draw(folder: Path) -> list[Path]:
@@ -66,7 +64,7 @@ def _neighbors(path: Path) -> None:
 def _negatives(model: PamCGC, path: Path) -> None:
     """Draw the cosines of all pairs of rows, and those of the meta-nodes that replace them."""
     order = np.argsort(model.labels_, kind="stable")
-    rows, nodes = _cosines(model.embedding_[order]), _cosines(model.meta_nodes_)
+    rows, nodes = cosine_similarity(model.embedding_[order]), cosine_similarity(model.meta_nodes_)
     with drawing(1, 2, size=(7.2, 3.4)) as (figure, ((all_pairs, proxies),)):
         for axes, values, title in (
             (all_pairs, rows, f"N × N = {rows.size:,} pairs of rows"),
@@ -126,8 +124,3 @@ def _label(axes: Any, title: str) -> None:
     """Set the title of a picture without a scale."""
     axes.set(title=title, xticks=[], yticks=[])
     axes.grid(visible=False)
-
-
-def _cosines(rows: Array) -> Array:
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(unit @ unit.T)
