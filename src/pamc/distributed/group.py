@@ -26,7 +26,8 @@ from pamc.errors import BackendError, ConfigError
 from pamc.ops.group import rows_per_rank
 from pamc.runtime import resolve_device
 
-# A collective that takes longer has lost a process. Initialization may take longer, so no collective waits for it.
+# Timeout of a collective, after which another process is considered lost. No collective waits for the initialization,
+# which may take longer.
 _TIMEOUT_VARIABLE, _TIMEOUT_MINUTES = "PAMC_TIMEOUT_MINUTES", 10.0
 
 # Interval at which a process that waits for rank 0 checks for failures, and time to wait for the reason of a failure.
@@ -134,7 +135,7 @@ class TorchProcessGroup:
         return dict(parts[0])
 
     def fail(self, message: str, code: int) -> bool:
-        """Report that this process fails, and return whether it is the first to do so."""
+        """Report to the other processes that this one fails, and return whether it is the first to do so."""
         report = json.dumps({"rank": self.rank, "message": message, "code": code})
         with suppress(RuntimeError, dist.DistError):
             first = self._store.compare_set("failure", "", report)

@@ -171,12 +171,12 @@ def _store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
     All neighbors have equal weights, so the weights of a pair follow from the degrees. Of the other rows, only `indptr`
     is read.
     """
-    begin, end = int(store.indptr[rows.start]), int(store.indptr[rows.stop])
-    row = -torch.from_numpy(np.diff(store.indptr) + 1).to(dtype).log()
-    indptr = torch.from_numpy(np.array(store.indptr[rows.start : rows.stop + 1])) - begin
-    indices = torch.from_numpy(np.array(store.indices[begin:end], dtype=np.int64))
-    outgoing = torch.repeat_interleave(row[rows], indptr.diff())
-    return PairShard(rows.start, store.n_nodes, indptr, indices, outgoing, row[indices], row[rows])
+    first, last = int(store.indptr[rows.start]), int(store.indptr[rows.stop])
+    log_weight = -torch.from_numpy(np.diff(store.indptr) + 1).to(dtype).log()
+    indptr = torch.from_numpy(np.array(store.indptr[rows.start : rows.stop + 1])) - first
+    indices = torch.from_numpy(np.array(store.indices[first:last], dtype=np.int64))
+    outgoing = torch.repeat_interleave(log_weight[rows], indptr.diff())
+    return PairShard(rows.start, store.n_nodes, indptr, indices, outgoing, log_weight[indices], log_weight[rows])
 
 
 def check_shareable(

@@ -1,7 +1,7 @@
 """The constants that affect the result of a fit but are not settings.
 
-They are defined in the modules that use them. The record of a fit holds all of them, and a fit resumes from checkpoints
-only if all of them match. They are read from the modules, so that none can be forgotten.
+They are defined in the modules that use them. All of them are part of the record of a fit, and a fit resumes from
+checkpoints only if all of them match. They are read from the modules, so that none can be forgotten.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 # Modules and packages whose constants affect the result, in the order in which a fit uses them.
-_ROOMS = (
+_MODULES = (
     "pamc.data.preprocessing",
     "pamc.graph",
     "pamc.ops.kmeans",
@@ -44,9 +44,9 @@ def fit_constants() -> dict[str, Any]:
 @cache
 def _modules() -> tuple[ModuleType, ...]:
     modules = []
-    for room in _ROOMS:
-        module = importlib.import_module(room)
-        submodules = pkgutil.walk_packages(getattr(module, "__path__", ()), room + ".")
+    for name in _MODULES:
+        module = importlib.import_module(name)
+        submodules = pkgutil.walk_packages(getattr(module, "__path__", ()), name + ".")
         modules += [module, *(importlib.import_module(submodule.name) for submodule in submodules)]
     return tuple(modules)
 

@@ -54,9 +54,9 @@ class Clock:
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Add the time of the `with` block to a phase."""
-        began = time.perf_counter()
+        started = time.perf_counter()
         yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -117,7 +117,7 @@ class Prepared:
     features
         (N, d) preprocessed rows, in memory or read from a store on access.
     loader
-        The same rows as the encoder receives them.
+        The same rows in the format of the encoder.
     sample
         (n,) indices of the rows used for initialization; None for all rows.
     """
@@ -135,10 +135,10 @@ class Neighbors:
     Parameters
     ----------
     graph
-        A symmetric adjacency matrix, or a store (or arrays like it) with `indptr`, `indices` and `weight`; None for a
+        A symmetric adjacency matrix, or a store or a similar object with `indptr`, `indices` and `weight`; None for a
         method without a graph.
     inputs
-        The source of the initial clusters, features or graph or both; None if the initializer does not need it.
+        Features and graph in which initial clusters are found; None if the initializer does not need them.
     facts
         Decisions as plain values: "graph" is "given", "knn" or "not used".
     """
@@ -157,7 +157,7 @@ class Start:
     init
         Result of the initializer; None for a method without one.
     encoder, decoder, pretrained
-        Networks that the method's model is built from.
+        Networks from which the method's model is built.
     centers
         (C, n_dims) initial centers; None if the method chooses them itself.
     """
@@ -176,11 +176,11 @@ class Initialized:
     Parameters
     ----------
     prepared, neighbors, start
-        Results of the previous steps.
+        Results of the previous phases, and the initial networks and centers.
     model
         The method's model.
     kept_influence
-        Share of the total influence that the positive pairs keep.
+        Share of the total influence that the positive pairs have.
     checkpointer
         Writes training states; None without checkpoints.
     """
@@ -206,7 +206,7 @@ class Trained:
     history
         The record of each epoch.
     fallback
-        The fallback that a lost cluster caused; None if no cluster was lost.
+        Name of the fallback that was used because a cluster was lost; None if no cluster was lost.
     before
         Encoder and centers before the first epoch, from which confidence is computed; None if it is not calibrated.
     """
@@ -231,7 +231,7 @@ class Fit:
     network
         The complete trained model; None for a loaded fit.
     centers, meta_nodes, preprocessing, sparse_input
-        What is needed besides the encoder to assign new rows.
+        Values that are needed besides the encoder to assign new rows.
     z, labels, confidence
         (N, n_dims), (N,), (N,): embedding, clusters and confidence of the training rows.
     calibration
@@ -241,14 +241,14 @@ class Fit:
     seconds
         Wall-clock time by phase.
     scores
-        Label-free scores: `modularity` of the labels on the graph, if there is one, `silhouette` of the embedding,
-        `objective`: the loss of the last epoch, comparable between fits that lost different numbers of clusters.
+        Label-free scores: `modularity` of the labels on the graph, if there is one, `silhouette` of the embedding, and
+        `objective`, the loss of the last epoch in a form that is comparable across fits.
     facts
         Findings and decisions of the fit, as plain values.
     warnings
         Messages of the warnings that the user saw.
     adjacency
-        The graph that was used, given or built; None for a fit from files and for a loaded fit.
+        The graph of the data, or the kNN graph that was built; None for a store on disk and for a loaded fit.
     """
 
     method: str
@@ -275,8 +275,8 @@ class Fit:
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return an independent copy.
 
-        The copy shares what never changes: the graph, and a network without a row-wise encoder, which is not run again
-        (torch cannot copy its sparse tensors).
+        Constant parts are shared: the graph, and a network without a row-wise encoder, which is not run again (torch
+        cannot copy its sparse tensors).
         """
         memo[id(self.adjacency)] = self.adjacency
         if self.encoder is None:
@@ -284,14 +284,17 @@ class Fit:
         return replace(self, **{name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
 
 
-def check_embedding(values: Tensor, n_nodes: int, when: str, help_with: str) -> None:
-    """Raise an error if the shape of an embedding is not (N, n_dims), or if a value is not finite."""
+def check_embedding(values: Tensor, n_nodes: int, when: str, remedy: str) -> None:
+    """Raise an error if the shape of an embedding is not (N, n_dims), or if a value is not finite.
+
+    `when` and `remedy` are parts of the message: when the embedding was computed, and which change may help.
+    """
     if values.ndim != 2 or len(values) != n_nodes:
         raise ConfigError(
             f"encoder must map (n, d) rows to (n, n_dims): for {n_nodes} rows it returned shape {tuple(values.shape)}"
         )
     if not torch.isfinite(values).all():
-        raise TrainingError(f"{when}: the embedding is not finite. {help_with} may help")
+        raise TrainingError(f"{when}: the embedding is not finite. {remedy} may help")
 
 
 def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = True) -> None:
@@ -313,13 +316,14 @@ def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = T
 
 def count_distinct(features: Features, *, at_most: int) -> int:
     """Return the number of distinct rows, but no more than `at_most`."""
-    seen: set[bytes] = set()
+    distinct: set[bytes] = set()
     for row in range(features.shape[0]):
-        if len(seen) >= at_most:
+        if len(distinct) >= at_most:
             break
         values = features[row].toarray() if sp.issparse(features) else features[row]
-        seen.add((np.asarray(values) + 0.0).tobytes())
-    return len(seen)
+        # Adding 0 turns −0 into 0, which has other bytes.
+        distinct.add((np.asarray(values) + 0.0).tobytes())
+    return len(distinct)
 
 
 def check_known_labels(known_labels: NDArray[np.int64], n_nodes: int, n_clusters: int) -> None:

@@ -64,7 +64,7 @@ _DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
 # Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
 
-# Rows in the sample from which the silhouette is computed, because it compares all pairs of rows.
+# The silhouette, which compares all pairs of rows, is computed on a sample of this size.
 _SILHOUETTE_ROWS = 2000
 
 

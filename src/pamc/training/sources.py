@@ -59,9 +59,9 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
-    plain = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
-    samples = fit.method.name == "pamcgc" and plain and isinstance(data.features, np.ndarray)
-    if samples and data.n_nodes > LARGE_ROWS:
+    is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
+    can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
+    if can_sample and data.n_nodes > LARGE_ROWS:
         return StoreSource(_InMemory(_without_neighbor_list(data, fit)))
     return GraphSource(data)
 
@@ -127,12 +127,12 @@ class GraphSource:
         return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **facts})
 
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
-        """Return the networks that the method's initializer fits to all rows, with centers in their embedding."""
+        """Return the networks that the method's initializer fits to all rows, and centers in their embedding."""
         start = self._networks(fit, prepared, neighbors)
         if start.init is not None:
             with fit.clock.phase("confidence"):
-                split = fit_split_halves(neighbors.inputs, fit.config, seed=fit.seed, device=fit.device)
-            start = replace(start, init=start.init._replace(halves=split))
+                halves = fit_split_halves(neighbors.inputs, fit.config, seed=fit.seed, device=fit.device)
+            start = replace(start, init=start.init._replace(halves=halves))
         with fit.clock.phase("centers"):
             return replace(start, centers=self._centers(fit, prepared, start))
 
@@ -275,7 +275,7 @@ class StoreSource:
         if config.n_hops == 1 and graph.weight is None:
             indptr = torch.from_numpy(np.array(graph.indptr)).to(fit.device)
             with quiet_libraries:
-                # Shares the memory of a read-only file, of which torch warns; it is never written to.
+                # torch warns because the tensor shares the memory of a read-only file; it is never written to.
                 indices = torch.from_numpy(graph.indices)
             return PositivePairs.even(indptr, indices.to(fit.device), dtype=fit.dtype), 1.0
         adjacency = self._matrix(graph)

@@ -21,7 +21,7 @@ _FACTS: dict[str, Any] = {"uses_graph": False, "inductive": True, "init": "autoe
 class AEConfig(EncoderConfig, MethodConfig):
     """Settings of an autoencoder, whose decoder mirrors its encoder."""
 
-    n_dims: int = setting(10, Count(), "Size that the embedding z has.")
+    n_dims: int = setting(10, Count(), "Size of the embedding z.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class AutoencoderConfig(AEConfig, AssigningConfig):
 class IDECConfig(AutoencoderConfig):
     """Settings of IDEC."""
 
-    kl_weight: float = setting(0.1, Number(), "Weigh the clustering term beside the reconstruction by this γ.")
+    kl_weight: float = setting(0.1, Number(), "Weight γ of the clustering term.")
 
 
 class StartOnly(Model):

@@ -28,17 +28,15 @@ from pamc.runtime import generator
 class CGCConfig(GraphConfig, TrainedConfig):
     """Settings of CGC."""
 
-    n_hidden: int = setting(256, Count(), "Size that the first graph convolution has.")
-    n_dims: int = setting(256, Count(), "Size that the embedding z, the second graph convolution, has.")
-    tau: float = setting(1.0, Number(positive=True), "Inverse temperature: it multiplies the cosine at all levels.")
-    feature_weight: float = setting(1.0, Number(), "Weigh the contrast of a node's embedding with its features.")
-    neighbor_weight: float = setting(1.0, Number(), "Weigh the contrast of a node with its neighbors.")
-    prototype_weight: float = setting(0.1, Number(), "Weigh the contrast of a node with the prototypes.")
-    n_negatives: int = setting(5, Count(), "Number of nodes to sample for each node in each epoch.")
-    n_levels: int = setting(3, Count(), "Number of levels that the hierarchy has: C, 2C, 4C, … prototypes, N at most.")
-    n_lloyd: int = setting(
-        3, Count(), "Number of steps of Lloyd's algorithm by which the prototypes follow the embedding in each epoch."
-    )
+    n_hidden: int = setting(256, Count(), "Size of the first graph convolution.")
+    n_dims: int = setting(256, Count(), "Size of the embedding z, the output of the second graph convolution.")
+    tau: float = setting(1.0, Number(positive=True), "Inverse temperature that multiplies the cosines of all levels.")
+    feature_weight: float = setting(1.0, Number(), "Weight of the contrast of a node's embedding with its features.")
+    neighbor_weight: float = setting(1.0, Number(), "Weight of the contrast of a node with its neighbors.")
+    prototype_weight: float = setting(0.1, Number(), "Weight of the contrast of a node with the prototypes.")
+    n_negatives: int = setting(5, Count(), "Number of negatives to sample for each node in each epoch.")
+    n_levels: int = setting(3, Count(), "Number of levels of the hierarchy, with C, 2C, 4C, … prototypes, at most N.")
+    n_lloyd: int = setting(3, Count(), "Number of steps of Lloyd's algorithm that move the prototypes in each epoch.")
 
 
 class Neighbors(nn.Module):
@@ -57,7 +55,7 @@ class Neighbors(nn.Module):
 
     edges: Tensor
     weight: Tensor
-    taken: Tensor
+    excluded: Tensor
 
     def __init__(self, adjacency: Adjacency, *, dtype: torch.dtype) -> None:
         super().__init__()
@@ -71,19 +69,19 @@ class Neighbors(nn.Module):
             "edges", torch.from_numpy(np.stack([weight.row, weight.col]).astype(np.int64)), persistent=False
         )
         self.register_buffer("weight", torch.from_numpy(weight.data).to(dtype), persistent=False)
-        taken = np.sort(loops.row.astype(np.int64) * self.n_nodes + loops.col)
-        self.register_buffer("taken", torch.from_numpy(taken), persistent=False)
+        excluded = np.sort(loops.row.astype(np.int64) * self.n_nodes + loops.col)
+        self.register_buffer("excluded", torch.from_numpy(excluded), persistent=False)
 
     def draw_negatives(self, n_negatives: int) -> tuple[Tensor, Tensor]:
         """Return (N, K) random nodes for each node, and (N, K) whether each is neither the node nor its neighbor.
 
         Draws from torch's global generator of the device. O(N·K·log E) time.
         """
-        device = self.taken.device
+        device = self.excluded.device
         drawn = torch.randint(self.n_nodes, (self.n_nodes, n_negatives), device=device)
         key = torch.arange(self.n_nodes, device=device)[:, None] * self.n_nodes + drawn
-        position = torch.searchsorted(self.taken, key).clamp(max=len(self.taken) - 1)
-        return drawn, self.taken[position] != key
+        position = torch.searchsorted(self.excluded, key).clamp(max=len(self.excluded) - 1)
+        return drawn, self.excluded[position] != key
 
 
 class Prototypes(nn.Module):

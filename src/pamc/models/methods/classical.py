@@ -35,7 +35,7 @@ def build_kmeans(inputs: BuildInput) -> StartOnly:
 class SVDConfig(GraphConfig):
     """Settings of the SVD of the adjacency."""
 
-    n_dims: int = setting(10, Count(), "Number of leading singular directions to take.")
+    n_dims: int = setting(10, Count(), "Number of leading singular directions to use.")
 
 
 class _Fixed(GraphModel):

@@ -36,11 +36,13 @@ _GAIN = 1.414
 class DAEGCConfig(KernelConfig, PretrainConfig, GraphConfig, AssigningConfig):
     """Settings of DAEGC, which is pretrained on the reconstruction only."""
 
-    n_hidden: int = setting(256, Count(), "Size that the first attention layer has.")
-    n_dims: int = setting(16, Count(), "Size that the embedding z, the second attention layer, has.")
-    n_orders: int = setting(2, Count(), "Length t of the longest walk that the proximity M counts.")
-    kl_weight: float = setting(10.0, Number(), "Weigh KL(P‖Q) beside the reconstruction by this γ.")
-    weight_decay: float = setting(5e-3, Number(), "Penalize all weights and centers θ by λ/2·‖θ‖² with this λ.")
+    n_hidden: int = setting(256, Count(), "Size of the first attention layer.")
+    n_dims: int = setting(16, Count(), "Size of the embedding z, the output of the second attention layer.")
+    n_orders: int = setting(2, Count(), "Length t of the longest walks that the proximity M counts.")
+    kl_weight: float = setting(10.0, Number(), "Weight γ of the clustering term KL(P‖Q).")
+    weight_decay: float = setting(
+        5e-3, Number(), "Weight decay λ, for a penalty λ/2·‖θ‖² on all weights and centers θ."
+    )
     pretrain_lr: float = 5e-3
     lr: float = 1e-4
 

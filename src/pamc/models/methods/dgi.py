@@ -27,7 +27,7 @@ class DGIConfig(GraphConfig, TrainedConfig):
     """Settings of DGI."""
 
     preprocessing: str = "unit"
-    n_dims: int = setting(512, Count(), "Size that the embedding z has.")
+    n_dims: int = setting(512, Count(), "Size of the embedding z.")
 
 
 @register_method("dgi", title="DGI", reference="Veličković et al. (2019), ICLR", config=DGIConfig, uses_graph=True)

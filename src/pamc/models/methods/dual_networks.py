@@ -40,10 +40,10 @@ class DualConfig(GraphConfig, AutoencoderConfig):
     """
 
     kl_weight: float = setting(
-        0.1, Number(), "Weigh KL(P‖Q), the clustering term of the autoencoder's embedding, by this λ₁."
+        0.1, Number(), "Weight λ₁ of KL(P‖Q), the clustering term of the autoencoder's embedding."
     )
     output_weight: float = setting(
-        0.01, Number(), "Weigh KL(P‖Z), the clustering term of the graph network's output, by this λ₂."
+        0.01, Number(), "Weight λ₂ of KL(P‖Z), the clustering term of the graph network's output."
     )
     pretrain_epochs: int = 100
 

@@ -36,8 +36,8 @@ class GAEConfig(GraphConfig, TrainedConfig):
     """
 
     preprocessing: str = "unit"
-    n_hidden: int = setting(512, Count(), "Size that the first graph convolution has.")
-    n_dims: int = setting(16, Count(), "Size that the embedding z has.")
+    n_hidden: int = setting(512, Count(), "Size of the first graph convolution.")
+    n_dims: int = setting(16, Count(), "Size of the embedding z.")
     n_epochs: int = 80
 
 
@@ -53,8 +53,8 @@ class VGAEConfig(GAEConfig):
 class ARGAConfig(GAEConfig):
     """Settings of ARGA: those of GAE and of its discriminator."""
 
-    hidden: tuple[int, ...] = setting((64,), Sizes(), "Sizes that the hidden layers of the discriminator have.")
-    regularization_weight: float = setting(1.0, Number(), "Weigh the adversarial term of the encoder.")
+    hidden: tuple[int, ...] = setting((64,), Sizes(), "Sizes of the discriminator's hidden layers.")
+    regularization_weight: float = setting(1.0, Number(), "Weight of the encoder's adversarial term.")
     n_epochs: int = 120
 
 

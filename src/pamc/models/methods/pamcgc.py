@@ -234,7 +234,7 @@ class PamCGCAutoencoderConfig(FitConfig):
     """Settings of PamCGC with an autoencoder."""
 
     init: str = "autoencoder"
-    reconstruction_weight: float = setting(1.0, Number(), "Weigh the mean squared error of the reconstruction.")
+    reconstruction_weight: float = setting(1.0, Number(), "Weight of the mean squared error of the reconstruction.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,7 +29,7 @@ class SCGCStarConfig(ContrastConfig, ClusteringTermConfig, InfluenceConfig, Grap
 class SCGCConfig(ContrastConfig, ClusteringTermConfig, GraphConfig, AutoencoderConfig):
     """Settings of SCGC: those of SCGC*, but with neighbors as positives, and with reconstruction."""
 
-    reconstruction_weight: float = setting(1.0, Number(), "Weigh the mean squared error of the reconstruction.")
+    reconstruction_weight: float = setting(1.0, Number(), "Weight of the mean squared error of the reconstruction.")
 
 
 class SCGCModel(BlockContrastModel):

@@ -31,7 +31,7 @@ class SDCNConfig(DualConfig):
     """Settings of SDCN."""
 
     sigma: float = setting(
-        0.5, Number(at_most=1), "Share σ that the autoencoder's activations have in the input of a graph convolution."
+        0.5, Number(at_most=1), "Share σ of the autoencoder's activations in the input of a graph convolution."
     )
 
 
