@@ -22,6 +22,12 @@ class Case(NamedTuple):
         return PositivePairs.from_edges(self.edges, self.weight, n_nodes=len(self.z), dtype=self.z.dtype)
 
 
+def spelled_out(even):
+    """Return even pairs with one weight per entry."""
+    row, indices = even.log_row_weight, even.indices.long()
+    return PositivePairs(even.indptr, indices, row[even.rows], row[indices], even.log_self_weight)
+
+
 def awkward_case(n_nodes=41, n_dims=10, n_clusters=7, *, dtype=torch.float64, seed=0):
     """Return an input with a zero row (1), an isolated node (0), a node with a self-edge alone (2), one with edges of
     weight 0 alone (3), doubled edges, self-edges, edges in one direction, and, from three clusters on, an empty cluster

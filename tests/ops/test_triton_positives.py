@@ -12,7 +12,7 @@ from pamc.ops import reference
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch import positives as plain
 from pamc.ops.torch.rows import unit_rows
-from tests.awkward import awkward_case
+from tests.awkward import awkward_case, spelled_out
 from tests.tolerances import assert_gradient, assert_value
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -150,13 +150,13 @@ def positives_of(z, pairs):
 def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
     monkeypatch.setattr(positives, "_MOST_NODES_IN_32_BITS", 40)
     case = awkward_case(41, 10)
-    assert positives.layout_of(case.pairs).indices.dtype == torch.int64
+    assert positives.layout_of(case.pairs, False).indices.dtype == torch.int64
     assert_is_the_reference(case.z, case.gamma, case.pairs)
 
 
 def test_the_layout_is_made_once_for_each_pairs():
     pairs = awkward_case(41, 3).pairs
-    assert positives.layout_of(pairs) is positives.layout_of(pairs)
+    assert positives.layout_of(pairs, False) is positives.layout_of(pairs, False)
     assert positives.pieces_of(pairs, 3) is positives.pieces_of(pairs, 3)
 
 
@@ -187,7 +187,7 @@ def test_even_pairs_need_no_weights(piece, self_edges, monkeypatch):
     z = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
     found = []
     fused = positives.positive_log_mass
-    for pairs, function in ((even, fused), (even.spelled_out(), fused), (even, by_torch)):
+    for pairs, function in ((even, fused), (spelled_out(even), fused), (even, by_torch)):
         own = z.clone().requires_grad_()
         log_mass, alignment = function(own, pairs, tau=0.7, self_edges=self_edges)
         kept = log_mass[log_mass.isfinite()]
@@ -195,7 +195,7 @@ def test_even_pairs_need_no_weights(piece, self_edges, monkeypatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
-    assert positives.layout_of(even).weight.numel() == 1
+    assert positives.layout_of(even, False).weight.numel() == 1
 
 
 def by_torch(z, pairs, **options):

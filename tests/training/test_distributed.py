@@ -13,6 +13,7 @@ from pamc.ops.group import SINGLE_PROCESS, row_range, rows_per_rank
 from pamc.runtime import generator
 from pamc.training.engine import accumulate_gradient
 from pamc.training.trainer import train
+from tests.awkward import spelled_out
 from tests.training.test_engine import CPU, N_CLUSTERS, N_NODES, parts
 from tests.training.threads import own_rows, run_team
 
@@ -135,7 +136,7 @@ def test_a_process_that_reads_a_row_of_another_is_found_out():
 def test_even_pairs_are_spelled_out_row_by_row():
     model, _ = parts()
     even = PositivePairs.even(model.pairs.indptr, model.pairs.indices.int(), dtype=torch.float64)
-    spelled = even.spelled_out()
+    spelled = spelled_out(even)
     for own in (slice(0, 100), slice(100, N_NODES)):
         found, expected = PairShard.of(even, own), PairShard.of(spelled, own)
         for name in ("indptr", "indices", "log_weight", "log_weight_t", "log_self_weight"):

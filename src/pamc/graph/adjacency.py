@@ -25,10 +25,10 @@ def build_adjacency(
 ) -> Adjacency:
     """Return the (N, N) symmetric adjacency of an edge list, which may hold one or both directions of each pair.
 
-    Self-loops are removed. A repeated line counts once, or with the sum of its weights. The two directions of a pair
-    are then merged by their maximum. A warning reports the count of each, unless no information is lost: an edge list
-    with one direction of every pair is the usual way to store an undirected graph. A graph may have no edges.
-    O(E log E) time, O(E) memory.
+    Self-loops are removed. A repeated edge counts once; if there are weights, they are added. The larger weight of the
+    two directions of a pair then holds for both. A warning reports how many edges this changes, except for an edge list
+    with one direction of every pair, the usual way to store an undirected graph. A graph may have no edges. O(E log E)
+    time, O(E) memory.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ def build_adjacency(
     source, target, weight = source[~loops], target[~loops], weight[~loops]
     directed = sp.csr_matrix((weight, (source, target)), shape=(n_nodes, n_nodes))
     if n_repeated := len(source) - directed.nnz:
-        fate = "count once" if edge_weight is None else "are joined by adding up their weights"
-        _warn(f"{n_repeated} of {len(source)} edges repeat an earlier one of the same direction; repeated edges {fate}")
+        rule = "count once" if edge_weight is None else "are merged, and their weights are added"
+        _warn(f"{n_repeated} of {len(source)} edges repeat an earlier one of the same direction; repeated edges {rule}")
     if edge_weight is None:
         directed.data[:] = 1.0
     if not expect_directed and (n_one_way := _count_one_way(directed)):
         _warn(
             f"the edges are directed: {n_one_way} pairs have one direction only or two different weights, while others "
-            "have both directions alike; every edge is taken to hold both ways, with the larger weight"
+            "have both directions with equal weights; every edge is used in both directions, with the larger weight"
         )
     return symmetrize(directed)
 
@@ -80,8 +80,8 @@ def symmetrize(matrix: Adjacency) -> Adjacency:
     return _canonical(matrix.maximum(matrix.T.tocsr()))
 
 
-def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
-    """Return the matrix with every diagonal entry set to ``weight``. O(E) time and memory.
+def with_self_loops(adjacency: Adjacency) -> Adjacency:
+    """Return the matrix with every diagonal entry set to 1. O(E) time and memory.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def with_self_loops(adjacency: Adjacency, *, weight: float = 1.0) -> Adjacency:
            [2., 1.]])
     """
     off_diagonal = adjacency - sp.diags_array(adjacency.diagonal(), format="csr")
-    return _canonical(off_diagonal + weight * sp.eye_array(adjacency.shape[0], format="csr"))
+    return _canonical(off_diagonal + sp.eye_array(adjacency.shape[0], format="csr"))
 
 
 def row_normalize(adjacency: Adjacency) -> Adjacency:

@@ -62,11 +62,7 @@ def influence(adjacency: Adjacency, *, n_hops: int = 1, max_positives: int | Non
 
 
 def positive_pairs(
-    adjacency: Adjacency,
-    *,
-    n_hops: int = 1,
-    max_positives: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    adjacency: Adjacency, *, n_hops: int = 1, max_positives: int | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[PositivePairs, InfluenceReport]:
     """Return the positive pairs of a graph as the losses expect them, and a report of the pruning.
 
@@ -81,9 +77,9 @@ def positive_pairs(
 
 
 def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> tuple[Adjacency, InfluenceReport]:
-    _check_at_least_one("n_hops", n_hops)
-    if max_positives is not None:
-        _check_at_least_one("max_positives", max_positives)
+    for name, value in (("n_hops", n_hops), ("max_positives", max_positives)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
     transition = row_normalize(with_self_loops(adjacency))
     blocks: list[Adjacency] = []
     before, after = np.zeros(2), np.zeros(2)
@@ -126,13 +122,12 @@ def sums_of_powers(step: Adjacency, n_steps: int) -> Iterator[tuple[int, Adjacen
 def _prune_rows(gamma: Adjacency, max_positives: int, *, first_row: int) -> Adjacency:
     rows = _rows(gamma)
     on_diagonal = gamma.indices == rows + first_row
-    # A stable sort with the diagonal at the end of each row: entries of equal weight stay in column order.
+    # The sort is stable and puts the diagonal at the end of each row; entries of equal weight stay in column order.
     order = np.lexsort((np.where(on_diagonal, np.inf, -gamma.data), rows))
     rank = np.empty(gamma.nnz, dtype=np.int64)
     rank[order] = np.arange(gamma.nnz) - gamma.indptr[rows]
     keep = on_diagonal | (rank < max_positives)
-    entries = (gamma.data[keep], (rows[keep], gamma.indices[keep]))
-    return sp.csr_matrix(entries, shape=gamma.shape)
+    return sp.csr_matrix((gamma.data[keep], (rows[keep], gamma.indices[keep])), shape=gamma.shape)
 
 
 def _pairs_and_mass(gamma: Adjacency, first_row: int) -> NDArray[np.float64]:
@@ -142,8 +137,3 @@ def _pairs_and_mass(gamma: Adjacency, first_row: int) -> NDArray[np.float64]:
 
 def _rows(matrix: Adjacency) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-
-
-def _check_at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"{name} must be at least 1, got {value}")

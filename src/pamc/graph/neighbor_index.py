@@ -1,4 +1,4 @@
-"""Approximate nearest neighbors of many rows: an inverted file whose number of probed cells is set by the recall."""
+"""Approximate nearest neighbors of many rows by an inverted file, which probes as many cells as the recall requires."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAST_ROWS_PER_CELL = 8
 # A cell larger than this multiple of the mean size is split; otherwise nearly identical rows would take N² time.
 _MOST_SHARES = 8
 
-# K-means sample size per cell, and number of iterations. Usual values, not tuned.
+# Number of rows per cell in the sample of K-means, and its number of iterations; common values that were not tuned.
 _SAMPLED_PER_CELL = 32
 _ITERATIONS = 8
 
@@ -55,7 +55,7 @@ _ROWS_AT_A_TIME = {"cpu": 256, "cuda": 2048}
 # Number of rows of a file that are read at a time.
 _ROWS_READ = 1 << 14
 
-# Rows have values in [−1, 1]: sums of their multiples of this unit are exact in int64, hence independent of the order.
+# Values in [−1, 1] times this unit are rounded to int64, whose sums are exact and hence independent of the order.
 _UNIT = 2.0**30
 
 
@@ -64,12 +64,12 @@ def search_index(
 ) -> tuple[Integers, float, str]:
     """Return (N, k) approximate nearest neighbors by Euclidean distance, their recall, and the method.
 
-    Rows are assigned to about 2·√N cells by K-means on a sample. The rows of a cell are compared with those of the
-    cells with the nearest centers. The number of cells is chosen to find 95 % of the true neighbors of a sample of
-    rows, which are computed exactly, but at most 128·√N rows on average are compared. The recall is then measured on
-    another sample. Copies of a row are compared once. Ties between neighbors are broken by the lower index; distances
-    are those of rows rounded to float32, so rows that differ by rounding may be swapped. The result depends on the seed
-    but not on the number of threads. O(N·√N·r) time, O(N·(r + k)) memory and a few blocks of distances.
+    K-means on a sample assigns the rows to about 2·√N cells, and the rows of a cell are compared with those of the
+    cells with the nearest centers. The number of these cells is chosen to find 95 % of the true neighbors of sampled
+    rows, which are computed exactly, but a row is compared with at most 128·√N rows on average. The recall is then
+    measured on another sample. Copies of a row are compared once. Ties are broken by the lower index; distances are
+    those of rows rounded to float32, so nearly equal distances may be swapped. The result depends on the seed but not
+    on the number of threads. O(N·√N·r) time, O(N·(r + k)) memory and a few blocks of distances.
 
     Parameters
     ----------
@@ -96,15 +96,15 @@ def search_index(
     if len(first) < len(rows):
         points = all_rows.rows[torch.from_numpy(first).to(device)]
         distinct = DenseSpace.around_origin(points, points)
-    drawn = np.random.default_rng(seed_for(seed, "rows whose neighbors are known")).permutation(len(rows))
+    shuffled = np.random.default_rng(seed_for(seed, "rows whose neighbors are known")).permutation(len(rows))
     index = _Index.of(distinct, _n_cells(len(first)), seed)
     # One more than k, because a row may be its own nearest neighbor.
     n_wanted = n_neighbors + 1
-    sample = np.sort(drawn[:_CHOSEN_BY])
+    sample = np.sort(shuffled[:_CHOSEN_BY])
     true_neighbors, _ = nearest_of(all_rows, torch.from_numpy(sample).to(device), n_wanted, spare=_SPARE)
     n_probes = index.enough_probes(copy_of[sample], copy_of[true_neighbors])
     targets = without_self(spread_copies(*index.nearest(n_probes, n_wanted), copy_of, n_wanted))
-    recall = _recall(all_rows, targets, np.sort(drawn[-_MEASURED_BY:]))
+    recall = _recall(all_rows, targets, np.sort(shuffled[-_MEASURED_BY:]))
     return targets, recall, f"{n_probes} of {index.n_cells} cells"
 
 
@@ -173,11 +173,11 @@ class _Index:
         order = _near_to_far(centers[torch.from_numpy(pieces[0]).to(centers.device)])
         return cls(space, torch.from_numpy(members).to(space.device), begins, cell_of, order)
 
-    def enough_probes(self, asked: Integers, known: Integers) -> int:
-        """Return the number of cells to probe to find most of the known neighbors (s, n) of rows (s,)."""
+    def enough_probes(self, queries: Integers, neighbors: Integers) -> int:
+        """Return the number of cells to probe to find most of the true neighbors (s, n) of query rows (s,)."""
         rank = np.empty_like(self.order)
         np.put_along_axis(rank, self.order, np.arange(self.n_cells)[None], axis=1)
-        needed = rank[self.cell_of[asked][:, None], self.cell_of[known]][known != asked[:, None]]
+        needed = rank[self.cell_of[queries][:, None], self.cell_of[neighbors]][neighbors != queries[:, None]]
         most = max(1, round(_MOST_COMPARED * self.n_cells / math.sqrt(len(self.space))))
         if len(needed) == 0:
             return 1
@@ -197,10 +197,10 @@ class _Index:
             n_least = int(np.searchsorted(np.cumsum(sizes[near_cells]), n_wanted)) + 1
             rows = [self._rows(other) for other in near_cells[: max(n_probes, n_least)].tolist()]
             candidates = torch.cat(rows).sort().values
-            for asking in blocks(rows[0], len(candidates)):
-                result = nearest_among(self.space, asking, candidates, n_wanted, spare=_SPARE)
-                at = asking.cpu().numpy()
-                nearest[at], distance[at] = (part.cpu().numpy() for part in result)
+            for queries in blocks(rows[0], len(candidates)):
+                result = nearest_among(self.space, queries, candidates, n_wanted, spare=_SPARE)
+                index = queries.cpu().numpy()
+                nearest[index], distance[index] = (part.cpu().numpy() for part in result)
 
         side_by_side((partial(of_cell, cell) for cell in range(self.n_cells)), self.space.device)
         return nearest, distance
@@ -250,9 +250,9 @@ def _near_to_far(centers: Tensor) -> Integers:
     return order
 
 
-def _recall(space: DenseSpace, targets: Integers, asked: Integers) -> float:
-    """Return the fraction of the neighbors of a sample that are no farther than the true k-th nearest."""
-    asking, others = (torch.from_numpy(index).to(space.device) for index in (asked, targets[asked].ravel()))
-    _, true_distance = nearest_of(space, asking, targets.shape[1] + 1, spare=_SPARE)
-    distance = space.exact(asking.repeat_interleave(targets.shape[1]), others).cpu().numpy()
-    return float((distance.reshape(len(asked), -1) <= true_distance[:, -1:]).mean())
+def _recall(space: DenseSpace, targets: Integers, sample: Integers) -> float:
+    """Return the fraction of the neighbors of sampled rows that are no farther than the true k-th nearest row."""
+    queries, others = (torch.from_numpy(index).to(space.device) for index in (sample, targets[sample].ravel()))
+    _, true_distance = nearest_of(space, queries, targets.shape[1] + 1, spare=_SPARE)
+    distance = space.exact(queries.repeat_interleave(targets.shape[1]), others).cpu().numpy()
+    return float((distance.reshape(len(sample), -1) <= true_distance[:, -1:]).mean())

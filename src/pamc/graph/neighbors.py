@@ -30,11 +30,11 @@ from pamc.runtime import seed_for
 
 Integers: TypeAlias = "NDArray[np.int64]"
 
-# The metric of rows in their leading directions, and the number of directions.
+# Name of the metric that compares rows along their leading directions, and the number of these directions.
 ANGLE = "angle"
 DIRECTIONS = 50
 
-# Name of a search that compares all rows.
+# Name of the search method that compares all rows.
 EXACT = "exact"
 
 # Maximum number of rows for an exact search by angle. The number for a GPU is an estimate from the speed of products.
@@ -79,8 +79,8 @@ def nearest(
 ) -> Neighbors:
     """Return directed edges from each row to its k nearest other rows, nearest first.
 
-    An exact search compares all rows by a matrix product with a bound on its rounding error, and the candidates by
-    distances computed individually in float64, so the result does not depend on the number of threads. Ties are broken
+    An exact search compares all rows by a matrix product with a bound on its rounding error, and then the candidates by
+    distances computed one by one in float64, so the result does not depend on the number of threads. Ties are broken
     by the lower index. Copies of a row are its neighbors; the row itself never is. With ``"cosine"``, a zero row has
     similarity 0 to every row. O(N²·d) time, O(N·(d + k)) memory and a few blocks of distances, never N × N.
 
@@ -114,13 +114,16 @@ def nearest(
     if metric not in (ANGLE, *SPACES):
         raise UnknownNameError("metric", metric, (ANGLE, *SPACES))
     most_exact_rows = MOST_EXACT_ROWS[device.type] if most_exact_rows is None else most_exact_rows
+    is_approximate = metric == ANGLE and n_nodes > max(most_exact_rows, 1)
     if metric == ANGLE:
         rows, metric = on_sphere(np.asarray(rows[:, :DIRECTIONS])), "euclidean"
-        if n_nodes > max(most_exact_rows, 1):
-            targets, recall, method = search_index(rows, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
-            _warn_of_low_recall(recall, targets.shape)
-            return Neighbors(_edges_to(targets), recall, method)
-    return Neighbors(_edges_to(_compare_all(rows, n_neighbors, metric, device)), 1.0, EXACT)
+    if is_approximate:
+        targets, recall, method = search_index(rows, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
+        _warn_of_low_recall(recall, targets.shape)
+    else:
+        targets, recall, method = _compare_all(rows, n_neighbors, metric, device), 1.0, EXACT
+    edges = np.stack([np.repeat(np.arange(n_nodes), n_neighbors), targets.ravel()])
+    return Neighbors(edges, recall, method)
 
 
 def knn_adjacency(
@@ -132,34 +135,22 @@ def knn_adjacency(
 
 
 def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
-    """Return min(k, N − 1); warn at the caller's caller if k is too large."""
+    """Return min(k, N − 1), with a warning if k is too large."""
     if n_neighbors < 1:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
-        warn(
-            DataWarning(
-                f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: "
-                "all are taken"
-            ),
-            stacklevel=3,
-        )
+        reason = f"each of the {n_nodes} rows has only {n_nodes - 1} others"
+        warn(DataWarning(f"n_neighbors={n_neighbors}, but {reason}: all are taken"), stacklevel=3)
     return min(n_neighbors, n_nodes - 1)
 
 
 def _warn_of_low_recall(recall: float, shape: tuple[int, ...]) -> None:
     if recall < LEAST_RECALL:
-        warn(
-            DataWarning(
-                f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
-                f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all, which takes long"
-            ),
-            stacklevel=3,
+        message = (
+            f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
+            f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all rows, which is slow"
         )
-
-
-def _edges_to(targets: Integers) -> Integers:
-    n_nodes, n_neighbors = targets.shape
-    return np.stack([np.repeat(np.arange(n_nodes), n_neighbors), targets.ravel()])
+        warn(DataWarning(message), stacklevel=3)
 
 
 def _compare_all(features: Features, n_neighbors: int, metric: str, device: torch.device) -> Integers:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,12 +13,32 @@ from torch import Tensor
 from pamc.errors import DataError
 
 
+class _CsrPairs:
+    """Pairs in CSR format: a base class of dataclasses whose floating-point tensors are weights."""
+
+    indices: Tensor
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of stored entries, E; an unordered pair has two, one in each of its rows."""
+        return len(self.indices)
+
+    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return a copy on another device or with another floating-point dtype of the weights."""
+        moved = {
+            name: value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False)
-class PositivePairs:
+class PositivePairs(_CsrPairs):
     """The weights γ as one CSR pattern that stores γ_ij and γ_ji for each entry.
 
     The pattern is symmetric and has no diagonal: a pair with a weight in one direction only is stored in both, with
-    γ = 0 (log γ = −∞) in the other. Therefore the backward pass over the positives is a row-wise gather, no atomics.
+    γ = 0 (log γ = −∞) in the other. Therefore the backward pass gathers row by row and needs no atomic additions.
     The diagonal γ_ii is stored separately because Eq 3 excludes it and the released program does not.
 
     Parameters
@@ -54,34 +73,9 @@ class PositivePairs:
         return len(self.indptr) - 1
 
     @property
-    def n_pairs(self) -> int:
-        """Number of stored entries, E, in which each unordered pair counts twice."""
-        return len(self.indices)
-
-    @cached_property
     def rows(self) -> Tensor:
         """Row i of each entry, int64 of shape (E,)."""
         return torch.repeat_interleave(self.indptr.diff())
-
-    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PositivePairs:
-        """Return a copy on another device or with another floating-point dtype of the weights."""
-        row = self.log_row_weight
-        return PositivePairs(
-            self.indptr.to(device=device),
-            self.indices.to(device=device),
-            self.log_weight.to(device=device, dtype=dtype),
-            self.log_weight_t.to(device=device, dtype=dtype),
-            self.log_self_weight.to(device=device, dtype=dtype),
-            None if row is None else row.to(device=device, dtype=dtype),
-        )
-
-    def spelled_out(self) -> PositivePairs:
-        """Return the same pairs with one weight per entry; self if they have one already."""
-        row = self.log_row_weight
-        if row is None:
-            return self
-        indices = self.indices.long()
-        return PositivePairs(self.indptr, indices, row[self.rows], row[indices], self.log_self_weight)
 
     @classmethod
     def even(cls, indptr: Tensor, indices: Tensor, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
@@ -97,8 +91,8 @@ class PositivePairs:
         Examples
         --------
         >>> pairs = PositivePairs.even(torch.tensor([0, 1, 3, 4]), torch.tensor([1, 0, 2, 1], dtype=torch.int32))
-        >>> pairs.spelled_out().log_weight.exp()
-        tensor([0.5000, 0.3333, 0.3333, 0.5000])
+        >>> pairs.log_row_weight.exp()
+        tensor([0.5000, 0.3333, 0.5000])
         """
         row = -(indptr.diff() + 1).to(dtype).log()
         zeros = row.new_zeros(1).expand(len(indices))
@@ -107,10 +101,9 @@ class PositivePairs:
     @classmethod
     def from_matrix(cls, gamma: sp.csr_matrix, *, dtype: torch.dtype = torch.float32) -> PositivePairs:
         """Return the pairs of an (N, N) sparse matrix of weights ≥ 0 with any pattern. O(E) time and memory."""
-        gamma = sp.csr_matrix(gamma)
+        gamma = sp.csr_matrix(gamma, dtype=np.float64)
         if gamma.shape[0] != gamma.shape[1]:
             raise DataError(f"positive pairs need a square matrix, got shape {gamma.shape}")
-        gamma = gamma.astype(np.float64)
         diagonal = gamma.diagonal()
         gamma = gamma - sp.diags(diagonal, format="csr", dtype=np.float64)
         gamma.eliminate_zeros()
@@ -127,12 +120,7 @@ class PositivePairs:
 
     @classmethod
     def from_edges(
-        cls,
-        edges: Tensor,
-        edge_weight: Tensor | None = None,
-        *,
-        n_nodes: int,
-        dtype: torch.dtype = torch.float32,
+        cls, edges: Tensor, edge_weight: Tensor | None = None, *, n_nodes: int, dtype: torch.dtype = torch.float32
     ) -> PositivePairs:
         """Return the pairs of directed edges i → j with weights γ_ij ≥ 0; weights of repeated edges are added.
 
@@ -145,7 +133,7 @@ class PositivePairs:
 
 
 @dataclass(frozen=True, eq=False)
-class PairShard:
+class PairShard(_CsrPairs):
     """Consecutive rows of γ in the format of :class:`PositivePairs`: the share of one of several processes.
 
     γ_ji is stored with γ_ij, so a process needs no entry of other rows; of its neighbors it only needs the embeddings
@@ -176,16 +164,6 @@ class PairShard:
     # A shard stores one weight per entry, also for even pairs.
     log_row_weight: ClassVar[None] = None
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of the shard, n."""
-        return len(self.indptr) - 1
-
-    @property
-    def n_pairs(self) -> int:
-        """Number of stored entries of these rows, E."""
-        return len(self.indices)
-
     @classmethod
     def of(cls, pairs: PositivePairs, rows: slice) -> PairShard:
         """Return some rows of the pairs; entries are views, except that even pairs are expanded for these rows.
@@ -204,14 +182,3 @@ class PairShard:
             indices = indices.long()
             forward, backward = torch.repeat_interleave(row_weight[rows], indptr.diff()), row_weight[indices]
         return cls(rows.start, pairs.n_nodes, indptr, indices, forward, backward, pairs.log_self_weight[rows])
-
-    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PairShard:
-        """Return a copy on another device or with another floating-point dtype of the weights."""
-        weights = (self.log_weight, self.log_weight_t, self.log_self_weight)
-        return PairShard(
-            self.first_row,
-            self.n_nodes,
-            self.indptr.to(device=device),
-            self.indices.to(device=device),
-            *(weight.to(device=device, dtype=dtype) for weight in weights),
-        )

@@ -26,14 +26,14 @@ _N_STEPS = 12
 _SVD_ITERATIONS = 8
 _MORE_DIRECTIONS = 10
 
-# With at most this many columns, rows differ in length as much as in direction.
+# Number of columns up to which the lengths of rows carry as much information as their directions.
 _FEW_DIRECTIONS = 16
 
 _CPU = torch.device("cpu")
 
 
 def unit_rows(rows: Floats) -> Floats:
-    """Scale rows to length 1; zero rows stay zero."""
+    """Return the rows scaled to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
     return unit
@@ -89,8 +89,7 @@ def _directions_on(features: Features, seed: int, centered: bool, n_directions: 
     mean = torch.zeros(features.shape[1], dtype=torch.float64, device=device)
     if centered:
         mean += torch.as_tensor(np.asarray(features.mean(axis=0)).ravel(), dtype=torch.float64, device=device)
-    drawn = np.random.default_rng(seed).normal(size=(features.shape[1], width))
-    basis = torch.from_numpy(drawn).to(device)
+    basis = torch.from_numpy(np.random.default_rng(seed).normal(size=(features.shape[1], width))).to(device)
     for _ in range(_SVD_ITERATIONS):
         basis = torch.linalg.qr(rows @ basis - mean @ basis)[0]
         basis = torch.linalg.qr(rows.T @ basis - torch.outer(mean, basis.sum(dim=0)))[0]
@@ -120,7 +119,7 @@ def _along_leading(rows: Any, n_dims: int) -> tuple[Floats, Floats]:
 
 
 def on_sphere(rows: Floats) -> Floats:
-    """Scale rows to length 1, after appending a column of their typical length if there are few columns.
+    """Return the rows scaled to length 1; if they have few columns, a column of their typical length is added first.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Repeated work that a GPU replays as one CUDA graph instead of launching each kernel."""
+"""CUDA graphs of repeated work: a GPU replays one graph instead of launching each kernel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 # Switch for tests and measurements: if False, the function is always called directly.
 ALLOWED = True
 
-# Number of ordinary calls before a capture: they allocate and compile what must not happen during a capture.
+# Number of ordinary calls before a capture, for the allocations and compilations that are not allowed during one.
 _CALLS_BEFORE_CAPTURE = 1
 
-# Only one thread at a time may capture, or call a function that will be captured: all share one stream.
+# Only one thread at a time may capture, or call a function before its capture, because all use the same stream.
 _LOCK = RLock()
 
 
 @contextmanager
 def capturing(allowed: bool) -> Iterator[None]:
-    """Set :data:`ALLOWED` inside the context, and restore it afterwards."""
+    """Set :data:`ALLOWED` inside the context, and restore its value at the end."""
     global ALLOWED
     before, ALLOWED = ALLOWED, allowed
     try:
@@ -33,19 +33,19 @@ def capturing(allowed: bool) -> Iterator[None]:
 
 
 class Captured:
-    """A function without arguments that is captured and replayed; it always uses the same tensors and shapes.
+    """A function without arguments, called once and then captured and replayed, always with the same tensors.
 
     Parameters
     ----------
     function
-        Function that returns a small tensor. It must not synchronize with the device or depend on host state.
+        Function that returns a small tensor. It must not synchronize with the device or depend on values on the host.
     device
         Device of the function. On a GPU its calls are captured if :data:`ALLOWED` and if there is enough memory.
     enabled
         Whether to capture; if False, the function is always called directly.
     """
 
-    # Number of graphs that can be replayed: the memory they read must not be released.
+    # Number of graphs that can be replayed; while there are any, the memory that they use must not be released.
     _n_graphs = 0
 
     def __init__(self, function: Callable[[], Tensor], *, device: torch.device, enabled: bool = True) -> None:
@@ -65,7 +65,11 @@ class Captured:
         with torch.cuda.device(self._device):
             if self._n_calls <= _CALLS_BEFORE_CAPTURE:
                 with _LOCK:
-                    return _on_stream(function)
+                    if Captured._n_graphs == 0:
+                        # Release the cuBLAS workspaces of all streams used so far; a capture uses another stream.
+                        getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
+                    with _side_stream():
+                        return function()
             if self._graph is None:
                 with _LOCK:
                     self._capture(function)
@@ -97,48 +101,37 @@ class Captured:
 def _captured(function: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """Return the CUDA graph of a call of the function, and its result.
 
-    As torch.cuda.graph does, but without garbage collection and emptying caches first, which take as long as many
-    epochs; no garbage may be collected during the capture.
+    Unlike torch.cuda.graph, it does not first collect garbage and empty caches, which takes as long as many epochs. No
+    garbage may be collected during the capture.
     """
-    graph, current, side = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+    graph = torch.cuda.CUDAGraph()
     was_collecting = gc.isenabled()
     gc.disable()
     try:
         torch.cuda.synchronize()
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
+        with _side_stream():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 result = function()
             finally:
                 graph.capture_end()
-        current.wait_stream(side)
     finally:
         if was_collecting:
             gc.enable()
     return graph, result
 
 
-def _on_stream(function: Callable[[], Tensor]) -> Tensor:
-    """Call a function as in a capture, that is, not on the default stream."""
-    if Captured._n_graphs == 0:
-        _release_workspaces()
+@contextmanager
+def _side_stream() -> Iterator[None]:
+    """Run the context on the stream of the captures, after all earlier and before all later work of the current one."""
     current, side = torch.cuda.current_stream(), _stream(torch.cuda.current_device())
     side.wait_stream(current)
     with torch.cuda.stream(side):
-        result = function()
+        yield
     current.wait_stream(side)
-    return result
-
-
-def _release_workspaces() -> None:
-    """Release the cuBLAS workspaces of all streams used so far, because a capture uses another stream."""
-    release = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if release is not None:
-        release()
 
 
 @cache
 def _stream(device: int) -> torch.cuda.Stream:
-    """Return the stream for all captures on a device; cuBLAS keeps a workspace for every stream."""
+    """Return the stream of all captures on a device; there is only one, because each has a cuBLAS workspace."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

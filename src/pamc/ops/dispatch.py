@@ -18,7 +18,7 @@ from torch import Tensor
 from pamc.errors import BackendError, UnknownNameError
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.ops import reference
-from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, sum_over
+from pamc.ops.group import ProcessGroup, sum_over
 from pamc.ops.torch import clustering, linear, positives, proxy, rows
 from pamc.registry import Registry
 
@@ -27,9 +27,7 @@ from pamc.registry import Registry
 _PREFERRED: dict[str, tuple[str, ...]] = {"cuda": ("triton", "torch")}
 _PREFERRED_ELSEWHERE = ("torch",)
 
-_SPARSE_DEVICES = ("cpu", "cuda")
-
-# Maximum width at which a product with a gradient is limited by memory writes: one kernel does all in one pass.
+# Maximum width of a layer whose product and gradient are limited by memory writes, so that one kernel is faster.
 _NARROW = 64
 
 
@@ -70,7 +68,7 @@ class Backend:
     proxy, uniformity
         As in :mod:`pamc.ops.torch.proxy`.
     why_unavailable
-        Function that returns why the backend cannot be used on a device, or None if it can.
+        Function that returns the reason why the backend cannot be used on a device, or None if it can.
     objective
         As :func:`pamc.ops.triton.objective.objective`, if the backend has a faster way than combining the parts.
     """
@@ -91,7 +89,7 @@ BACKENDS: Registry[Backend] = Registry("backend")
 def resolve_backend(name: str | Backend, device: torch.device) -> Backend:
     """Return the backend of a name, or the best one for the device if the name is "auto"; a Backend is returned as is.
 
-    Each name and device is resolved once, because installed packages do not change while a program runs.
+    The result for each name and device is cached, because installed packages do not change while a program runs.
 
     Examples
     --------
@@ -139,21 +137,21 @@ def _automatic_op(stem: str, name: str) -> Any:
     return op
 
 
-# The functions of these names in :mod:`pamc.ops.torch`; on a GPU computed in one pass, or in two small kernels.
+# The functions of these names in :mod:`pamc.ops.torch`, computed by one or two kernels on a GPU.
 with_changes: Callable[[Tensor, Tensor, Tensor], Tensor] = _automatic_op("clustering", "with_changes")
 relu_backward: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _automatic_op("linear", "relu_backward")
 _transposed: Callable[[Tensor], Tensor] = _automatic_op("linear", "transposed")
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Return :func:`pamc.ops.torch.linear.transposed`, computed tile by tile on a GPU."""
+    """Return the result of :func:`pamc.ops.torch.linear.transposed`, computed tile by tile on a GPU."""
     return _transposed(x) if x.is_floating_point() else linear.transposed(x)
 
 
 def is_narrow(x: Tensor) -> bool:
-    """Return whether :func:`narrow_product` and :func:`relu_linear_backward` are faster for x (N, k) or a gradient."""
-    narrow = x.shape[1] <= _NARROW and x.dtype in (torch.float32, torch.bfloat16)
-    return narrow and resolve_backend("auto", x.device).name == "triton"
+    """Return whether x (N, k) is so narrow that :func:`narrow_product` and :func:`relu_linear_backward` are faster."""
+    fits = x.shape[1] <= _NARROW and x.dtype in (torch.float32, torch.bfloat16)
+    return fits and resolve_backend("auto", x.device).name == "triton"
 
 
 def _kernel_op(stem: str, name: str) -> Any:
@@ -165,7 +163,7 @@ def _kernel_op(stem: str, name: str) -> Any:
     return op
 
 
-# The functions of these names in :mod:`pamc.ops.triton.linear`; only to be called if :func:`is_narrow`.
+# The functions of these names in :mod:`pamc.ops.triton.linear`; call them only if :func:`is_narrow`.
 narrow_product: Callable[[Tensor, Tensor, Tensor], Tensor] = _kernel_op("linear", "narrow_product")
 relu_linear_backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]] = _kernel_op(
     "linear", "relu_linear_backward"
@@ -173,9 +171,9 @@ relu_linear_backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, T
 
 
 def _why_no_sparse_products(device: torch.device) -> str | None:
-    if device.type in _SPARSE_DEVICES:
+    if device.type in ("cpu", "cuda"):
         return None
-    return f"torch has its sparse products on {' and '.join(_SPARSE_DEVICES)} only; move z there"
+    return "torch supports sparse products only on cpu and cuda; move z to one of them"
 
 
 def _why_no_kernels(device: torch.device) -> str | None:
@@ -193,21 +191,14 @@ def _has_compiler() -> bool:
     return bool(os.environ.get("CC") or which("gcc") or which("clang"))
 
 
-def _positive_log_mass(
-    z: Tensor,
-    pairs: PositivePairs | PairShard,
-    *,
-    tau: float,
-    self_edges: str,
-    group: ProcessGroup = SINGLE_PROCESS,
-) -> tuple[Tensor, Tensor]:
-    return positives.positive_log_mass(rows.unit_rows(z), pairs, tau=tau, self_edges=self_edges, group=group)
+def _positive_log_mass(z: Tensor, pairs: PositivePairs | PairShard, **options: Any) -> tuple[Tensor, Tensor]:
+    return positives.positive_log_mass(rows.unit_rows(z), pairs, **options)
 
 
 def over_processes(group: ProcessGroup, pairs: PairShard) -> Backend:
-    """Return the "torch" backend for the rows of one of several processes; its values are those of all rows.
+    """Return the "torch" backend for a process that has some of the rows; its values are those of all rows.
 
-    Gradients in z and assignments are those of this process's rows, and gradients in centers are its contribution.
+    Gradients in z and assignments are those of the rows of this process; gradients in centers are its contribution.
     """
 
     def shared_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:

@@ -21,8 +21,8 @@ class ProcessGroup(Protocol):
     def size(self) -> int:
         """Number of processes."""
 
-    def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
-        """Return the (n_rows, …) rows of all processes in order; `own` are those of this process."""
+    def gather_rows(self, rows: Tensor, n_rows: int) -> Tensor:
+        """Return the (n_rows, …) rows of all processes, in the order of their ranks, given those of this process."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum of the tensors of all processes, bitwise equal on every process."""
@@ -33,9 +33,9 @@ class SingleProcess:
 
     rank, size = 0, 1
 
-    def gather_rows(self, own: Tensor, n_rows: int) -> Tensor:
+    def gather_rows(self, rows: Tensor, n_rows: int) -> Tensor:
         """Return the rows unchanged."""
-        return own
+        return rows
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the values unchanged."""

@@ -26,7 +26,7 @@ _MOST_ITERATIONS = 300
 _TOLERANCE = 1e-4
 
 # Number of iterations between convergence checks, each of which synchronizes with the device.
-_LOOK_EVERY = 5
+_CHECK_EVERY = 5
 
 # Maximum number of entries of a (runs, N, C) temporary; further runs are computed in later batches.
 _NUMBERS_AT_A_TIME = 1 << 28
@@ -65,8 +65,8 @@ def kmeans(
     """Return for each seed the best of `n_init` runs of K-means, initialized by k-means++ with local trials.
 
     The CPU runs scikit-learn's K-means in the dtype of the points: one seed in the calling thread, several in parallel.
-    A GPU runs :func:`batched_kmeans` in float32, all at once. With fewer distinct points than clusters, clusters stay
-    empty; :data:`~pamc.runtime.quiet_libraries` silences scikit-learn's warning about it.
+    A GPU runs :func:`batched_kmeans` in float32, all runs at once. With fewer distinct points than clusters, some
+    clusters stay empty; :data:`~pamc.runtime.quiet_libraries` silences scikit-learn's warning about it.
 
     Parameters
     ----------
@@ -76,6 +76,8 @@ def kmeans(
         Number of clusters, C, at most N.
     seeds
         One random seed per fit; fits are independent of each other.
+    n_init
+        Number of runs per seed, of which the one with the lowest inertia is returned.
     device
         Device of the computation.
 
@@ -111,8 +113,8 @@ def _nearest_center(centers: NDArray[Any], points: NDArray[Any]) -> NDArray[np.i
 def batched_kmeans(points: Tensor, n_clusters: int, *, seeds: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Return labels (R, N), centers (R, C, d) and inertia (R,) of one run of K-means for each seed.
 
-    Bitwise reproducible on one device: sums over clusters are matrix products. The center of an empty cluster is the
-    mean of all rows. O(R·N·C·d) time per iteration; as many runs at a time as fit into a gibibyte of memory.
+    Bitwise reproducible on one device, because sums over clusters are matrix products. The center of an empty cluster
+    is the mean of all rows. O(R·N·C·d) time per iteration; as many runs at a time as fit into a gibibyte of memory.
 
     Examples
     --------
@@ -146,7 +148,7 @@ def _members(labels: Tensor, n_clusters: int, dtype: torch.dtype) -> Tensor:
 
 
 def _plus_plus(points: Tensor, n_clusters: int, seeds: Sequence[int]) -> Tensor:
-    """Return (R, C, d) initial centers: each is the best of a few rows drawn by distance from the previous centers."""
+    """Return (R, C, d) initial centers: each is the best of a few rows sampled by distance from earlier centers."""
     n_rows, n_trials = len(points), 2 + int(math.log(n_clusters))
     draws = torch.stack(
         [torch.rand(n_clusters, n_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds], dim=1
@@ -182,9 +184,9 @@ def _lloyd(points: Tensor, centers: Tensor) -> Tensor:
         counts = members.sum(dim=1)
         sums = members.transpose(1, 2) @ points
         means = torch.where(counts[:, :, None] > 0, sums / counts.clamp(min=1)[:, :, None], centers)
-        moved = (means - centers).square().sum(dim=(1, 2))
+        shift = (means - centers).square().sum(dim=(1, 2))
         centers = means
-        if iteration % _LOOK_EVERY == 0 and float(moved.max()) <= limit:
+        if iteration % _CHECK_EVERY == 0 and float(shift.max()) <= limit:
             break
     return _nearest(points, centers)
 

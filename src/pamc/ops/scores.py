@@ -72,7 +72,7 @@ def edge_information(adjacency: Adjacency, labels: NDArray[np.int64]) -> float:
     """Return how much the cluster of one end of an edge reveals about the cluster of the other end, 0 to 1.
 
     This is the mutual information of the clusters at the two ends of an edge, divided by the entropy of one of them.
-    Unlike modularity it does not favor clusters of equal size. It is 0 for a graph without edges and for one cluster.
+    Unlike modularity, it does not favor clusters of equal size. It is 0 for a graph without edges or with one cluster.
     O(E) time, O(E + C²) memory.
 
     Examples
@@ -105,12 +105,12 @@ def silhouette(
 ) -> float:
     """Return the mean silhouette coefficient of the rows, −1 to 1, high for compact and well separated clusters.
 
-    It is 0 with fewer than two clusters, or if every row is its own cluster. O(n²·d) time for n rows.
+    It is 0 with fewer than two clusters, or if every cluster has one row. O(n²·d) time for n rows.
 
     Parameters
     ----------
     x
-        (N, d) rows of an embedding or of features.
+        (N, d) rows of an embedding or of features, dense or sparse.
     labels
         (N,) cluster labels.
     sample_size
@@ -123,11 +123,11 @@ def silhouette(
     >>> silhouette(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
     1.0
     """
-    if sample_size is not None and sample_size < len(x):
-        sample = np.random.default_rng(random_state).choice(len(x), sample_size, replace=False)
+    if sample_size is not None and sample_size < len(labels):
+        sample = np.random.default_rng(random_state).choice(len(labels), sample_size, replace=False)
         x, labels = x[sample], labels[sample]
     n_clusters = len(np.unique(labels))
-    if n_clusters < 2 or n_clusters == len(x):
+    if n_clusters < 2 or n_clusters == len(labels):
         return 0.0
     return float(silhouette_score(x, labels))
 

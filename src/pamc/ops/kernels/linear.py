@@ -55,10 +55,11 @@ def relu_linear_backward_parts(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Do the same for the gradient grad (N, DEPTH) @ weight (DEPTH, N_IN), which is never stored.
+    """Mask the gradient grad (N, DEPTH) @ weight (DEPTH, N_IN) where the output is 0, and sum its columns.
 
-    N_COLUMNS − N_IN columns of the output are padding. A row of `parts` is the concatenation of the column sums
-    (N_COLUMNS), gradᵀ @ output (DEPTH, N_IN), and the column sums of grad (DEPTH).
+    The unmasked product is never stored. The last N_COLUMNS − N_IN columns of the output are padding. A row of `parts`
+    is the concatenation of the column sums (N_COLUMNS), gradᵀ @ output (DEPTH, N_IN), and the column sums of grad
+    (DEPTH).
     """
     part = tl.program_id(0).to(tl.int64)
     stride = tl.zeros([], tl.int64) + grad_stride

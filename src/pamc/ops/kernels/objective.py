@@ -197,8 +197,8 @@ def finish(
 ):
     """Compute all scalars from the sums over rows `assigned` and `sharpened`, in one program.
 
-    `node_gradient` (C, DIMS) is the gradient of the proxy in a row of each cluster, `center_gradient` (C, DIMS) that of
-    the total in the centers.
+    `node_gradient` (C, DIMS) is the gradient of the proxy in any row of each cluster, and `center_gradient` (C, DIMS)
+    the gradient of the total in the centers.
     """
     kind = numbers.dtype.element_ty
     n = tl.zeros([], kind) + n_rows
@@ -321,7 +321,7 @@ def join_backward(
     WEIGHTS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Sum the pieces of a long row, in order, to its row of the gradient, one program per long row."""
+    """Sum the pieces of a long row in order, and compute its row of the gradient, one program per long row."""
     row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
     across = gradient_of_unit(row, row >= 0, total, own, inverse)
     _store_whole(grad_z, row, row >= 0, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)

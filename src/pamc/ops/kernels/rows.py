@@ -3,8 +3,8 @@
 Memory is read in sectors of 32 bytes, and rows are gathered at random. Ten float32 values take two sectors; PACKED rows
 take one. Values of a unit row are at most 1, so fixed point with a sign and 24 fractional bits has the absolute
 precision of float32. A 32-bit word holds one value in its upper 25 bits; the remaining 7 bits of four consecutive words
-hold a fifth value. WIDTH is therefore twice the number of words, which is STRIDE: the even slots are the words' own
-values, the first odd slot of every four words is the fifth value, and the other odd slots are empty.
+hold a fifth value. A row has STRIDE words and WIDTH = 2·STRIDE slots: the even slots hold the first value of each word,
+the first odd slot of every four words holds the fifth value, and the other odd slots are empty.
 
 Rows that are not packed are stored as values padded to STRIDE, and WIDTH is the next power of two. DIMS, STRIDE, WIDTH,
 PACKED and ACCUMULATOR are the fields of SHAPE, a :class:`~pamc.ops.triton.rows.Shape`.

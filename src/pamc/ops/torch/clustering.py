@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup, wide_sum
 from pamc.ops.torch.rows import ROWS_PER_BLOCK, column_sums, gram, ordered_sum, row_product
 
-# Maximum number of assignments (rows times clusters) that a CPU holds at a time.
+# Maximum number of values q (rows times clusters) in memory at a time on a CPU.
 _NUMBERS_PER_BLOCK = 1 << 22
 
 
@@ -20,7 +20,9 @@ def self_training(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum over rows of KL(P ‖ Q), Eq 11, with gradient, and the labels (N,), the argmax of q.
 
-    Computed by :func:`soft_self_training`, or by :func:`self_training_in_blocks` on a CPU with very many assignments.
+    Value and gradient are those of :func:`soft_self_training`. On a CPU with very many rows and clusters, q is computed
+    for one block of rows at a time: once for the frequencies, and again for the divergence and its gradient. O(N·C·d)
+    time; O(N·(C + d)) memory, or O(N·d) in blocks.
 
     Examples
     --------
@@ -28,7 +30,8 @@ def self_training(
     tensor([0, 1])
     """
     if z.device.type == "cpu" and len(z) * len(centers) > _NUMBERS_PER_BLOCK:
-        return self_training_in_blocks(z, centers, eta=eta, group=group)
+        result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
+        return result
     kl, log_q = soft_self_training(z, centers, eta=eta, group=group)
     return kl, log_q.argmax(dim=1)
 
@@ -58,30 +61,8 @@ def soft_self_training(
     return result
 
 
-def self_training_in_blocks(
-    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
-) -> tuple[Tensor, Tensor]:
-    """Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels (N,), the argmax of q.
-
-    Value and gradient equal those of :func:`soft_self_training`, but assignments are computed for one block of rows at
-    a time: once for the frequencies, and again for the divergence and its gradient. O(N·C·d) time, O(N·d) memory.
-    """
-    result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
-    return result
-
-
-class Assignment(NamedTuple):
-    """The soft assignment, Eq 9, of rows to centers, both translated so that the mean of the centers is 0.
-
-    Parameters
-    ----------
-    z, centers
-        (n, d) rows and (C, d) centers.
-    squared
-        (n, C) squared distances.
-    log_q, q
-        (n, C) soft assignment, Eq 9.
-    """
+class _Assignment(NamedTuple):
+    """Rows (n, d) and centers (C, d) minus the centers' mean, and (n, C) squared distances, log q and q of Eq 9."""
 
     z: Tensor
     centers: Tensor
@@ -90,14 +71,14 @@ class Assignment(NamedTuple):
     q: Tensor
 
 
-def assign(z: Tensor, centers: Tensor, *, eta: float) -> Assignment:
+def _assign(z: Tensor, centers: Tensor, *, eta: float) -> _Assignment:
     """Return the soft assignment of rows z (n, d), Eq 9. O(n·C·d) time."""
     z, centers, squared = _moved_distances(z, centers)
     log_q = torch.log_softmax((squared / eta).log1p_().mul_(-(eta + 1) / 2), dim=1)
-    return Assignment(z, centers, squared, log_q, log_q.exp())
+    return _Assignment(z, centers, squared, log_q, log_q.exp())
 
 
-def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+def _divergence(assignment: _Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
     """Return the sum over some rows of KL(P ‖ Q), Eqs 10 and 11, and b (n, C) of :func:`soft_self_training`.
 
     `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a subset. `assignment.squared` is overwritten.
@@ -110,10 +91,10 @@ def divergence(assignment: Assignment, frequency: Tensor, *, eta: float) -> tupl
     return kl, p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
 
 
-def divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of :func:`divergence` in z (n, d), and these rows' contribution to that in centers (C, d).
+def _divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of the divergence in z (n, d), and the contribution of these rows to that in centers (C, d).
 
-    `z` and `centers` are those of the :class:`Assignment`, and `weight` (n, C) is b of :func:`soft_self_training`.
+    `z` and `centers` are those of the assignment, and `weight` (n, C) is b of :func:`soft_self_training`.
     """
     grad_z = (z * weight.sum(dim=1, keepdim=True)).sub_(row_product(weight, centers))
     return grad_z, (centers * column_sums(weight)[:, None]).sub_(gram(weight, z))
@@ -122,8 +103,8 @@ def divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Ten
 class _SelfTraining(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-        assignment = assign(z, centers, eta=eta)
-        kl, weight = divergence(assignment, wide_sum(column_sums(assignment.q), group), eta=eta)
+        assignment = _assign(z, centers, eta=eta)
+        kl, weight = _divergence(assignment, wide_sum(column_sums(assignment.q), group), eta=eta)
         ctx.save_for_backward(assignment.z, assignment.centers, weight)
         ctx.mark_non_differentiable(assignment.log_q)
         return wide_sum(kl, group), assignment.log_q
@@ -131,12 +112,12 @@ class _SelfTraining(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_z, grad_centers = divergence_gradient(*ctx.saved_tensors)
+        grad_z, grad_centers = _divergence_gradient(*ctx.saved_tensors)
         return grad_z.mul_(grad), grad_centers.mul_(grad), None, None
 
 
 class _InBlocks(torch.autograd.Function):
-    """Self-training in blocks; the gradient, known up to a factor, is computed and saved in the forward pass."""
+    """Self-training in blocks, whose gradient is computed in the forward pass and only scaled in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
@@ -144,17 +125,17 @@ class _InBlocks(torch.autograd.Function):
         blocks = torch.split(z, size)
         frequencies, labels = [], []
         for block in blocks:
-            assignment = assign(block, centers, eta=eta)
+            assignment = _assign(block, centers, eta=eta)
             frequencies.append(column_sums(assignment.q))
             labels.append(assignment.log_q.argmax(dim=1))
         frequency = wide_sum(torch.stack(frequencies).sum(dim=0), group)
         grad_z = torch.empty_like(z)
         values, grads = [], []
         for number, block in enumerate(blocks):
-            assignment = assign(block, centers, eta=eta)
-            value, weight = divergence(assignment, frequency, eta=eta)
+            assignment = _assign(block, centers, eta=eta)
+            value, weight = _divergence(assignment, frequency, eta=eta)
             rows = slice(number * size, number * size + len(block))
-            grad_z[rows], grad_centers = divergence_gradient(assignment.z, assignment.centers, weight)
+            grad_z[rows], grad_centers = _divergence_gradient(assignment.z, assignment.centers, weight)
             values.append(value)
             grads.append(grad_centers)
         ctx.save_for_backward(grad_z, torch.stack(grads).sum(dim=0))
@@ -214,7 +195,7 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """Return (N, C) ‖x_i − y_u‖² for x (N, d) and y (C, d), as in Eq 9. O(N·C·d) time, O(N·(C + d)) memory.
 
-    Computed as ‖x‖² + ‖y‖² − 2·x·y after subtracting the mean of y from both, so a common offset costs no precision.
+    Computed as ‖x‖² + ‖y‖² − 2·x·y after subtracting the mean of y from both, so a common offset loses no precision.
 
     Examples
     --------
@@ -242,7 +223,7 @@ class _SquaredDistances(torch.autograd.Function):
 
 
 def _moved_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x and y minus the mean of y, so that a common offset costs no precision, and (N, C) ‖x_i − y_u‖²."""
+    """Return x and y minus the mean of y, so that a common offset loses no precision, and (N, C) ‖x_i − y_u‖²."""
     origin = y.mean(dim=0)
     x, y = x - origin, y - origin
     squared = row_product(x, y.T).mul_(-2)

@@ -19,17 +19,13 @@ from pamc.ops.torch.rows import csr_view, ordered_sum
 _PAIRS_PER_BLOCK = {"cpu": 1 << 20}
 _PAIRS_PER_BLOCK_ELSEWHERE = 1 << 28
 
-# A share of e^-80 of a sum is lost to rounding; exp of -∞ or of underflowing values is many times slower.
+# Logarithms of shares are clamped to this value: smaller shares of a sum are lost to rounding, and exp of −∞ or of
+# values that underflow is many times slower.
 _LEAST_LOG_SHARE = -80.0
 
 
 def positive_log_mass(
-    unit: Tensor,
-    pairs: PositivePairs | PairShard,
-    *,
-    tau: float,
-    self_edges: str,
-    group: ProcessGroup = SINGLE_PROCESS,
+    unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, self_edges: str, group: ProcessGroup = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor]:
     r"""Return the log of the inner sum of Eq 3 for each node, and the alignment of the positives.
 
@@ -39,7 +35,7 @@ def positive_log_mass(
     differentiable in `unit`; γ is constant. O(E·d) time; O(E) memory, of which one number per pair is saved for the
     backward pass.
 
-    In a process group, each process has some of the rows and their pairs. The rows and the L of all processes are
+    In a process group, each process has some of the rows and their pairs. The rows and L of all processes are
     gathered, because row i contributes to L_j of its neighbors j; the gradient needs no further communication.
 
     Parameters
@@ -56,7 +52,7 @@ def positive_log_mass(
     log_mass
         (N,) L of all rows, −∞ (with gradient 0) for a node without positives of nonzero weight.
     alignment
-        () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. No gradient.
+        () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. Without gradient.
 
     Examples
     --------
@@ -70,85 +66,49 @@ def positive_log_mass(
     return result
 
 
-class RowMass(NamedTuple):
-    """The inner sums of Eq 3 of some rows, with the intermediate values of their gradient.
+def _log_mass_of_rows(
+    rows: Tensor, unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, keep_self: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the cosines, log masses and sums of the rows of the pairs: all rows, or those of one process.
 
-    Parameters
-    ----------
-    cosine
-        (E,) u_i · u_j of each pair of these rows.
-    log_mass
-        (n,) L of these rows, −∞ without positives; for even pairs it excludes the common weight of the row.
-    total, agreement
-        () Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j.
+    `rows` (n, d) are the unit rows of the pairs, contiguous, and `unit` (N, d) those of all processes. The results are
+    (E,) u_i · u_j of each pair; (n,) L of :func:`positive_log_mass`, for even pairs without the common weight of the
+    row; and (2,) Σγ_ij and Σγ_ij·u_i·u_j over these rows, i ≠ j. O(E·d) time, O(E) memory.
     """
-
-    cosine: Tensor
-    log_mass: Tensor
-    total: Tensor
-    agreement: Tensor
-
-
-def log_mass_of_rows(
-    own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard, *, tau: float, keep_self: bool
-) -> RowMass:
-    """Return L of :func:`positive_log_mass` for the rows of the pairs: all rows, or those of one process.
-
-    O(E·d) time, O(E) memory.
-
-    Parameters
-    ----------
-    own
-        (n, d) rows of the pairs, of length 1 or 0, contiguous.
-    unit
-        (N, d) all rows.
-    """
-    cosine = _pair_cosines(own, unit, pairs)
-    log_mass = own.new_empty(len(own))
-    total, agreement = own.new_zeros(2)
-    of_row = pairs.log_row_weight
-    log_self = pairs.log_self_weight if of_row is None else pairs.log_self_weight - of_row
+    cosine = _pair_cosines(rows, unit, pairs)
+    log_mass = rows.new_empty(len(rows))
+    sums = rows.new_zeros(2)
+    row_weight = pairs.log_row_weight
+    log_self = pairs.log_self_weight if row_weight is None else pairs.log_self_weight - row_weight
     for block in _row_blocks(pairs):
-        of_block = cosine[block.entries]
+        block_cosine = cosine[block.entries]
         log_weight = pairs.log_weight[block.entries]
-        score = (of_block * tau).add_(log_weight)
+        score = (block_cosine * tau).add_(log_weight)
         top = block.reduce(score, "max")
         if keep_self:
             top = torch.maximum(top, log_self[block.rows])
-        nothing = top == -math.inf
-        top = torch.where(nothing, 0.0, top)
+        is_empty = top == -math.inf
+        top = torch.where(is_empty, 0.0, top)
         mass = block.reduce(_exp_(score.sub_(top.index_select(0, block.row_of_entry()))), "sum")
         if keep_self:
             mass += (log_self[block.rows] - top).exp()
-        log_mass[block.rows] = torch.where(nothing, -math.inf, top + mass.log())
-        if of_row is None:
+        log_mass[block.rows] = torch.where(is_empty, -math.inf, top + mass.log())
+        if row_weight is None:
             weight = torch.exp(log_weight, out=score)
         else:
-            weight = torch.index_select(of_row[block.rows].exp(), 0, block.row_of_entry(), out=score)
-        total += ordered_sum(weight)
-        agreement += ordered_sum(weight.mul_(of_block))
-    return RowMass(cosine, log_mass, total, agreement)
+            weight = torch.index_select(row_weight[block.rows].exp(), 0, block.row_of_entry(), out=score)
+        sums[0] += ordered_sum(weight)
+        sums[1] += ordered_sum(weight.mul_(block_cosine))
+    return cosine, log_mass, sums
 
 
-def log_mass_gradient(
-    unit: Tensor,
-    pairs: PositivePairs | PairShard,
-    cosine: Tensor,
-    log_mass: Tensor,
-    grad: Tensor,
-    *,
-    tau: float,
+def _log_mass_gradient(
+    unit: Tensor, pairs: PositivePairs | PairShard, cosine: Tensor, log_mass: Tensor, grad: Tensor, *, tau: float
 ) -> Tensor:
-    """Return the (n, d) gradient in u of the rows of the pairs. O(E·d) time, O(E) memory.
+    """Return the (n, d) gradient in the rows of the pairs, given all unit rows (N, d) and the pairs' cosines (E,).
 
-    Parameters
-    ----------
-    unit
-        (N, d) all rows, of length 1 or 0.
-    cosine
-        (E,) cosines of the pairs of these rows.
-    log_mass, grad
-        (N,) L of all rows and its gradient, because row i contributes to L_j of its neighbors j.
+    L and its gradient, (N,), are those of all rows, because row i contributes to L_j of its neighbors j. O(E·d) time,
+    O(E) memory.
     """
     first = pairs.first_row
     # With +∞, a node without positives contributes nothing, and −∞ − (−∞) never occurs.
@@ -167,27 +127,27 @@ def log_mass_gradient(
 
 
 class _PositiveLogMass(torch.autograd.Function):
-    """Cosines of the pairs followed by a row-wise logsumexp; the backward pass reads γ_ij and γ_ji together.
+    """Computes cosines of the pairs and a row-wise logsumexp; the backward pass reads γ_ij and γ_ji together.
 
     With L_i of :func:`positive_log_mass`, ∂L_i/∂u_i = τ·Σ_j w_ij·u_j and ∂L_i/∂u_j = τ·w_ij·u_i, where
-    w_ij = exp(τ·u_i·u_j + log γ_ij − L_i). The pattern is symmetric, so the gradient of row i depends on its own
-    entries only: Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j, which is one sparse product.
+    w_ij = exp(τ·u_i·u_j + log γ_ij − L_i). The pattern is symmetric, so the gradient of row i depends only on the
+    entries of row i: Σ_j τ·(g_i·w_ij + g_j·w_ji)·u_j, which is one sparse product.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, own: Tensor, pairs: PositivePairs | PairShard, tau: float, keep_self: bool, group: ProcessGroup
+        ctx: Any, rows: Tensor, pairs: PositivePairs | PairShard, tau: float, keep_self: bool, group: ProcessGroup
     ) -> tuple[Tensor, Tensor]:
-        own = own.contiguous()
-        unit = group.gather_rows(own, pairs.n_nodes)
-        rows = log_mass_of_rows(own, unit, pairs, tau=tau, keep_self=keep_self)
-        log_mass = group.gather_rows(rows.log_mass, pairs.n_nodes)
-        ctx.save_for_backward(unit, rows.cosine, log_mass)
+        rows = rows.contiguous()
+        unit = group.gather_rows(rows, pairs.n_nodes)
+        cosine, log_mass, sums = _log_mass_of_rows(rows, unit, pairs, tau=tau, keep_self=keep_self)
+        log_mass = group.gather_rows(log_mass, pairs.n_nodes)
+        ctx.save_for_backward(unit, cosine, log_mass)
         if pairs.log_row_weight is not None:
             # A common factor of a row changes L, but no gradient.
             log_mass = log_mass + pairs.log_row_weight
         ctx.pairs, ctx.tau = pairs, tau
-        total, agreement = wide_sum(torch.stack([rows.total, rows.agreement]), group)
+        total, agreement = wide_sum(sums, group)
         alignment = torch.where(total > 0, 2 - 2 * agreement / total, 0.0)
         ctx.mark_non_differentiable(alignment)
         return log_mass, alignment
@@ -196,7 +156,7 @@ class _PositiveLogMass(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
         unit, cosine, log_mass = ctx.saved_tensors
-        return log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None, None
+        return _log_mass_gradient(unit, ctx.pairs, cosine, log_mass, grad, tau=ctx.tau), None, None, None, None
 
 
 class _RowBlock(NamedTuple):
@@ -234,13 +194,13 @@ def _block_matrix(pairs: PositivePairs | PairShard, block: _RowBlock, values: Te
     return csr_view(block.indptr, indices, values, (len(block.indptr) - 1, pairs.n_nodes))
 
 
-def _pair_cosines(own: Tensor, unit: Tensor, pairs: PositivePairs | PairShard) -> Tensor:
+def _pair_cosines(rows: Tensor, unit: Tensor, pairs: PositivePairs | PairShard) -> Tensor:
     """Return (E,) u_i · u_j of each pair."""
     cosine = unit.new_zeros(pairs.n_pairs)
     for block in _row_blocks(pairs):
         matrix = _block_matrix(pairs, block, cosine[block.entries])
         # Computed in place: otherwise the product would copy the indices.
-        torch.sparse.sampled_addmm(matrix, own[block.rows], unit.T, beta=0.0, out=matrix)
+        torch.sparse.sampled_addmm(matrix, rows[block.rows], unit.T, beta=0.0, out=matrix)
     return cosine
 
 

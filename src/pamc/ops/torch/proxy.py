@@ -37,14 +37,14 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
     contrasted = present[:, None] & present & ~torch.eye(len(present), dtype=torch.bool, device=present.device)
     scores = (tau * row_product(unit, unit.T)).masked_fill(~contrasted, -math.inf)
     if kind == "eq6":
-        # The e⁰ of the diagonal, which also keeps a row without other clusters finite.
+        # The term e⁰ of the diagonal also keeps the logarithm of a row without other clusters finite.
         top = scores.detach().amax(dim=1, keepdim=True).clamp(min=0)
         rows = top[:, 0] + ((-top).exp()[:, 0] + (scores - top).exp().sum(dim=1)).log()
         return torch.where(present, rows, 0.0).sum() / present.sum().clamp(min=1)
-    some = contrasted.any()
-    top = torch.where(some, scores.detach().amax(), 0.0)
+    has_pairs = contrasted.any()
+    top = torch.where(has_pairs, scores.detach().amax(), 0.0)
     total = (scores - top).exp().sum(dim=1).sum()
-    return torch.where(some, top + torch.where(some, total, 1.0).log(), 0.0)
+    return torch.where(has_pairs, top + torch.where(has_pairs, total, 1.0).log(), 0.0)
 
 
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Rows scaled to length 1, sums and products of rows in a fixed order, and random masks.
 
 On a CPU every result is bitwise equal for any number of threads. Torch and its BLAS split long reductions and tall
-matrix products by the number of threads; here both are first split into blocks of fixed size. On a GPU they are left
-to torch.
+matrix products by the number of threads; these functions first split both into blocks of fixed size. On a GPU they call
+torch directly.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pamc.runtime import quiet_libraries
 # Number of elements, or rows, that are summed by one thread.
 ROWS_PER_BLOCK = 1024
 
-# A batch of fewer matrix products than threads would be split within a product.
+# Minimum number of matrix products in a batch: with fewer products than threads, torch would split single products.
 _MIN_BLOCKS = 64
 
 # SplitMix64 (Steele, Lea and Flood 2014): its increment and the multipliers of its mixing, as signed 64-bit integers.
 _GOLDEN = -7046029254386353131
 _FIRST, _SECOND = -4658895280553007687, -7723592293110705685
 
-# Number of random bits that are compared with the share.
+# Number of random bits that decide whether a value is masked.
 _BITS = 24
 
 
@@ -108,7 +108,7 @@ def csr_tensor(matrix: Any, *, device: torch.device, dtype: torch.dtype) -> Tens
 
 
 def csr_view(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return a CSR tensor that shares the given memory, without torch's warning that such tensors are in beta.
+    """Return a CSR tensor that shares memory with its parts, without torch's warning that such tensors are in beta.
 
     Some versions of torch also warn that they do not check the indices, although the argument disables the check.
     """
@@ -135,9 +135,10 @@ def _in_blocks(x: Tensor) -> Tensor:
 
 
 def hidden_values(step: Tensor, rows: Tensor, n_columns: int, *, share: float, seed: int) -> Tensor:
-    """Return an (n, n_columns) random mask in which a given share of values is True, different for each step.
+    """Return an (n, n_columns) random mask that is True for a share of the values, different in each step.
 
-    A function of seed, step, row and column: identical on any device and in any batches. O(n·n_columns) time.
+    An entry depends on seed, step, row and column only, so it is the same on any device and in any batch.
+    O(n·n_columns) time.
 
     Parameters
     ----------
@@ -168,5 +169,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Return the logical right shift of x, because torch's own shift is arithmetic."""
+    """Return the logical right shift of x; torch's operator is an arithmetic shift."""
     return (x >> by) & ((1 << (64 - by)) - 1)

@@ -53,11 +53,8 @@ class KernelAdam:
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the optimizer's state by name: the tensors themselves, which may be read or written."""
-        return {
-            f"{number}.{name}": tensor
-            for number, group in enumerate(self._groups)
-            for name, tensor in group.state_tensors().items()
-        }
+        groups = enumerate(self._groups)
+        return {f"{number}.{name}": tensor for number, group in groups for name, tensor in group.state.items()}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients to None."""
@@ -80,13 +77,10 @@ class _Group:
         n_programs = [triton.cdiv(p.numel(), _NUMBERS_PER_PROGRAM) for p in parameters]
         self._ends = list(accumulate(n_programs))
         first = parameters[0]
-        self._mean, self._square = (first.new_zeros(self._ends[-1] * _NUMBERS_PER_PROGRAM) for _ in range(2))
+        mean, square = (first.new_zeros(self._ends[-1] * _NUMBERS_PER_PROGRAM) for _ in range(2))
         # β₁ᵗ and β₂ᵗ are float64: 1 − 0.999 would have few significant digits in float32.
-        self._powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Return the moments of all tensors and the powers of β."""
-        return {"mean": self._mean, "square": self._square, "powers": self._powers}
+        powers = torch.ones(self._ends[-1], 2, dtype=torch.float64, device=first.device)
+        self.state = {"mean": mean, "square": square, "powers": powers}
 
     def step(self, constants: Constants) -> None:
         """Update the tensors."""
@@ -95,17 +89,9 @@ class _Group:
         sizes = [0 if p.grad is None else p.numel() for p in self._parameters]
         n_missing = _TENSORS_PER_LAUNCH - len(self._parameters)
         tensors = [tensor for pair in zip(self._parameters, grads, strict=True) for tensor in pair]
+        # The kernel has a fixed number of arguments: tensors that are missing have no programs.
+        tensors += [tensors[0]] * (2 * n_missing)
+        ends, sizes = self._ends + self._ends[-1:] * n_missing, sizes + [0] * n_missing
         kernels.adam_step[(self._ends[-1],)](
-            *tensors,
-            *[tensors[0]] * (2 * n_missing),
-            self._mean,
-            self._square,
-            self._powers,
-            *self._ends,
-            *[self._ends[-1]] * n_missing,
-            *sizes,
-            *[0] * n_missing,
-            ADAM=constants,
-            num_warps=4,
-            enable_fp_fusion=True,
+            *tensors, *self.state.values(), *ends, *sizes, ADAM=constants, num_warps=4, enable_fp_fusion=True
         )

@@ -1,10 +1,10 @@
 """Self-training, meta-node sums and label changes in fused kernels.
 
-Self-training takes three passes over z, where torch launches dozens of kernels. The first pass computes the distances
-of every row to every center, its label and its part of the frequencies; from the distances a second kernel computes the
-target and the divergence, and overwrites them with the weights of the gradient. The backward pass reads z once more.
-Each program sums over its own rows, and the partial sums are then added: no atomics, and bitwise equal results in every
-run. The distribution of rows to programs depends on the shapes only.
+Self-training takes three kernels, where torch launches dozens. The first one computes the distances of every row to
+every center, its label and its part of the frequencies. From the distances the second one computes the target and the
+divergence, and overwrites the distances with the weights of the gradient. The third one, in the backward pass, computes
+the gradient. Each program sums over its rows, and the partial sums are then added: there are no atomic additions, and
+results are bitwise equal in every run. The distribution of rows to programs depends on the shapes only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q.
 
     Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`; ties between centers are
-    broken by the lower index. Distances are sums of squared differences, so no offset costs precision. Computed in
+    broken by the lower index. Distances are sums of squared differences, so no offset loses precision. Computed in
     float32 for float32 or bfloat16 rows, in float64 for float64 rows. O(N·C·d) time; O(N·(C + d)) memory, of which one
     number per row and cluster is saved for the backward pass.
     """
@@ -50,7 +50,7 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
-    """Return :func:`pamc.ops.torch.clustering.cluster_sums`, computed by a kernel for labels.
+    """Return the result of :func:`pamc.ops.torch.clustering.cluster_sums`, for labels computed by a kernel.
 
     A soft assignment, and labels of more than :data:`MOST_CLUSTERS_SUMMED` clusters, are delegated to torch. O(N·C·d)
     time, O(N·d) memory.
@@ -63,7 +63,7 @@ def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor
 
 
 def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
-    """Return :func:`pamc.ops.torch.clustering.with_changes`, computed by two kernels."""
+    """Return the result of :func:`pamc.ops.torch.clustering.with_changes`, computed by two kernels."""
     n_rows = len(labels)
     n_parts, n_tiles = share_out(n_rows, _ROWS_COUNTED, _MOST_COUNTS)
     parts = torch.empty(n_parts, dtype=torch.int64, device=labels.device)
@@ -72,16 +72,8 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
         kernels.count_changes[(n_parts,)](
             labels.contiguous(), previous, parts, n_rows, n_tiles, ROWS=_ROWS_COUNTED, num_warps=4
         )
-        kernels.append_sum[(1,)](
-            numbers.contiguous(),
-            parts,
-            result,
-            len(numbers),
-            n_parts,
-            NUMBERS=triton.next_power_of_2(len(numbers)),
-            PARTS=triton.next_power_of_2(n_parts),
-            num_warps=1,
-        )
+        widths = {"NUMBERS": triton.next_power_of_2(len(numbers)), "PARTS": triton.next_power_of_2(n_parts)}
+        kernels.append_sum[(1,)](numbers.contiguous(), parts, result, len(numbers), n_parts, num_warps=1, **widths)
     return result
 
 
@@ -89,14 +81,8 @@ def _shares(z: Tensor, n_clusters: int) -> tuple[int, int, dict[str, Any]]:
     """Return programs, tiles per program, and constants, such that the partial sums take no more memory than z."""
     width = triton.next_power_of_2(z.shape[1])
     rows = max(1, min(_MOST_ROWS, _TILE // width))
-    constants = {
-        "DIMS": z.shape[1],
-        "WIDTH": width,
-        "ROWS": rows,
-        "ACCUMULATOR": language_type(z),
-        "num_warps": min(8, max(1, width // _TILE)),
-        "enable_fp_fusion": True,
-    }
+    constants = {"DIMS": z.shape[1], "WIDTH": width, "ROWS": rows, "ACCUMULATOR": language_type(z)}
+    constants |= {"num_warps": min(8, max(1, width // _TILE)), "enable_fp_fusion": True}
     return *share_out(len(z), rows, max(1, min(_MOST_PARTS, len(z) // n_clusters))), constants
 
 
@@ -117,18 +103,9 @@ class _SelfTraining(torch.autograd.Function):
         log_total = z.new_empty(n_rows, dtype=accumulator)
         labels = z.new_empty(n_rows, dtype=torch.int64)
         frequencies = z.new_empty(n_programs, n_clusters, dtype=accumulator)
+        tensors = (z, centers, squared, log_total, labels, frequencies)
         kernels.assign_rows[(n_programs,)](
-            z,
-            centers,
-            squared,
-            log_total,
-            labels,
-            frequencies,
-            n_rows,
-            n_clusters,
-            DIMS=n_dims,
-            ACCUMULATOR=language_type(z),
-            **sizes,
+            *tensors, n_rows, n_clusters, DIMS=n_dims, ACCUMULATOR=language_type(z), **sizes
         )
         divergence = z.new_empty(n_programs, dtype=accumulator)
         kernels.sharpen_rows[(n_programs,)](

@@ -9,18 +9,18 @@ from torch import Tensor
 from pamc.ops.kernels import linear as kernels
 from pamc.ops.triton.rows import accumulator_of, share_out, sum_parts
 
-# Launch options of all kernels.
-_LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
-
 # Rows and columns of a tile: few rows make many programs, which saturate the memory bandwidth.
 _ROWS, _COLUMNS = 32, 128
 _STAGES = 4
 
+# Constants and launch options of all kernels except the transposition.
+_LAUNCH = {"ROWS": _ROWS, "COLUMNS": _COLUMNS, "num_warps": 4, "enable_fp_fusion": True}
+
 # Rows and columns of a transposed tile.
 _SIZE = 32
 
-# Maximum number of row parts, each with its own partial sums; for narrow layers there may be more, up to this number of
-# programs.
+# Maximum number of parts of the rows with separate partial sums. For narrow layers there may be more parts, as long as
+# there are no more than this number of programs.
 _MOST_PARTS = 64
 _PROGRAMS = 2048
 
@@ -29,7 +29,7 @@ _LEAST_WIDTH = 16
 
 
 def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return :func:`pamc.ops.torch.linear.relu_backward`. O(N·k) time, O(k) additional memory.
+    """Return the result of :func:`pamc.ops.torch.linear.relu_backward`. O(N·k) time, O(k) additional memory.
 
     Sums are accumulated in float32 (float64 for a float64 gradient), in an order that depends on the shape only.
     """
@@ -41,16 +41,7 @@ def relu_backward(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     parts = torch.empty(n_parts, n_columns, dtype=accumulator_of(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
         kernels.relu_backward_parts[(n_parts, n_blocks)](
-            grad,
-            output,
-            through,
-            parts,
-            n_rows,
-            _ROWS * n_tiles,
-            N_COLUMNS=n_columns,
-            ROWS=_ROWS,
-            COLUMNS=_COLUMNS,
-            **_LAUNCH,
+            grad, output, through, parts, n_rows, _ROWS * n_tiles, N_COLUMNS=n_columns, **_LAUNCH
         )
     return through, sum_parts(parts)
 
@@ -89,23 +80,10 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
     ends = (n_columns, n_columns + depth * n_in, n_columns + depth * n_in + depth)
     parts = torch.empty(n_parts, ends[-1], dtype=accumulator_of(output), device=output.device)
     with torch.cuda.device_of(output):  # type: ignore[no-untyped-call]
+        tensors = (grad, weight, output, through, parts)
+        sizes = (n_rows, _ROWS * n_tiles, grad.stride(0), parts.stride(0))
         kernels.relu_linear_backward_parts[(n_parts, triton.cdiv(n_columns, _COLUMNS))](
-            grad,
-            weight,
-            output,
-            through,
-            parts,
-            n_rows,
-            _ROWS * n_tiles,
-            grad.stride(0),
-            parts.stride(0),
-            N_COLUMNS=n_columns,
-            N_IN=n_in,
-            DEPTH=depth,
-            WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
-            ROWS=_ROWS,
-            COLUMNS=_COLUMNS,
-            **_LAUNCH,
+            *tensors, *sizes, **_narrow_constants(output, weight)
         )
     total = sum_parts(parts)
     return through, total[: ends[0]], total[ends[0] : ends[1]].view(depth, n_in), total[ends[1] : ends[2]]
@@ -114,33 +92,27 @@ def relu_linear_backward(grad: Tensor, weight: Tensor, output: Tensor) -> tuple[
 def narrow_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x Wᵀ + b, (N, k), of float32 rows x (N, n), for few outputs: W (k, m) and b (k,).
 
-    The last n − m columns of x are padding. A library product needs padded sizes and a copy of its result; this kernel
-    takes any size, reads x once, and uses tensor cores. O(N·k·m) time.
+    The last n − m columns of x are padding. A product of cuBLAS requires padded sizes and a copy of its result; this
+    kernel accepts any size, reads x once, and uses tensor cores. O(N·k·m) time.
     """
     x, weight = x.contiguous(), weight.contiguous()
-    (n_rows, n_columns), (depth, n_in) = x.shape, weight.shape
-    y = x.new_empty(n_rows, depth)
+    y = x.new_empty(len(x), len(weight))
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        kernels.narrow_product[(triton.cdiv(n_rows, _ROWS),)](
-            x,
-            weight,
-            bias.contiguous(),
-            y,
-            n_rows,
-            N_COLUMNS=n_columns,
-            N_IN=n_in,
-            DEPTH=depth,
-            WIDTH=max(_LEAST_WIDTH, triton.next_power_of_2(depth)),
-            ROWS=_ROWS,
-            COLUMNS=_COLUMNS,
-            num_stages=_STAGES,
-            **_LAUNCH,
+        kernels.narrow_product[(triton.cdiv(len(x), _ROWS),)](
+            x, weight, bias.contiguous(), y, len(x), num_stages=_STAGES, **_narrow_constants(x, weight)
         )
     return y
 
 
+def _narrow_constants(x: Tensor, weight: Tensor) -> dict[str, int]:
+    """Return the constants and launch options of a kernel for a layer with few outputs and padded input x (N, n)."""
+    depth, n_in = weight.shape
+    width = max(_LEAST_WIDTH, triton.next_power_of_2(depth))
+    return {"N_COLUMNS": x.shape[1], "N_IN": n_in, "DEPTH": depth, "WIDTH": width, **_LAUNCH}
+
+
 def transposed(x: Tensor) -> Tensor:
-    """Return :func:`pamc.ops.torch.linear.transposed`, computed by a kernel."""
+    """Return the result of :func:`pamc.ops.torch.linear.transposed`, computed by a kernel."""
     x = x.contiguous()
     n_rows, n_columns = x.shape
     y = x.new_empty(n_columns, n_rows)

@@ -2,9 +2,9 @@
 
 There are four passes over the rows: to assign them, to sum their positives, to sharpen their assignment, and, in the
 backward pass, once more over their positives, where all parts of a row's gradient are combined and written once.
-Between the passes a kernel adds the partial sums, and one program computes all scalars. No atomics, and bitwise equal
-results in every run; the distribution of rows depends on the shapes only. Nothing is stored per pair, or per row and
-cluster.
+Between the passes a kernel adds the partial sums, and one program computes all scalars. There are no atomic additions,
+and results are bitwise equal in every run; the distribution of rows depends on the shapes only. No values are stored
+for each pair, or for each row and cluster.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pamc.config import FitConfig
 from pamc.graph.positives import PositivePairs
 from pamc.ops.dispatch import NUMBERS, ObjectiveValues
 from pamc.ops.kernels import objective as kernels
+from pamc.ops.triton import proxy
 from pamc.ops.triton.positives import (
     MOST_TAU,
-    Layout,
     gradient_of_pieces,
     layout_of,
     longest_row,
@@ -30,7 +30,6 @@ from pamc.ops.triton.positives import (
     pieces_of,
     row_tiles,
 )
-from pamc.ops.triton.proxy import potential
 from pamc.ops.triton.rows import Shape, share_out, sum_parts
 
 # One program holds a tile of clusters by clusters, and one of clusters by dimensions.
@@ -41,7 +40,7 @@ _MOST_DIMS = 128
 _TILE = 512
 _LEAST_ROWS, _MOST_ROWS = 16, 128
 
-# Maximum number of programs with partial sums over rows: enough to saturate a GPU, few enough to be added.
+# Maximum number of programs with partial sums over rows: enough to saturate a GPU, few enough to add their sums fast.
 _MOST_PARTS = 4096
 
 
@@ -92,50 +91,6 @@ class Weights(NamedTuple):
     mean: bool
 
 
-def _finished(
-    z: Tensor,
-    centers: Tensor,
-    assigned: Tensor,
-    sharpened: Tensor,
-    layout: Layout,
-    config: FitConfig,
-    watched: tuple[int, int],
-    weights: Weights,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the total, the monitored numbers, and the gradients in meta-nodes and centers, from the sums over rows."""
-    n_clusters, n_dims = centers.shape
-    step, n_watched = watched
-    parts = potential(z, step=step, n_rows=n_watched)
-    total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
-    node_gradient, center_gradient = torch.empty_like(centers), torch.empty_like(centers)
-    kernels.finish[(1,)](
-        centers,
-        assigned,
-        sharpened,
-        parts,
-        layout.offset,
-        layout.scale,
-        total,
-        numbers,
-        node_gradient,
-        center_gradient,
-        len(z),
-        n_clusters,
-        parts.numel(),
-        n_watched,
-        WEIGHTS=weights,
-        TAU=config.tau,
-        EQ6=config.proxy == "eq6",
-        DIMS=n_dims,
-        WIDTH=triton.next_power_of_2(n_dims),
-        CLUSTERS=triton.next_power_of_2(n_clusters),
-        POTENTIAL=triton.next_power_of_2(parts.numel()),
-        num_warps=4,
-        enable_fp_fusion=True,
-    )
-    return total, numbers, node_gradient, center_gradient
-
-
 class _Objective(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -163,19 +118,8 @@ class _Objective(torch.autograd.Function):
         known = labels if known_labels is None else known_labels.contiguous()
         unit, inverse = shape.empty(z), z.new_empty(n_rows)
         parts = z.new_empty(n_programs, n_clusters * (n_dims + 2))
-        kernels.assign_rows[(n_programs,)](
-            z,
-            centers,
-            known,
-            labels,
-            members,
-            unit,
-            inverse,
-            parts,
-            *sizes,
-            KNOWN=known_labels is not None,
-            **constants,
-        )
+        tensors = (z, centers, known, labels, members, unit, inverse, parts)
+        kernels.assign_rows[(n_programs,)](*tensors, *sizes, KNOWN=known_labels is not None, **constants)
         assigned = sum_parts(parts)
         log_mass, over_mass, agreements = masses(unit, inverse, pairs, shape, tau=config.tau, keep_self=keep_self)
         kl_grad = z.new_empty(n_rows, n_dims)
@@ -183,9 +127,16 @@ class _Objective(torch.autograd.Function):
         kernels.sharpen_rows[(n_programs,)](
             z, centers, assigned, log_mass, agreements, kl_grad, parts, *sizes, **constants
         )
-        sharpened = sum_parts(parts)
         ctx.weights = Weights(config.alpha, config.beta, config.kl_reduction == "mean")
-        total, numbers, *gradients = _finished(z, centers, assigned, sharpened, layout, config, watched, ctx.weights)
+        step, n_watched = watched
+        potential = proxy.potential(z, step=step, n_rows=n_watched)
+        total, numbers = z.new_empty(()), z.new_empty(len(NUMBERS))
+        gradients = (torch.empty_like(centers), torch.empty_like(centers))
+        sums = (assigned, sum_parts(parts), potential, layout.offset, layout.scale)
+        sizes = (n_rows, n_clusters, potential.numel(), n_watched)
+        constants = proxy.constants(centers, config.tau, config.proxy)
+        constants |= {"WEIGHTS": ctx.weights, "POTENTIAL": triton.next_power_of_2(potential.numel())}
+        kernels.finish[(1,)](centers, *sums, total, numbers, *gradients, *sizes, **constants)
         ctx.save_for_backward(unit, inverse, over_mass, kl_grad, members, *gradients)
         ctx.pairs, ctx.layout, ctx.shape, ctx.tau = pairs, layout, shape, config.tau
         ctx.mark_non_differentiable(numbers, labels)
@@ -207,14 +158,7 @@ class _Objective(torch.autograd.Function):
         kernels.backward_rows[(n_programs,)](unit, *weights, *together, WEIGHTS=ctx.weights, **tiles)
         if len(pieces):
             parts = gradient_of_pieces(unit, inverse, weights, pairs, shape, tau=ctx.tau)
-            kernels.join_backward[(len(pieces.long_row),)](
-                unit,
-                pieces.long_row,
-                pieces.first_piece,
-                parts,
-                *together,
-                WEIGHTS=ctx.weights,
-                num_warps=1,
-                **shape.constants(),
-            )
+            split = (unit, pieces.long_row, pieces.first_piece, parts)
+            constants = shape.constants(WEIGHTS=ctx.weights, num_warps=1)
+            kernels.join_backward[(len(pieces.long_row),)](*split, *together, **constants)
         return grad_z, center_gradient * grad, None, None, None, None

@@ -2,11 +2,11 @@
 
 One warp processes one row of the pairs, or several if there are very many, and reads tiles of columns, their weights
 and their unit rows. Weights are relative to the largest of their row, and e^(τ·cosine) is relative to e^τ, so that no
-value exceeds 1 and no significant value underflows. The gradient of row i depends on its own entries only, because γ_ij
-and γ_ji are stored together: no atomics, and bitwise equal results in every run.
+value exceeds 1 and no significant value underflows. The gradient of row i depends on the entries of row i only, because
+γ_ij and γ_ji are stored together: there are no atomic additions, and results are bitwise equal in every run.
 
 A row with very many pairs would occupy one warp long after all others have finished, so it is split into pieces, each
-processed by its own program, and a second kernel combines their results in order.
+processed by one program, and a second kernel combines their results in order.
 
 Rows of z are gathered at random: each is scaled to length 1 once, stored in as few memory sectors as possible (in fixed
 point if that takes fewer), and then read once per pair and pass.
@@ -15,8 +15,10 @@ point if that takes fewer), and then read once per pair and pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,6 +31,9 @@ from pamc.ops.kernels import positives as kernels
 from pamc.ops.torch import positives as plain
 from pamc.ops.torch import rows as plain_rows
 from pamc.ops.triton.rows import Shape, unit_rows
+
+Option = TypeVar("Option")
+Result = TypeVar("Result")
 
 # Rows with more pairs than this are split into pieces of this size.
 PIECE = 1024
@@ -54,7 +59,7 @@ MOST_TAU = 40.0
 
 
 def positive_log_mass(z: Tensor, pairs: PositivePairs, *, tau: float, self_edges: str) -> tuple[Tensor, Tensor]:
-    """Return :func:`pamc.ops.torch.positives.positive_log_mass` of the unit rows of z.
+    """Return the result of :func:`pamc.ops.torch.positives.positive_log_mass` for the unit rows of z.
 
     Unit rows are stored in the dtype of z; sums are accumulated in float32, or in float64 for float64 rows. Zero rows
     have cosine 0 and gradient 0. A τ above 40 is delegated to torch. O(E·d) time, O(N·d) memory beside the pairs.
@@ -76,17 +81,15 @@ class Layout:
         (E,) columns, int32 if they fit.
     top
         (N,) log of the largest γ of a row, 0 if it has none.
-    even
-        Whether all entries of a row have the same weight; weights are then not read.
     weight, weight_t
-        (E,) γ_ij divided by the largest γ of row i, and γ_ji divided by that of row j; (1,) if they are not read.
+        (E,) γ_ij divided by the largest γ of row i, and γ_ji divided by that of row j; (1,) for even pairs, of which
+        the kernels read no weights.
     weight_self
         (N,) γ_ii divided by the largest γ of its row, 0 if self-loops are dropped.
     offset, scale
         () 2 and 2/Σγ_ij, which convert Σγ_ij·cosine to the alignment; 0 if all γ are 0.
     """
 
-    even: bool
     indices: Tensor
     top: Tensor
     weight: Tensor
@@ -117,32 +120,26 @@ class Pieces:
         return len(self.piece_row)
 
 
-_LAYOUTS: WeakKeyDictionary[PositivePairs, dict[bool, Layout]] = WeakKeyDictionary()
-_PIECES: WeakKeyDictionary[PositivePairs, dict[int, Pieces]] = WeakKeyDictionary()
+def _cached(build: Callable[[PositivePairs, Option], Result]) -> Callable[[PositivePairs, Option], Result]:
+    """Return the function with a cache that holds its results for as long as the pairs exist."""
+    cache: WeakKeyDictionary[PositivePairs, dict[Option, Result]] = WeakKeyDictionary()
+
+    @wraps(build)
+    def cached(pairs: PositivePairs, option: Option) -> Result:
+        results = cache.setdefault(pairs, {})
+        if option not in results:
+            results[option] = build(pairs, option)
+        return results[option]
+
+    return cached
 
 
-def layout_of(pairs: PositivePairs, keep_self: bool = False) -> Layout:
-    """Return the layout of the pairs, cached for each."""
-    cached = _LAYOUTS.setdefault(pairs, {})
-    if keep_self not in cached:
-        cached[keep_self] = _make_layout(pairs, keep_self)
-    return cached[keep_self]
-
-
-def pieces_of(pairs: PositivePairs, longest: int) -> Pieces:
-    """Return the pieces of rows with more than `longest` pairs, cached for each."""
-    cached = _PIECES.setdefault(pairs, {})
-    if longest not in cached:
-        cached[longest] = _make_pieces(pairs, longest)
-    return cached[longest]
-
-
-def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
-    even = pairs.log_row_weight is not None
-    top, weight, weight_t, weight_sum = _even_weights(pairs) if even else _weights(pairs, keep_self)
+@_cached
+def layout_of(pairs: PositivePairs, keep_self: bool) -> Layout:
+    """Return the layout of the pairs, with or without their self-loops."""
+    top, weight, weight_t, weight_sum = _weights(pairs, keep_self)
     weight_self = (pairs.log_self_weight - top).exp() if keep_self else torch.zeros_like(top)
     return Layout(
-        even=even,
         indices=pairs.indices.int() if pairs.n_nodes <= _MOST_NODES_IN_32_BITS else pairs.indices,
         top=top,
         weight=weight,
@@ -153,7 +150,9 @@ def _make_layout(pairs: PositivePairs, keep_self: bool) -> Layout:
     )
 
 
-def _make_pieces(pairs: PositivePairs, longest: int) -> Pieces:
+@_cached
+def pieces_of(pairs: PositivePairs, longest: int) -> Pieces:
+    """Return the pieces of rows with more than `longest` pairs."""
     n_entries = pairs.indptr.diff()
     (long_row,) = torch.nonzero(n_entries > longest, as_tuple=True)
     n_pieces = -(-n_entries[long_row] // PIECE)
@@ -166,6 +165,10 @@ def _make_pieces(pairs: PositivePairs, longest: int) -> Pieces:
 
 def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return `top`, `weight` and `weight_t` of the layout, and Σγ_ij."""
+    if pairs.log_row_weight is not None:
+        # The common weight of a row is its largest, and nothing is stored per pair.
+        row = pairs.log_row_weight
+        return row, row.new_ones(1), row.new_ones(1), (row.exp() * pairs.indptr.diff()).sum()
     row_of_entry = torch.repeat_interleave(pairs.indptr.diff())
     top = torch.full_like(pairs.log_self_weight, -math.inf)
     top = top.scatter_reduce(0, row_of_entry, pairs.log_weight, "amax")
@@ -173,13 +176,6 @@ def _weights(pairs: PositivePairs, keep_self: bool) -> tuple[Tensor, Tensor, Ten
     top = torch.where(top == -math.inf, 0.0, top)
     weight = (pairs.log_weight - top[row_of_entry]).exp_()
     return top, weight, (pairs.log_weight_t - top[pairs.indices]).exp_(), pairs.log_weight.exp().sum()
-
-
-def _even_weights(pairs: PositivePairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the same for even pairs: the common weight of a row is its largest, and nothing is stored per pair."""
-    top: Tensor = pairs.log_row_weight  # type: ignore[assignment]
-    one = top.new_ones(1)
-    return top, one, one, (top.exp() * pairs.indptr.diff()).sum()
 
 
 class Tiles(NamedTuple):
@@ -190,7 +186,7 @@ class Tiles(NamedTuple):
     tau
         Inverse temperature τ of Eq 3.
     even
-        As in :class:`Layout`.
+        Whether all entries of a row have the same weight; weights are then not read.
     rows, columns
         Number of rows that a program processes at once, and of entries of each that it reads at a time.
     longest
@@ -281,14 +277,9 @@ def gradient_of_pieces(
     """
     pieces = pieces_of(pairs, longest_row(shape, pairs))
     parts = inverse.new_empty(len(pieces), shape.width)
+    tiles = piece_tiles(shape, pairs, tau=tau, backward=True)
     kernels.backward_pieces[(len(pieces),)](
-        unit,
-        *weights,
-        pieces.piece_row,
-        pieces.piece_begin,
-        parts,
-        inverse,
-        **piece_tiles(shape, pairs, tau=tau, backward=True),
+        unit, *weights, pieces.piece_row, pieces.piece_begin, parts, inverse, **tiles
     )
     return parts
 

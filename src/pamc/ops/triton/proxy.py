@@ -22,7 +22,7 @@ _ROWS = 32
 
 
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
-    """Return :func:`pamc.ops.torch.proxy.proxy`, with value and gradient computed by one program of one kernel.
+    """Return the result of :func:`pamc.ops.torch.proxy.proxy`; one program computes value and gradient.
 
     More than 64 clusters, or many dimensions, are delegated to torch. Computed in the dtype of the meta-nodes.
     """
@@ -35,7 +35,7 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 
 
 def uniformity(z: Tensor, *, step: int, n_rows: int) -> Tensor:
-    """Return :func:`pamc.ops.torch.proxy.uniformity`. O(n_rows²·d) time, O(n_rows²/1024) memory."""
+    """Return the result of :func:`pamc.ops.torch.proxy.uniformity`. O(n_rows²·d) time, O(n_rows²/1024) memory."""
     if n_rows < 2:
         return z.new_zeros(())
     return (potential(z, step=step, n_rows=n_rows).sum() / (n_rows * (n_rows - 1))).log()
@@ -53,24 +53,20 @@ def potential(z: Tensor, *, step: int, n_rows: int) -> Tensor:
     return parts
 
 
+def constants(meta_nodes: Tensor, tau: float, kind: str) -> dict[str, Any]:
+    """Return the constants and launch options of a kernel that contrasts the meta-nodes (C, d) in one program."""
+    n_clusters, n_dims = meta_nodes.shape
+    powers = {"WIDTH": triton.next_power_of_2(n_dims), "CLUSTERS": triton.next_power_of_2(n_clusters)}
+    return {"TAU": tau, "EQ6": kind == "eq6", "DIMS": n_dims, **powers, "num_warps": 4, "enable_fp_fusion": True}
+
+
 class _Proxy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, meta_nodes: Tensor, mass: Tensor, tau: float, kind: str) -> Tensor:
-        n_clusters, n_dims = meta_nodes.shape
+        n_clusters = len(meta_nodes)
         value, gradient = meta_nodes.new_empty(()), torch.empty_like(meta_nodes, memory_format=torch.contiguous_format)
         kernels.contrast_clusters[(1,)](
-            meta_nodes.contiguous(),
-            mass.contiguous(),
-            value,
-            gradient,
-            n_clusters,
-            TAU=tau,
-            EQ6=kind == "eq6",
-            DIMS=n_dims,
-            WIDTH=triton.next_power_of_2(n_dims),
-            CLUSTERS=triton.next_power_of_2(n_clusters),
-            num_warps=4,
-            enable_fp_fusion=True,
+            meta_nodes.contiguous(), mass.contiguous(), value, gradient, n_clusters, **constants(meta_nodes, tau, kind)
         )
         ctx.save_for_backward(gradient)
         return value
