@@ -38,7 +38,7 @@ def check_pairs(z: Tensor, edges: Tensor | PositivePairs, edge_weight: Tensor | 
     if isinstance(edges, PositivePairs):
         pairs = edges
         if edge_weight is not None:
-            raise ConfigError("edge_weight was given with prepared pairs, which carry their weights: leave it out")
+            raise ConfigError("edge_weight was passed with prepared pairs, which carry their weights: leave it out")
     else:
         _check_edges(edges, n_nodes=len(z))
         if edge_weight is not None:
@@ -58,7 +58,12 @@ def check_assignment(z: Tensor, assignment: Tensor, n_clusters: int | None) -> t
     if assignment.device != z.device:
         raise DataError(f"assignment is on {assignment.device} and z on {z.device}: move it with .to(device=…)")
     if assignment.ndim == 1 and len(assignment) == len(z) and _is_integer(assignment):
-        return _check_labels(assignment, n_clusters)
+        least, largest = (int(value) for value in assignment.aminmax())
+        n_clusters = largest + 1 if n_clusters is None else n_clusters
+        if least < 0 or largest >= n_clusters:
+            allowed = f"between 0 and n_clusters - 1 = {n_clusters - 1}"
+            raise DataError(f"labels must lie {allowed}, got {least} to {largest}")
+        return assignment.long(), n_clusters
     if assignment.ndim == 2 and len(assignment) == len(z) and assignment.is_floating_point():
         n_columns = assignment.shape[1]
         if n_clusters not in (None, n_columns):
@@ -67,15 +72,6 @@ def check_assignment(z: Tensor, assignment: Tensor, n_clusters: int | None) -> t
     raise DataError(
         f"assignment must be ({len(z)},) integer labels or ({len(z)}, C) floating-point, got {_describe(assignment)}"
     )
-
-
-def _check_labels(labels: Tensor, n_clusters: int | None) -> tuple[Tensor, int]:
-    least, largest = (int(value) for value in labels.aminmax())
-    if n_clusters is None:
-        n_clusters = largest + 1
-    if least < 0 or largest >= n_clusters:
-        raise DataError(f"labels must lie between 0 and n_clusters - 1 = {n_clusters - 1}, got {least} to {largest}")
-    return labels.long(), n_clusters
 
 
 def _check_edges(edges: Tensor, *, n_nodes: int) -> None:

@@ -34,7 +34,7 @@ def contrastive_loss(
                                  {\sum_{k \ne i}\exp(\tau\,sim(z_i, z_k))}
 
     As in the paper; a node without positives is omitted from the sum while the divisor stays N. O(N²·d) time, O(N²)
-    memory: 40 GB at N = 100 000 in float32. :func:`pamc.losses.pamc.pamc_loss` is linear in both.
+    memory: 40 GB at N = 100,000 in float32. :func:`pamc.losses.pamc.pamc_loss` takes linear time and memory.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def contrastive_loss(
     pairs = check_pairs(z, edges, edge_weight)
     unit = unit_rows(z)
     log_positive, _ = positive_log_mass(unit, pairs, tau=tau, self_edges=self_edges)
-    # An omitted row has no gradient either: it may have no negatives (N = 1).
+    # Omitted rows are not computed: they may have no negatives (N = 1), and their gradient would be NaN.
     rows = (log_positive != -math.inf).nonzero()
     scores = tau * (unit[rows[:, 0]] @ unit.T)
     scores = scores.scatter(1, rows, 0.0 if self_edges == "keep" else -math.inf)
@@ -90,7 +90,7 @@ class ContrastiveLoss(nn.Module):
 
 
 def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau: float = 1.0) -> Tensor:
-    r"""Return the contrast of each node with its own features against the features of sampled nodes.
+    r"""Return the loss that contrasts each node with its features against the features of sampled nodes.
 
     .. math:: \ell_F = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, f_i)}}
                        {e^{\tau\cos(z_i, f_i)} + \sum_{k \in S_i,\, k \ne i}e^{\tau\cos(z_i, f_k)}}
@@ -101,9 +101,9 @@ def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau
     Parameters
     ----------
     features
-        (N, d) embedding f of the features only.
+        (N, d) embedding f of the features alone, without the graph.
     negatives
-        (N, K) sampled nodes S_i of each node; a node among its own negatives is ignored.
+        (N, K) sampled nodes S_i of each node; a node that is among its negatives is ignored.
 
     Examples
     --------
@@ -122,14 +122,14 @@ def feature_contrast_loss(z: Tensor, features: Tensor, negatives: Tensor, *, tau
 def neighbor_contrast_loss(
     z: Tensor, edges: Tensor, edge_weight: Tensor, negatives: Tensor, *, is_negative: Tensor, tau: float = 1.0
 ) -> Tensor:
-    r"""Return the contrast of each node with its neighbors against sampled nodes that are not neighbors.
+    r"""Return the loss that contrasts each node with its neighbors against sampled nodes that are not neighbors.
 
     .. math:: \ell_H = -\frac{1}{N}\sum_i\sum_j w_{ij}\log\frac{e^{\tau\cos(z_i, z_j)}}
                        {e^{\tau\cos(z_i, z_j)} + \sum_{k \in S_i}e^{\tau\cos(z_i, z_k)}}
 
-    With Σ_j w_ij = 1 this is the expectation over one positive per node, drawn with probabilities w. Departure from the
-    paper, which draws it. A node without neighbors contributes 0 while the divisor stays N. O((E + N·K)·d) time and
-    memory.
+    With Σ_j w_ij = 1 this is the expectation over one positive per node, sampled with probabilities w. Departure from
+    the paper, which samples it. A node without neighbors contributes 0 while the divisor stays N. O((E + N·K)·d) time
+    and memory.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def neighbor_contrast_loss(
 
 
 def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, tau: float = 1.0) -> Tensor:
-    r"""Return the contrast of each node with its own prototype against the other prototypes of one level.
+    r"""Return the loss that contrasts each node with its prototype against the other prototypes of one level.
 
     .. math:: \ell_C = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, c_{y_i})}}{\sum_u e^{\tau\cos(z_i, c_u)}}
 

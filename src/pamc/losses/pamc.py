@@ -66,20 +66,20 @@ def pamc_loss(
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    As in the paper. In cases it leaves open, a zero row has similarity 0 to every row; a node without positives of
-    nonzero weight is omitted from the sum while the divisor stays N; empty clusters are omitted, with a warning; and
-    with fewer than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for labels; a soft
-    assignment takes additional O(N·C·d) time and O(N·C) memory.
+    As in the paper. Cases that it leaves open are defined as follows: a zero row has similarity 0 to every row; a node
+    without positives of nonzero weight is omitted from the sum while the divisor stays N; empty clusters are omitted,
+    with a warning; with fewer than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for
+    labels; a soft assignment takes additional O(N·C·d) time and O(N·C) memory.
 
     Parameters
     ----------
     z
         (N, d) embedding of any floating-point dtype; half precision is computed in float32.
     edges
-        (2, E) integer edges i → j, the positives of i; weights of repeated edges are added. Or
+        (2, E) integer edges i → j, which make j a positive of i; weights of repeated edges are added. Or
         :class:`~pamc.graph.positives.PositivePairs`, which should be built once if the loss is called repeatedly.
     assignment
-        (N,) integer labels, predicted or given; or (N, C) soft assignment, through which the gradient flows unless it
+        (N,) integer labels, predicted or known; or (N, C) soft assignment, through which the gradient flows unless it
         is detached.
     edge_weight
         (E,) constant weights γ_ij ≥ 0; None for all ones.
@@ -138,9 +138,9 @@ def pamc_terms(
 ) -> PamCTerms:
     """Return the terms of the PamC loss; parameters as in :func:`pamc_loss`.
 
-    With `trusted`, the assignment must be (N,) int64 labels below `n_clusters` or a soft one with that many columns: it
-    is not validated, no warnings are issued, and a GPU is not synchronized with the host. A :class:`PairShard` requires
-    the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and the z of its rows.
+    With `trusted`, the assignment must be (N,) int64 labels below `n_clusters` or a soft assignment with that many
+    columns: it is not validated, no warnings are issued, and a GPU is not synchronized with the host. A
+    :class:`PairShard` requires the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and z of its rows.
 
     Examples
     --------
@@ -163,14 +163,14 @@ def pamc_terms(
 
     log_mass, alignment = ops.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
     sums, mass = ops.cluster_sums(z, assignment, n_clusters)
-    nodes, counted = sums / n_nodes, mass
+    nodes, node_mass = sums / n_nodes, mass
     if meta_nodes is not None:
-        nodes, counted = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
+        nodes, node_mass = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
     if not trusted:
-        warn_of_empty_clusters(int((counted > 0).sum()), n_clusters)
+        warn_of_empty_clusters(int((node_mass > 0).sum()), n_clusters)
     return PamCTerms(
         positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes,
-        proxy=ops.proxy(nodes, counted, tau=tau, kind=proxy),
+        proxy=ops.proxy(nodes, node_mass, tau=tau, kind=proxy),
         alignment=alignment,
         meta_nodes=nodes.detach(),
         mass=mass,
@@ -227,8 +227,8 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
 class PamCLoss(nn.Module):
     """The PamC loss as a module, which stores the options of :func:`pamc_loss`.
 
-    The loss is defined for all N, C and τ; :func:`pamc.losses.pamc.bound_holds` returns for which of them the negatives
-    over all nodes are guaranteed to bound the proxy.
+    The loss is defined for all N, C and τ; :func:`pamc.losses.pamc.bound_holds` returns whether the negatives over all
+    nodes are guaranteed to exceed the proxy.
 
     Examples
     --------
@@ -287,21 +287,13 @@ def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> 
 
 
 def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
-    """Warn if some clusters have no members, or if there are too few clusters to contrast."""
+    """Issue a warning if some clusters have no members, or if there are too few clusters to contrast."""
     if n_present < 2:
-        warn(
-            CollapseWarning(
-                f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0"
-            ),
-            stacklevel=3,
-        )
+        message = f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0"
+        warn(CollapseWarning(message), stacklevel=3)
     elif n_present < n_clusters:
-        warn(
-            EmptyClusterWarning(
-                f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out"
-            ),
-            stacklevel=3,
-        )
+        message = f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out"
+        warn(EmptyClusterWarning(message), stacklevel=3)
 
 
 def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
@@ -330,8 +322,9 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
     .. math:: loss_{NN} \ge \log[1 + (N - 1)e^{-\tau/(N - 1)}],
 
     because the cosines of N unit vectors sum to at least −N. Eq 6 is at most log[1 + (C − 1)e^τ] and Eq 2 at most
-    log[C(C − 1)e^τ]; the bound holds if the first exceeds the second. Departure from the paper: Eq 7 uses log N for the
-    first, which requires nonnegative cosines. Computed in logarithms, for any tau.
+    log[C(C − 1)e^τ]. The result is True if the lower bound of loss_NN exceeds this upper bound of the proxy. Departure
+    from the paper: Eq 7 uses log N as the lower bound, which requires nonnegative cosines. Computed in logarithms, for
+    any tau.
 
     Parameters
     ----------
@@ -343,18 +336,13 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
     >>> bound_holds(9298, 10, 0.5), bound_holds(100, 10, 2.0)
     (True, False)
     """
-    nodes, clusters = _log_sides(n_nodes, n_clusters, tau, proxy)
-    return nodes > clusters
-
-
-def _log_sides(n_nodes: int, n_clusters: int, tau: float, proxy: str) -> tuple[float, float]:
-    """Return the two sides of the corrected bound, up to a common increasing transform."""
     check_choice("proxy", proxy)
     others = n_nodes - 1
     nodes = _log(others) - tau / others if others else -math.inf
     if proxy == "eq6":
-        return nodes, _log(n_clusters - 1) + tau
-    return _log1p_exp(nodes), _log(n_clusters * (n_clusters - 1)) + tau
+        # Both sides have the form log(1 + e^x), which increases with x.
+        return nodes > _log(n_clusters - 1) + tau
+    return _log1p_exp(nodes) > _log(n_clusters * (n_clusters - 1)) + tau
 
 
 def _log(count: int) -> float:

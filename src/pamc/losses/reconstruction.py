@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +17,7 @@ _PAIRS_PER_BLOCK = {"cpu": 1 << 20}
 _PAIRS_PER_BLOCK_ELSEWHERE = 1 << 24
 
 # From this value on, log(1 + e^s) equals s even in float64, and e^s is still finite in float32.
-_LINEAR_FROM = 40.0
+_softplus = partial(softplus, threshold=40.0)
 
 
 class _HasMatrix(Protocol):
@@ -66,8 +67,9 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
 def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
     """Return :func:`edge_reconstruction_loss` with its sum over non-edges estimated from as many random pairs as edges.
 
-    The positive term is exact. Negatives are drawn in each call, uniformly from all pairs, by torch's global generator
-    of the device, as in torch_geometric's `GAE.recon_loss`; the few that are edges are kept. O(nnz·d) time and memory.
+    The positive term is exact. Each call samples its negatives uniformly from all pairs with torch's global generator
+    of the device, as torch_geometric's `GAE.recon_loss` does; the few that are edges are not excluded. O(nnz·d) time
+    and memory.
 
     Examples
     --------
@@ -79,9 +81,9 @@ def sampled_edge_loss(z: Tensor, pattern: Tensor) -> Tensor:
     """
     n_nodes, columns = len(z), pattern.col_indices()
     rows = torch.repeat_interleave(pattern.crow_indices().diff(), output_size=len(columns))
-    drawn = torch.randint(n_nodes, (2, len(columns)), device=z.device)
+    sampled = torch.randint(n_nodes, (2, len(columns)), device=z.device)
     positive = _softplus(-_pair_products(z, rows, columns))
-    negative = _softplus(_pair_products(z, drawn[0], drawn[1]))
+    negative = _softplus(_pair_products(z, *sampled))
     return (ordered_sum(positive) / _count_edges(len(columns), n_nodes) + ordered_sum(negative) / len(columns)) / 2
 
 
@@ -90,8 +92,8 @@ def feature_reconstruction(decoded: Tensor, x: Tensor | _HasMatrix) -> Tensor:
 
     .. math:: \sum_{i=1}^{n} \frac{1}{d}\|\hat{x}_i - x_i\|^2
 
-    It is a sum over rows because the engine adds chunks before it divides by N. O(n·d) time and memory, also for sparse
-    rows, because the reconstruction is dense.
+    It is a sum over rows because the engine adds up chunks before it divides by N. O(n·d) time and memory, for sparse
+    rows too, because the reconstruction is dense.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ def feature_reconstruction(decoded: Tensor, x: Tensor | _HasMatrix) -> Tensor:
 
 
 class _AllPairs(torch.autograd.Function):
-    """Computes value and gradient in the forward pass, because the loss is a scalar; the backward pass only scales."""
+    """The loss, whose gradient is computed in the forward pass, because a scalar's backward pass only scales it."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, indptr: Tensor, indices: Tensor, n_rows: int) -> Tensor:
@@ -128,15 +130,15 @@ class _AllPairs(torch.autograd.Function):
             # (N, rows of the block): all pairs (j, i) with i in the block, which are the pairs (i, j).
             score = row_product(z, block.T)
             row = torch.repeat_interleave(indptr[start : stop + 1].diff(), output_size=last - first)
-            at = indices[first:last] * len(block) + row
-            positive = score.view(-1)[at]
+            edges = indices[first:last] * len(block) + row
+            positive = score.view(-1)[edges]
             score_grad = score.sigmoid().mul_(other_weight)
-            score_grad.view(-1)[at] = torch.sigmoid(-positive).mul_(-weight)
+            score_grad.view(-1)[edges] = torch.sigmoid(-positive).mul_(-weight)
             value = _softplus(score).mul_(other_weight)
-            value.view(-1)[at] = _softplus(-positive).mul_(weight)
+            value.view(-1)[edges] = _softplus(-positive).mul_(weight)
             parts.append(ordered_sum(value))
             gradient += row_product(score_grad, block)
-        # zzᵀ contains z twice, and both the score gradients and the pattern are symmetric.
+        # The gradient of zzᵀ has two equal terms, because the matrix of score gradients is symmetric.
         ctx.save_for_backward(gradient.mul_(2))
         return ordered_sum(torch.stack(parts)) if parts else z.new_zeros(())
 
@@ -145,10 +147,6 @@ class _AllPairs(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad, None, None, None
-
-
-def _softplus(s: Tensor) -> Tensor:
-    return softplus(s, threshold=_LINEAR_FROM)
 
 
 def _pair_products(z: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

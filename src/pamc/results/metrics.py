@@ -1,8 +1,8 @@
 """Agreement of clusters with classes: pure functions of two labelings, independent of each other.
 
-Classes and clusters may be any integers or strings, and their numbers may differ. Every label is a class, including −1:
-remove rows without a known class before the call. No metric changes its input; the released program, if classes have no
-cluster, overwrites the first predictions with them and then computes NMI and ARI from the overwritten labels.
+Classes and clusters may be any integers or strings, and there may be more of one than of the other. Every label is a
+class, including −1: remove rows without a known class first. No metric changes its input, unlike the released program:
+if classes have no cluster, it overwrites the first predictions with them and computes NMI and ARI of the result.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def nmi(y_true: Labels, y_pred: Labels) -> float:
 
 
 def nmi_of_table(table: Integers) -> float:
-    """Return :func:`nmi` from a table of counts (classes, clusters), for labels that are too many to read twice.
+    """Return :func:`nmi` computed from a contingency table (classes, clusters) instead of the labels.
 
     Examples
     --------

@@ -13,7 +13,8 @@ from pamc.training.constants import fit_constants
 from pamc.training.fallback import START_RETURNED
 from pamc.training.phases import Fit
 
-_AS_IN_THE_FIT = ("method", "seed", "device", "seconds", "facts", "history", "scores")
+# Attributes that are copied from the fit.
+_COPIED = ("method", "seed", "device", "seconds", "facts", "history", "scores")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,10 @@ class RunRecord:
     method, data, seed, config
         Name of the method, facts about the data, random seed, and all settings.
     constants
-        Constants that affect a fit and are not settings, by module and name.
+        Constants that affect a fit but are not settings, by module and name.
     selection
-        Rule by which the reported epoch was selected. "last" needs no labels; the "oracle" rules do and exist only for
-        comparison with published figures.
+        Rule by which the reported epoch was selected. "last" needs no labels; the "oracle" rules need them and exist
+        only for comparison with published results.
     device
         Device of the run.
     n_epochs_run, stopped
@@ -79,18 +80,13 @@ class RunRecord:
 
     @classmethod
     def of(
-        cls,
-        fit: Fit,
-        *,
-        data: dict[str, Any],
-        metrics: dict[str, float] | None = None,
-        command: str | None = None,
+        cls, fit: Fit, *, data: dict[str, Any], metrics: dict[str, float] | None = None, command: str | None = None
     ) -> RunRecord:
         """Return the record of a fit at its last epoch."""
         n_epochs_run = len(fit.history.get("loss", []))
-        copied: Any = {name: getattr(fit, name) for name in _AS_IN_THE_FIT}
+        copies: Any = {name: getattr(fit, name) for name in _COPIED}
         return cls(
-            **copied,
+            **copies,
             data=data,
             config=fit.config.to_dict(),
             n_epochs_run=n_epochs_run,

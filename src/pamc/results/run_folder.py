@@ -6,6 +6,7 @@ import csv
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,14 @@ LABEL_FORMATS = ("csv", "parquet")
 # Number of label rows written at a time.
 _ROWS_PER_BLOCK = 1 << 16
 
-# File in a checkpoint folder that is locked by the process that writes there.
+# Name of the file in a checkpoint folder that the process writing there locks.
 _LOCK = "lock"
 
 
 def next_free_folder(parent: Path, stem: str = "pamc-run") -> Path:
     """Return `parent/stem-N` with the smallest unused N from 1."""
-    number = 1
-    while (parent / f"{stem}-{number}").exists() or (parent / f"{stem}-{number}.partial").exists():
-        number += 1
-    return parent / f"{stem}-{number}"
+    folders = (parent / f"{stem}-{number}" for number in count(1))
+    return next(folder for folder in folders if not (folder.exists() or partial_of(folder).exists()))
 
 
 @contextmanager
@@ -47,14 +46,15 @@ def new_run_folder(
     into it. Raises OutputError if the folder exists, or cannot be created or written.
     """
     try:
-        check_replaceable(target, what="run", holds_one=_holds_run(target), overwrite=overwrite)
+        is_run = (target / RECORD_FILE).is_file() and (target / MODEL_FILE).is_file()
+        check_replaceable(target, what="run", holds_one=is_run, overwrite=overwrite)
         partial = partial_of(target)
         above = missing_folders(partial)
         partial.mkdir(parents=True, exist_ok=resume)
     except FileExistsError:
         raise OutputError(
-            f"{partial} exists: another run is writing there, or was killed; remove it first, or, where that run kept "
-            "checkpoints, pass --resume to go on from them"
+            f"{partial} exists: another run is writing there, or was killed; remove it first or, if that run wrote "
+            "checkpoints, pass --resume to continue from them"
         ) from None
     except OSError as error:
         raise cannot_write(target, error) from None
@@ -91,11 +91,10 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / _LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
+        except OSError as error:
             # Some network file systems do not support locks.
-            pass
+            if isinstance(error, BlockingIOError):
+                raise
         yield
 
 
@@ -109,7 +108,8 @@ def write_labels(
 ) -> Path:
     """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path.
 
-    `ids` may be a function that returns the ids of a range of rows, which are then read and written in blocks.
+    `ids` may be a function that returns the ids of the rows from `start` to `stop`; a CSV file is then written in
+    blocks.
     """
     if file_format not in LABEL_FORMATS:
         raise UnknownNameError("labels format", file_format, LABEL_FORMATS)
@@ -137,7 +137,3 @@ def write_labels(
         except duckdb.IOException as error:
             raise OutputError(f"cannot write to {path}: {error}") from error
     return path
-
-
-def _holds_run(folder: Path) -> bool:
-    return (folder / RECORD_FILE).is_file() and (folder / MODEL_FILE).is_file()

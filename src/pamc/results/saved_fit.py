@@ -27,7 +27,7 @@ FORMAT_VERSION = 4
 
 
 def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Write tensors and a JSON-serializable description to `path`."""
+    """Write tensors and a JSON-serializable description to a file."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     metadata = {
@@ -47,12 +47,12 @@ def write_model(path: Path, tensors: dict[str, Tensor], description: dict[str, A
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the description of a file.
+    """Return the tensors and the description that :func:`write_model` wrote.
 
-    Raises ModelFileError if it is missing, truncated, of another format or version, or changed after writing.
+    Raises ModelFileError if the file is missing or truncated, has another format or version, or was changed later.
     """
     if not path.is_file():
-        raise ModelFileError(f"{path}: no such model file; name a folder that `pamc fit` or `save` wrote")
+        raise ModelFileError(f"{path}: no such model file; pass a folder that `pamc fit` or `save` wrote")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata: dict[str, str] = file.metadata() or {}
@@ -83,10 +83,10 @@ _BEFORE = "before."
 
 @dataclass(frozen=True, eq=False)
 class SavedFit:
-    """A fit with the feature columns it was fitted on.
+    """A fit and the feature columns that it expects.
 
-    If `own_encoder`, the encoder is a user-defined module, of which only the weights are saved. `id_column` is the
-    column of row ids, if the rows came from a table with one.
+    `own_encoder` is True if the encoder is a user-defined module, of which only the weights are saved. `id_column` is
+    the name of the column of row ids if the rows came from a table that has one.
     """
 
     fit: Fit
@@ -177,7 +177,7 @@ def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], 
 def _weights(fit: Fit) -> dict[str, Tensor]:
     """Return the weights of the encoder, or of the whole network if new rows cannot be encoded without the graph.
 
-    The weights of a network are saved for the record; labeling other rows requires a new fit.
+    The weights of such a network are saved for the record only: labels of other rows require a new fit.
     """
     network, prefix = (fit.network, _NETWORK) if fit.encoder is None else (fit.encoder, _ENCODER)
     return {} if network is None else {prefix + name: tensor for name, tensor in network.state_dict().items()}
@@ -192,7 +192,7 @@ def _restored(
     elif encoder is not None:
         network = copy.deepcopy(encoder).to(dtype)
     else:
-        raise ConfigError(f"{path} was fitted with an encoder of your own: pass encoder= with such a module")
+        raise ConfigError(f"{path} was fitted with a user-defined encoder: pass a module of the same kind as encoder=")
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
