@@ -70,7 +70,7 @@ FEATURES = {
     "a file's name": ("rows.csv", ["'rows.csv'", "read_graph", "fit_graph"]),
     "a path": (Path("rows.csv"), ["'rows.csv'", "read_graph"]),
     "a graph": (AttributedGraph(X), ["AttributedGraph", "fit_graph"]),
-    "a networkx graph": (nx.path_graph(4), "edges but no features"),
+    "a networkx graph": (nx.path_graph(4), "a networkx graph has no features"),
     "constant rows": (np.ones((9, 3)), ["number of distinct rows, 1", "ask for fewer clusters"]),
     "zero rows": (np.zeros((9, 3)), "number of distinct rows, 1"),
     "too large": (X * 1e300, ["cannot be scaled in float64", "other units"]),
@@ -99,7 +99,7 @@ def weights(*values):
 
 
 ADJACENCY = {
-    "another size": (sp.eye(35), ["35 × 35, but the features have 36 rows", "a row and a column for each"]),
+    "another size": (sp.eye(35), ["35 × 35, but the features have 36 rows", "one row and one column for each"]),
     "sliced": (np.ones((20, 36)), ["row-sliced", "A[rows][:, rows]"]),
     "negative weight": (weights(1.0, -2.0), ["1 of 2 are not", "-2 on edge 1→2", "Leave such edges out"]),
     "zero weight": (nx.Graph([(i, i + 1, {"weight": 0}) for i in range(35)]), "0 on edge 0→1"),

@@ -157,8 +157,8 @@ _REASONS = {
     "unknown": "no row has this id",
     "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
 }
-# Maximum number of characters kept of a malformed line.
-_LONGEST = 1000
+# Maximum number of characters of a malformed line that are stored.
+_MAX_LINE_CHARS = 1000
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class BadRows:
             return
         self._workspace.run(
             "INSERT INTO bad BY NAME SELECT ? AS part, ? AS file, line, 'line' AS reason, "
-            f"any_value(left(csv_line, {_LONGEST})) AS cell FROM reject_errors GROUP BY line",
+            f"any_value(left(csv_line, {_MAX_LINE_CHARS})) AS cell FROM reject_errors GROUP BY line",
             [part, file],
         )
 

@@ -52,7 +52,7 @@ _NOT_FEATURES = {"id": "--id", "label": "--truth", "class": "--truth", "target":
 _WHOLE_WITH_POINTS = r"[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}(\.[0-9]{3})+)"
 _WITH_POINTS = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"
 # Number of cells, from the first rows, that are inspected to find columns that may have points between thousands.
-_CELLS_LOOKED_AT = 200_000
+_CELLS_INSPECTED = 200_000
 
 
 def listed(names: Sequence[str] | None) -> list[str] | None:
@@ -143,7 +143,7 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
 
     Other tables write three decimals, so these cells are read with a decimal point. O(N) time for such columns only.
     """
-    first_rows = table.first_rows(max(20, _CELLS_LOOKED_AT // len(table.names)))
+    first_rows = table.first_rows(max(20, _CELLS_INSPECTED // len(table.names)))
     suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]
     for name in suspects:
         if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:

@@ -32,7 +32,7 @@ INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
 # Maximum number of characters of an invalid cell in a message.
-_LONGEST_SHOWN = 100
+_MAX_CELL_CHARS = 100
 # Numbers in other locales and spreadsheet notations.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
@@ -64,7 +64,7 @@ class Cell:
 
 def shorten(text: str) -> str:
     """Truncate the text of a cell for a message."""
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+    return text if len(text) <= _MAX_CELL_CHARS else text[:_MAX_CELL_CHARS] + "…"
 
 
 def is_number_text(text: str) -> bool:
@@ -296,7 +296,7 @@ def _is_empty(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 # Bytes that are not valid UTF-8, as decoded with surrogateescape.
-_FOREIGN = re.compile("[\udc80-\udcff]")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 # Line number and cells of each record; a blank line or a comment has no cells.
 Records: TypeAlias = Iterator[tuple[int, list[str]]]
@@ -386,7 +386,7 @@ def text_lines(path: Path) -> Iterator[str]:
         stream = io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
         with stream:
             for number, text in enumerate(stream, start=1):
-                if not text.isascii() and _FOREIGN.search(text):
+                if not text.isascii() and _NOT_UTF8.search(text):
                     raise DataError(f"{path}, line {number}: not UTF-8 text; save the file as UTF-8")
                 yield text
     except (OSError, EOFError, zlib.error) as error:
