@@ -206,27 +206,20 @@ def _value_and_gradient(function: Callable[..., Tensor], *arguments: Tensor) -> 
     return value.detach().cpu().double(), torch.cat([gradient.flatten() for gradient in gradients]).cpu().double()
 
 
-def _dense(pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
-    gamma = dense_weights(pairs)
-    return (lambda z, labels, n_clusters, tau: dense_contrast(z, gamma, tau=tau)), (gamma,)
-
-
-def _released(pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
+def _plain_contrast(name: str, pairs: PositivePairs) -> tuple[Contrast, tuple[Tensor, ...]]:
+    """Return the "dense" or "released" loss in plain torch, and the tensors of the graph that it keeps."""
+    if name == "dense":
+        gamma = dense_weights(pairs)
+        return (lambda z, labels, n_clusters, tau: dense_contrast(z, gamma, tau=tau)), (gamma,)
     edges = EdgeList.of(pairs)
-
-    def contrast(z: Tensor, labels: Callable[[], Tensor], n_clusters: int, tau: float) -> Tensor:
-        return released_contrast(z, labels(), edges, n_clusters=n_clusters, tau=tau)
-
-    return contrast, edges
-
-
-# The losses of other programs in plain torch: each function returns the loss and the tensors of the graph it keeps.
-_PLAIN = {"dense": _dense, "released": _released}
+    return (
+        lambda z, labels, n_clusters, tau: released_contrast(z, labels(), edges, n_clusters=n_clusters, tau=tau)
+    ), edges
 
 
 def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Return Eq 12 with the "dense" or "released" loss, as a function of z, its assignment q and the target p."""
-    contrast, _ = _PLAIN[name](pairs)
+    contrast, _ = _plain_contrast(name, pairs)
 
     def objective(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
         value = contrast(z, lambda: q.detach().argmax(dim=1), q.shape[1], config.tau)
@@ -237,7 +230,7 @@ def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Calla
 
 def _plain(name: str, exact: Callable[[Tensor, Tensor, Problem], Tensor]) -> Provider:
     def prepare(problem: Problem) -> Prepared:
-        contrast, graph = _PLAIN[name](problem.pairs)
+        contrast, graph = _plain_contrast(name, problem.pairs)
         return Prepared(lambda z: contrast(z, lambda: problem.labels, problem.n_clusters, problem.tau), graph)
 
     def objective(z: Tensor, centers: Tensor, pairs: PositivePairs, config: FitConfig) -> Tensor:
@@ -247,7 +240,7 @@ def _plain(name: str, exact: Callable[[Tensor, Tensor, Problem], Tensor]) -> Pro
     return Provider(prepare, exact, objective)
 
 
-def _pamc(backend: str, why_unavailable: Callable[[torch.device], str | None]) -> Provider:
+def _pamc(backend: str) -> Provider:
     def prepare(problem: Problem) -> Prepared:
         pairs = problem.pairs
         # As in training, the labels are trusted and not checked.
@@ -265,6 +258,11 @@ def _pamc(backend: str, why_unavailable: Callable[[torch.device], str | None]) -
         model.centers = centers
         return model.objective(z).total
 
+    def why_unavailable(device: torch.device) -> str | None:
+        if backend == "triton" and device.type != "cuda":
+            return "its kernels need a CUDA GPU"
+        return BACKENDS[backend].why_unavailable(device)
+
     return Provider(prepare, partial(_exact_pamc, "eq2", "drop"), objective, why_unavailable)
 
 
@@ -273,21 +271,15 @@ def _exact_pamc(proxy: str, self_edges: str, z: Tensor, gamma: Tensor, problem: 
     return call(z, gamma, problem.labels, tau=problem.tau, n_clusters=problem.n_clusters)
 
 
-def _exact_dense(z: Tensor, gamma: Tensor, problem: Problem) -> Tensor:
-    return reference.contrastive_loss(z, gamma, tau=problem.tau, self_edges="keep")
-
-
-def _why_no_triton(device: torch.device) -> str | None:
-    return BACKENDS["triton"].why_unavailable(device) if device.type == "cuda" else "its kernels need a CUDA GPU"
-
-
 # The N × N loss as computed by SCGC*, PamC as computed by the released program, and pamc in plain torch and in fused
 # kernels.
 PROVIDERS: dict[str, Provider] = {
-    "dense": _plain("dense", _exact_dense),
+    "dense": _plain(
+        "dense", lambda z, gamma, problem: reference.contrastive_loss(z, gamma, tau=problem.tau, self_edges="keep")
+    ),
     "released": _plain("released", partial(_exact_pamc, "eq6", "keep")),
-    "torch": _pamc("torch", lambda device: BACKENDS["torch"].why_unavailable(device)),
-    "triton": _pamc("triton", _why_no_triton),
+    "torch": _pamc("torch"),
+    "triton": _pamc("triton"),
 }
 
 
