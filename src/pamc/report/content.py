@@ -20,10 +20,8 @@ from pamc.report.facts import ClusterFacts, cluster_columns, cluster_facts, edge
 from pamc.report.narrative import narrative, python_lines, stability
 from pamc.report.page_file import pack, pack_ids, plain, smallest
 from pamc.report.points import column, confidence_steps, listed_rows, map_data, number_column
-from pamc.report.projection import project
 from pamc.results.metrics import best_matching, contingency
 from pamc.results.record import RunRecord
-from pamc.runtime import seed_for
 
 FORMAT, VERSION = "pamc-report", 1
 
@@ -34,6 +32,9 @@ _N_FEATURE_COLUMNS, _LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES = 12, 3, 1_200_
 _SILHOUETTE_ROWS = 2000
 
 TRUE_CLASS = "true class"
+
+# Facts about the clusters that the page contains under the same names.
+_TABLES = ("clusters", "features", "rows", "odd", "flows", "similarity", "leaning")
 
 # Returns the (n, len(numbers)) values of some feature columns for the rows listed on the page.
 ReadFeatures: TypeAlias = Callable[[list[int]], NDArray[Any]]
@@ -54,12 +55,15 @@ class Extras:
     map_by: str = "auto"
 
 
-def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Extras) -> dict[str, Any]:
-    """Return the page data of a fit on a graph in memory. O(N·(d + C·n_dims) + E) time with a PCA map.
+def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extras: Extras) -> dict[str, Any]:
+    """Return the page data of a fit on a graph in memory or a store. O(N·(d + C·n_dims) + E) time with a PCA map.
 
-    If the graph has no edges, those that the fit built are used, if the model still has them.
+    If a graph has no edges, those that the fit built are used, if the model still has them.
     """
     began = time.perf_counter()
+    if isinstance(data, Store):
+        return _store_page_data(model, data, record, extras, began)
+    graph = data
     joined = with_fitted_edges(model, graph)
     facts = cluster_facts(model, joined)
     rows = listed_rows(graph.n_nodes, facts)
@@ -77,7 +81,6 @@ def page_data(model: Any, graph: AttributedGraph, record: RunRecord, extras: Ext
         rows=rows,
         classes=graph.labels,
         read=read,
-        has_edges=joined.edges is not None,
         feature_silhouette=_feature_silhouette(graph.features, np.asarray(model.labels_), record),
         began=began,
     )
@@ -93,7 +96,6 @@ def assembled(
     rows: NDArray[np.int64] | None,
     classes: NDArray[np.int64] | None = None,
     read: ReadFeatures | None = None,
-    has_edges: bool = False,
     feature_silhouette: float | None = None,
     began: float,
 ) -> dict[str, Any]:
@@ -107,31 +109,22 @@ def assembled(
         Ids and indices of the rows listed on the page; `rows` is None for all rows.
     classes
         (N,) true classes, if known.
-    read
-        Function that returns some features of the listed rows.
-    has_edges
-        Whether the facts about edges are known.
-    feature_silhouette
-        Silhouette of the clusters in the features.
+    read, feature_silhouette
+        Function that returns some features of the listed rows, and the silhouette of the clusters in the features.
     began
         Start time, from `time.perf_counter`.
     """
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_nodes, n_clusters = len(labels), len(model.cluster_centers_)
     about = {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "history"}
-    tables: dict[str, Any] = {
-        field.name: getattr(facts, field.name, None) for field in dataclasses.fields(ClusterFacts)
-    }
+    tables: dict[str, Any] = {name: getattr(facts, name, None) for name in _TABLES}
     if facts is None:
         tables["clusters"] = cluster_columns(labels, confidence, n_clusters)
-    if not has_edges:
+    elif not facts.flows.any():
         tables["flows"] = None
     notes, truth = list(extras.notes), None
     if rows is not None:
-        notes.append(
-            f"The map is a density of all {n_nodes:,} rows; {len(ids):,} of them, drawn at random, can be pointed at "
-            "and found by id."
-        )
+        notes.append(f"The map is a density of all {n_nodes:,} rows; {len(ids):,} random ones can be selected.")
     columns = [column(str(name), values, rows, n_nodes) for name, values in (extras.columns or {}).items()]
     if classes is not None:
         truth = truth_data(classes, labels, confidence, names=extras.class_names)
@@ -140,7 +133,7 @@ def assembled(
     if facts is not None and read is not None:
         columns += _feature_columns(facts, len(ids), read, used=[existing["name"] for existing in columns])
     listed: Any = slice(None) if rows is None else rows
-    mapped = drawn_map(model, extras.map_by, record.seed, rows)
+    mapped = map_data(model, rows, map_by=extras.map_by, seed=record.seed)
     data = {
         "format": FORMAT,
         "version": VERSION,
@@ -182,11 +175,6 @@ def with_fitted_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
     upper = entries.row < entries.col
     edges = np.stack([entries.row[upper], entries.col[upper]]).astype(np.int64)
     return dataclasses.replace(graph, edges=edges, edge_weight=entries.data[upper], edges_are_neighbors=True)
-
-
-def drawn_map(model: Any, how: str, seed: int, rows: NDArray[np.int64] | None) -> dict[str, Any]:
-    """Return the map of a fitted model for the page: see :func:`~pamc.report.points.map_data`."""
-    return map_data(project(np.asarray(model.embedding_), how=how, seed=seed_for(seed, "map")), model, rows)
 
 
 def _feature_silhouette(features: Features, labels: NDArray[np.int64], record: RunRecord) -> float:
@@ -260,13 +248,12 @@ _ROWS_PER_BLOCK = 1 << 16
 _IDS_PER_BLOCK = 1 << 20
 
 
-def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras) -> dict[str, Any]:
+def _store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras, began: float) -> dict[str, Any]:
     """Return the page data of a fit of a store, without reading it into memory.
 
     Sizes, confidence and edges cover all rows; features and central, border and outlier rows come from a sample.
     O(N·n_dims + E) time; memory grows with N·n_dims, as in the fit.
     """
-    began = time.perf_counter()
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_clusters = len(model.cluster_centers_)
     # A random sample that depends only on the size of the store.
@@ -313,7 +300,6 @@ def store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras)
         rows=rows,
         classes=None if store.labels is None else np.array(store.labels),
         read=read,
-        has_edges=store.has_edges,
         feature_silhouette=_feature_silhouette(features, labels[sample], record),
         began=began,
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
+
+# A cluster that is neither empty nor all rows; a score of each column (d,), and its value inside and elsewhere.
+Compared: TypeAlias = tuple[int, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 # Largest share of nonzero values at which features are treated as terms.
 _THIN = 0.1
@@ -24,14 +27,6 @@ _PRIOR_ROWS = 10.0
 _LEAST_DIFFERENCE, _LEAST_ERRORS = 1e-6, 2.0
 
 
-def _has_terms(features: Features) -> bool:
-    """Return whether features look like terms: few nonzero values, none negative."""
-    values = features if isinstance(features, np.ndarray) else features.data
-    if values.size == 0 or values.min() < 0:
-        return False
-    return bool(np.count_nonzero(values) <= _THIN * np.prod(features.shape))
-
-
 def feature_columns(
     features: Features,
     labels: NDArray[np.int64],
@@ -44,10 +39,12 @@ def feature_columns(
     O(N·d) or O(nnz + C·d) time, O(C·d) memory. A cluster that is empty, contains every row, or resembles the others has
     fewer or none.
     """
-    terms = _has_terms(features)
+    values = features if isinstance(features, np.ndarray) else features.data
+    few = np.count_nonzero(values) <= _THIN * np.prod(features.shape)
+    terms = bool(values.size > 0 and values.min() >= 0 and few)
     compared = _terms(features, labels, n_clusters) if terms else _differences(features, labels, n_clusters)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for cluster, (difference, inside, elsewhere) in enumerate(compared):
+    parts: list[tuple[NDArray[Any], ...]] = [(np.empty(0, dtype=np.int64),) * 2 + (np.empty(0),) * 3]
+    for cluster, difference, inside, elsewhere in compared:
         # For terms, only those that a cluster has; missing ones appear at the other clusters.
         size = difference if terms else np.abs(difference)
         distinctive = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
@@ -82,9 +79,7 @@ def feature_name(number: int, names: tuple[str, ...] | None) -> str:
     return f"feature {number}" if names is None else names[number]
 
 
-def _differences(
-    features: Features, labels: NDArray[np.int64], n_clusters: int
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+def _differences(features: Features, labels: NDArray[np.int64], n_clusters: int) -> Iterator[Compared]:
     """Yield for each cluster the difference of means in standard deviations of each column, and both means."""
     n_nodes, n_columns = features.shape
     count = np.bincount(labels, minlength=n_clusters)
@@ -99,14 +94,11 @@ def _differences(
         deviation[deviation <= 1e-7 * np.sqrt(square)] = 0.0
         sums = np.stack(list(_sparse_sums(features, labels, n_clusters)))
     total = sums.sum(axis=0)
-    for cluster, inside_sum in enumerate(sums):
-        n_inside, n_outside = count[cluster], n_nodes - count[cluster]
-        if n_inside == 0 or n_outside == 0:
-            yield (np.zeros(n_columns),) * 3
-            continue
-        inside, elsewhere = inside_sum / n_inside, (total - inside_sum) / n_outside
+    for cluster in np.flatnonzero((count > 0) & (count < n_nodes)).tolist():
+        inside = sums[cluster] / count[cluster]
+        elsewhere = (total - sums[cluster]) / (n_nodes - count[cluster])
         difference = np.divide(inside - elsewhere, deviation, out=np.zeros(n_columns), where=deviation > 0)
-        yield difference, inside + middle, elsewhere + middle
+        yield cluster, difference, inside + middle, elsewhere + middle
 
 
 def _dense_sums(
@@ -139,9 +131,7 @@ def _sparse_sums(
         yield np.bincount(ordered.indices[start:stop], weights, features.shape[1]).astype(np.float64)
 
 
-def _terms(
-    features: Features, labels: NDArray[np.int64], n_clusters: int
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+def _terms(features: Features, labels: NDArray[np.int64], n_clusters: int) -> Iterator[Compared]:
     """Yield for each cluster the z-score of each term, and the shares of rows with it inside and elsewhere.
 
     The z-score is the log-odds ratio of having the term, inside against elsewhere, in standard errors, with a prior of
@@ -157,15 +147,11 @@ def _terms(
     total: NDArray[np.float64] = np.sum(sums, axis=0)
     prior = _PRIOR_ROWS * total / n_nodes
     used = (total > 0) & (total < n_nodes)
-    for cluster, inside in enumerate(sums):
+    for cluster in np.flatnonzero((count > 0) & (count < n_nodes)).tolist():
         n_inside, n_outside = count[cluster], n_nodes - count[cluster]
-        if n_inside == 0 or n_outside == 0:
-            yield (np.zeros(n_columns),) * 3
-            continue
-        elsewhere = total - inside
-        score = np.zeros(n_columns)
+        inside, elsewhere, score = sums[cluster], total - sums[cluster], np.zeros(n_columns)
         a, b, pseudo = inside[used], elsewhere[used], prior[used]
         odds_a = np.log((a + pseudo) / (n_inside - a + _PRIOR_ROWS - pseudo))
         odds_b = np.log((b + pseudo) / (n_outside - b + _PRIOR_ROWS - pseudo))
         score[used] = (odds_a - odds_b) / np.sqrt(1 / (a + pseudo) + 1 / (b + pseudo))
-        yield score, inside / n_inside, elsewhere / n_outside
+        yield cluster, score, inside / n_inside, elsewhere / n_outside

@@ -14,7 +14,8 @@ from pamc.errors import BackendError
 from pamc.report.content import with_fitted_edges
 from pamc.report.facts import check_rows_of_fit, cluster_facts
 
-_SHOWN_ROWS = 60
+# Maximum number of rows of each table in a notebook.
+_NOTEBOOK_ROWS = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +41,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return "".join(
-            f"<h4>{html.escape(name)}</h4>{table.to_html(index=False, max_rows=_SHOWN_ROWS, escape=True)}"
+            f"<h4>{html.escape(name)}</h4>{table.to_html(index=False, max_rows=_NOTEBOOK_ROWS, escape=True)}"
             for name, table in tables.items()
         )
 
@@ -80,13 +81,19 @@ def explain(
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
     >>> model = PamCGC(3, n_epochs=5, advanced={"hidden": (16,)}, random_state=0, device="cpu").fit(X)
-    >>> found = explain(model, X)
-    >>> found.clusters["n_rows"].sum()
+    >>> explanation = explain(model, X)
+    >>> explanation.clusters["n_rows"].sum()
     np.int64(150)
-    >>> found.features.query("cluster == 0")["name"].isin(X.columns).all()
+    >>> explanation.features.query("cluster == 0")["name"].isin(X.columns).all()
     np.True_
     """
-    frame = _frame_class()
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise BackendError(
+            'explain returns pandas tables: pip install "pamc[explain]", or call pamc.report.facts.cluster_facts, '
+            "which needs numpy alone"
+        ) from error
     graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
     check_rows_of_fit(model, graph)
     graph = with_fitted_edges(model, graph)
@@ -94,13 +101,11 @@ def explain(
     flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows
     volume = flows.sum(axis=1, keepdims=True)
     share = np.divide(flows, volume, out=np.full_like(flows, np.nan), where=volume > 0)
+    tables = {name: DataFrame(getattr(facts, name)) for name in ("clusters", "features", "rows", "odd")}
     return Explanation(
-        clusters=frame(facts.clusters),
-        features=frame(facts.features),
-        rows=frame(facts.rows),
-        odd=frame(facts.odd),
-        flows=frame(_long(weight=flows, share=share)),
-        similarity=frame(_long(cosine=facts.similarity)),
+        **tables,
+        flows=DataFrame(_long(weight=flows, share=share)),
+        similarity=DataFrame(_long(cosine=facts.similarity)),
     )
 
 
@@ -109,14 +114,3 @@ def _long(**matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:
     n_clusters = len(next(iter(matrices.values())))
     cluster, other = np.divmod(np.arange(n_clusters**2), n_clusters)
     return {"cluster": cluster, "other": other, **{name: matrix.ravel() for name, matrix in matrices.items()}}
-
-
-def _frame_class() -> Any:
-    try:
-        from pandas import DataFrame
-    except ImportError as error:
-        raise BackendError(
-            'explain returns pandas tables: pip install "pamc[explain]", or call pamc.report.facts.cluster_facts, '
-            "which needs numpy alone"
-        ) from error
-    return DataFrame

@@ -100,9 +100,7 @@ def _check_parts(data: dict[str, Any]) -> None:
     """Raise a LookupError that names the first missing part."""
     missing = [name for name in PARTS[data["format"]] if name not in data]
     for part, names in _WITHIN.items():
-        if part in PARTS[data["format"]] and part in data:
-            keys = data[part] if isinstance(data[part], dict) else {}
-            missing += [f"{part}.{name}" for name in names if name not in keys]
+        missing += [f"{part}.{name}" for name in names if part in data and name not in data[part]]
     if missing:
         raise LookupError(f"it has no {missing[0]}")
 

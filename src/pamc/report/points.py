@@ -12,7 +12,8 @@ from pamc.data.readers.tables import MISSING, Table
 from pamc.errors import DataError
 from pamc.report.facts import ClusterFacts
 from pamc.report.page_file import pack, quantized, smallest
-from pamc.report.projection import Projection
+from pamc.report.projection import project
+from pamc.runtime import seed_for
 
 # Up to this many rows, each is a point; beyond that, the page shows a density and this many searchable rows.
 MOST_POINTS = 200_000
@@ -41,13 +42,14 @@ def listed_rows(n_nodes: int, facts: ClusterFacts | None) -> NDArray[np.int64] |
     return np.unique(np.concatenate([sample, *examples]).astype(np.int64))
 
 
-def map_data(projection: Projection, model: Any, rows: NDArray[np.int64] | None) -> dict[str, Any]:
+def map_data(model: Any, rows: NDArray[np.int64] | None, *, map_by: str, seed: int) -> dict[str, Any]:
     """Return the `map` with the central row of each cluster, the positions `xy` of the listed rows, and the `density`.
 
     Positions lie in a square frame from 0 to 1, with the same scale on both axes. `rows` are the listed rows; if it is
-    None, all rows are listed and the density is None.
+    None, all rows are listed and the density is None. `map_by` is "auto", "pca" or "umap", and `seed` that of the fit.
     """
     labels, n_clusters = np.asarray(model.labels_), len(model.cluster_centers_)
+    projection = project(np.asarray(model.embedding_), how=map_by, seed=seed_for(seed, "map"))
     low, high = projection.rows.min(axis=0), projection.rows.max(axis=0)
     side = float((high - low).max()) * 1.04 or 1.0
     positions = (projection.rows - (low + high) / 2) / side + 0.5

@@ -19,11 +19,11 @@ from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
-from pamc.report.content import FORMAT, TRUE_CLASS, Extras, assembled, drawn_map, page_data, store_page_data
+from pamc.report.content import FORMAT, TRUE_CLASS, Extras, assembled, page_data
 from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
 from pamc.report.page_file import plain, read_page, unpack
-from pamc.report.points import class_names, color_column, listed_rows
+from pamc.report.points import class_names, color_column, listed_rows, map_data
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import LABEL_FORMATS, MODEL_FILE, RECORD_FILE
 from pamc.results.saved_fit import read_model
@@ -47,16 +47,13 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
         return _from_files(folder, map_by or "auto")
     data = read_page(page, formats=(FORMAT,))
     data["story"], data["python"] = narrative(data["record"]), python_lines(data["record"])
-    return data if map_by is None else _with_map(data, _model_of(folder), map_by)
-
-
-def _with_map(data: dict[str, Any], model: Any, map_by: str) -> dict[str, Any]:
-    """Return the report data with another map."""
-    packed = data["points"]["rows"]
-    rows = None if packed is None else unpack(packed).astype(np.int64)
-    mapped = drawn_map(model, map_by, int(data["record"]["seed"]), rows)
-    points = {**data["points"], "xy": mapped["xy"]}
-    return dict(plain({**data, "points": points, "density": mapped["density"], "map": mapped["map"]}))
+    if map_by is not None:
+        packed = data["points"]["rows"]
+        rows = None if packed is None else unpack(packed).astype(np.int64)
+        mapped = plain(map_data(_model_of(folder), rows, map_by=map_by, seed=int(data["record"]["seed"])))
+        data["points"]["xy"] = mapped.pop("xy")
+        data.update(mapped)
+    return data
 
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
@@ -68,9 +65,7 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     except (PamcError, _ChangedError) as error:
         source, extras = None, Extras(notes=(_UNREADABLE.format(error),))
     extras = dataclasses.replace(extras, map_by=map_by)
-    if isinstance(source, Store):
-        data = store_page_data(model, source, record, extras)
-    elif source is not None:
+    if source is not None:
         data = page_data(model, source, record, extras)
     else:
         rows = listed_rows(n_nodes, None)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.adapters import as_graph
+from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
 from pamc.errors import DataError, OutputError
 from pamc.report.comparison import comparison_data
-from pamc.report.content import Extras, page_data, store_page_data
+from pamc.report.content import Extras, page_data
 from pamc.report.facts import check_rows_of_fit
 from pamc.report.page_file import write_page
 from pamc.report.points import is_missing
@@ -79,23 +80,19 @@ def write_report(
     target = target / REPORT_FILE if target.is_dir() else target
     extras = Extras(columns=columns, map_by=map)
     about = {} if title is None else {"name": title}
-    if isinstance(X, Store):
-        check_rows_of_fit(model, X)
-        record = model.record(data={"name": X.name, "n_edges": X.n_edges, **about})
-        return _written(target, store_page_data(model, X, record, extras))
-    graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
-    check_rows_of_fit(model, graph)
-    if truth is None:
-        truth = getattr(X, "labels", None) if type(X) is type(graph) else None
+    data = X if isinstance(X, Store) else as_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    check_rows_of_fit(model, data)
+    if truth is None and isinstance(X, AttributedGraph):
+        truth = X.labels
     metrics = None
-    if truth is not None:
+    if truth is not None and isinstance(data, AttributedGraph):
         classes = _classes(truth)
-        graph = replace(graph, labels=classes)
+        data = replace(data, labels=classes)
         names = [str(name) for name in np.unique(classes)]
         extras = replace(extras, class_names=None if classes.dtype.kind in "iu" else names)
         metrics = evaluate(classes, model.labels_)
-    record = model.record(data={"name": graph.name, "n_edges": graph.n_edges, **about}, metrics=metrics)
-    return _written(target, page_data(model, graph, record, extras))
+    record = model.record(data={"name": data.name, "n_edges": data.n_edges, **about}, metrics=metrics)
+    return _written(target, page_data(model, data, record, extras))
 
 
 def write_fit_report(
@@ -110,8 +107,7 @@ def write_fit_report(
 ) -> Path:
     """Write report.html into a run folder; `data` is the fitted graph or store, with its true classes if known."""
     extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
-    made = store_page_data if isinstance(data, Store) else page_data
-    return _written(folder / REPORT_FILE, made(model, data, record, extras))
+    return _written(folder / REPORT_FILE, page_data(model, data, record, extras))
 
 
 def write_run_report(
