@@ -119,7 +119,12 @@ def nearest(
         rows, metric = on_sphere(np.asarray(rows[:, :DIRECTIONS])), "euclidean"
     if is_approximate:
         targets, recall, method = search_index(rows, n_neighbors, seed=seed_for(seed, "neighbors"), device=device)
-        _warn_of_low_recall(recall, targets.shape)
+        if recall < LEAST_RECALL:
+            warning = DataWarning(
+                f"only {recall:.0%} of the edges of the kNN graph lead to one of the {n_neighbors} nearest rows: "
+                f"the {n_nodes} rows are spread too evenly. metric='euclidean' compares all rows, which is slow"
+            )
+            warn(warning, stacklevel=2)
     else:
         targets, recall, method = _compare_all(rows, n_neighbors, metric, device), 1.0, EXACT
     edges = np.stack([np.repeat(np.arange(n_nodes), n_neighbors), targets.ravel()])
@@ -139,18 +144,11 @@ def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
     if n_neighbors < 1:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
-        reason = f"each of the {n_nodes} rows has only {n_nodes - 1} others"
-        warn(DataWarning(f"n_neighbors={n_neighbors}, but {reason}: all are taken"), stacklevel=3)
-    return min(n_neighbors, n_nodes - 1)
-
-
-def _warn_of_low_recall(recall: float, shape: tuple[int, ...]) -> None:
-    if recall < LEAST_RECALL:
-        message = (
-            f"only {recall:.0%} of the edges of the kNN graph lead to one of the {shape[1]} nearest rows: "
-            f"the {shape[0]} rows are spread too evenly. metric='euclidean' compares all rows, which is slow"
+        warning = DataWarning(
+            f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: all are taken"
         )
-        warn(DataWarning(message), stacklevel=3)
+        warn(warning, stacklevel=3)
+    return min(n_neighbors, n_nodes - 1)
 
 
 def _compare_all(features: Features, n_neighbors: int, metric: str, device: torch.device) -> Integers:

@@ -61,8 +61,9 @@ def check_assignment(z: Tensor, assignment: Tensor, n_clusters: int | None) -> t
         least, largest = (int(value) for value in assignment.aminmax())
         n_clusters = largest + 1 if n_clusters is None else n_clusters
         if least < 0 or largest >= n_clusters:
-            allowed = f"between 0 and n_clusters - 1 = {n_clusters - 1}"
-            raise DataError(f"labels must lie {allowed}, got {least} to {largest}")
+            raise DataError(
+                f"labels must lie between 0 and n_clusters - 1 = {n_clusters - 1}, got {least} to {largest}"
+            )
         return assignment.long(), n_clusters
     if assignment.ndim == 2 and len(assignment) == len(z) and assignment.is_floating_point():
         n_columns = assignment.shape[1]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning, warn
+from pamc.errors import CollapseWarning, DataError, EmptyClusterWarning, PamcWarning, warn
 from pamc.graph.positives import PairShard, PositivePairs
 from pamc.losses.arguments import check_assignment, check_choice, check_embedding, check_pairs, check_tau
 from pamc.ops.dispatch import Backend, resolve_backend
@@ -288,12 +288,16 @@ def _check_meta_nodes(meta_nodes: Tensor, z: Tensor, n_clusters: int | None) -> 
 
 def warn_of_empty_clusters(n_present: int, n_clusters: int) -> None:
     """Issue a warning if some clusters have no members, or if there are too few clusters to contrast."""
+    n_empty = n_clusters - n_present
     if n_present < 2:
-        message = f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0"
-        warn(CollapseWarning(message), stacklevel=3)
-    elif n_present < n_clusters:
-        message = f"{n_clusters - n_present} of {n_clusters} clusters are empty; their meta-nodes are left out"
-        warn(EmptyClusterWarning(message), stacklevel=3)
+        warning: PamcWarning = CollapseWarning(
+            f"{n_present} of {n_clusters} clusters have members: there is nothing to contrast and the proxy is 0"
+        )
+    elif n_empty > 0:
+        warning = EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty; their meta-nodes are left out")
+    else:
+        return
+    warn(warning, stacklevel=3)
 
 
 def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:

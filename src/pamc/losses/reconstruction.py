@@ -32,9 +32,9 @@ def edge_reconstruction_loss(z: Tensor, pattern: Tensor, *, n_rows: int | None =
               + \frac{1}{2(N^2 - E)}\sum_{(i,j) \notin A+I} \log(1 + e^{z_i \cdot z_j})
 
     This equals ``norm * mean(weighted_cross_entropy_with_logits(...))`` in the program of Kipf and Welling (2016), with
-    targets A + I, positive weight (N² − E)/E and norm N²/(2(N² − E)). As there, E counts the entries of A without the
-    diagonal; a graph without edges uses E = N, the number of its self-loops. For a single node, which has no negatives,
-    their term is 0.
+    targets A + I, positive weight (N² − E)/E and norm N²/(2(N² − E)). As in that program, E counts the entries of A
+    without the diagonal; a graph without edges uses E = N, the number of its self-loops. For a single node, which has
+    no negatives, the second term is 0.
 
     Value and gradient are accumulated in blocks in the forward pass, without an N × N tensor. O(N²·d) time,
     O(N·d + nnz) memory and one block.

@@ -44,8 +44,8 @@ _TILE = 1024
 _LONG_ROW = 64
 _LEAST_COLUMNS = 4
 
-# A GPU runs few programs at a time, and rows with few pairs leave it idle: if there are many programs, each processes
-# several narrow rows at once, a few entries of each at a time. They finish together, so longer rows are split.
+# A program for one row with few pairs keeps a GPU idle most of the time: if there are many rows, each program processes
+# several narrow ones at once, a few entries of each at a time. They finish together, so longer rows are split.
 _MANY_PROGRAMS = 1 << 13
 _FEW_PAIRS = 32
 _NARROW = 32
