@@ -66,7 +66,7 @@ def test_every_case_gives_rows_that_can_be_read_again(name, quick_rows):
         assert all(np.isfinite(value) for value in row["values"].values() if isinstance(value, float))
     shown = tables(name, rows)
     assert shown
-    assert all(len(line) == len(table.columns) for table in shown for line in table.rows)
+    assert all(len(line) == len(table.columns) for _, table in shown for line in table.rows)
     assert all("triton" in note for note in notes)
 
 
@@ -163,7 +163,7 @@ def test_what_runs_out_of_memory_or_fails_is_a_row_and_the_rest_goes_on(tmp_path
     assert rows == read_rows(tmp_path / "broken.jsonl")
     assert len(notes) == 1
     assert "ValueError" in notes[0]
-    (table,) = tables("broken", rows)
+    ((_, table),) = tables("broken", rows)
     assert [line[2] for line in table.rows] == [OUT_OF_MEMORY] * 3 + ["ValueError: something else", "1.00 s"]
     assert not is_out_of_memory(ValueError("out of memory"))
 

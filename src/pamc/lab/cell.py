@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -134,11 +134,6 @@ def register_case(
         return TASKS.register(task or name)(measure)
 
     return add
-
-
-def bench_cells(scope: Scope, case: str, measured: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Cell]:
-    """Return one cell per provider and parameters, of a case whose task has the same name."""
-    return [Cell(case, case, provider, parameters=each, quick=scope.quick) for provider, each in measured]
 
 
 def cases_of(kind: str) -> dict[str, Case]:

@@ -1,4 +1,4 @@
-"""What cells are made of (data sets, methods, seeds, settings), and the figures that others published."""
+"""Data sets, methods, seeds and settings of cells, and figures that others published."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _QUICK_DIGITS = 450
 
 @lru_cache(maxsize=8)
 def load(name: str, quick: bool) -> AttributedGraph:
-    """Return a data set with its labels: one of the catalog, or "blocks", a block model of 300 nodes in 4 clusters.
+    """Return a data set of the catalog with its labels, or "blocks", a block model of 300 nodes in 4 clusters.
 
-    Sets that come with a list of nearest neighbors keep it, as in SDCN (Bo et al. 2020). A quick run takes a part of
-    the digits.
+    Data sets with a list of nearest neighbors keep it, as in SDCN (Bo et al. 2020). A quick run uses a part of the
+    digits.
     """
     check_name(name)
     if name == BLOCKS:
@@ -41,31 +41,31 @@ def load(name: str, quick: bool) -> AttributedGraph:
 
 
 def load_unlinked(name: str, quick: bool = False) -> AttributedGraph:
-    """Return a data set without the list of nearest neighbors that comes with some: a fit finds its own."""
+    """Return a data set without the list of nearest neighbors that some include, so that a fit finds its own."""
     graph = load(name, quick)
     return graph.without_edges() if graph.edges_are_neighbors else graph
 
 
 def n_classes(graph: AttributedGraph) -> int:
-    """Return the number of classes: how many clusters the experiments look for."""
+    """Return the number of classes, which is the number of clusters in the experiments."""
     return len(np.unique(_labels(graph)))
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is no data set."""
+    """Raise UnknownNameError unless a name is that of a data set."""
     if name != BLOCKS and name not in CATALOG:
         raise UnknownNameError("data set", name, [*CATALOG, BLOCKS])
 
 
 def why_missing(name: str) -> str | None:
-    """Return why a data set cannot be loaded and where it was looked for; None where it can."""
+    """Return why a data set cannot be loaded, with the places that were searched; None if it can."""
     check_name(name)
     if name == BLOCKS or available(name) is not None:
         return None
     try:
         load_dataset(name)
     except DataError as error:
-        # The first sentence: what is missing, and where it was looked for.
+        # The first sentence states what is missing and where it was searched for.
         return str(error).partition(". Source:")[0]
     return None
 
@@ -76,16 +76,16 @@ def _labels(graph: AttributedGraph) -> np.ndarray[tuple[int, ...], np.dtype[np.i
     return graph.labels
 
 
-# Data sets that Table 1 has not, and the row that each of them takes.
+# The row of Table 1 that is used for data sets without their own.
 _ROW_OF = {"news4": "reut", "reut21578_4": "reut", "digits": "usps", "cora": "cite", "amazon_photo": "acm"}
 _ROW_OF[BLOCKS] = "acm"
 
-# What preset "paper" decides beside Table 1: spelled out, so that no later default changes a reproduction.
-_OF_THE_PAPER = ("init", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
+# Settings of preset "paper" that are not in Table 1, listed so that new defaults do not change a reproduction.
+_PAPER_SETTINGS = ("init", "pretrain_epochs", "proxy", "meta_assignment", "self_edges", "kl_reduction")
 
 _TABLE_1_METHODS = ("pamcgc", "pamcgc+ae", "scgc*")
 
-# The README of SCGC's program (gayanku/SCGC) for SCGC*: alpha, beta, n_hops, tau, lr.
+# Settings of SCGC* in the README of its program (gayanku/SCGC): alpha, beta, n_hops, tau, lr.
 _SCGC_STAR = {
     "usps": (4.0, 0.1, 4, 0.25, 1e-3),
     "hhar": (1.0, 10.0, 3, 2.25, 1e-3),
@@ -95,7 +95,7 @@ _SCGC_STAR = {
     "cite": (1.0, 0.1, 1, 0.25, 1e-4),
 }
 
-# The same for SCGC: alpha, beta, tau, lr. Its positives are the neighbors.
+# Settings of SCGC in the same README: alpha, beta, tau, lr. Its positives are the neighbors.
 _SCGC = {
     "usps": (1.0, 0.1, 0.5, 1e-3),
     "hhar": (1.0, 10.0, 2.25, 1e-3),
@@ -105,45 +105,38 @@ _SCGC = {
     "cite": (1.0, 0.1, 0.25, 1e-4),
 }
 
-# Peng et al. (2021), as in the same README: weights of KL(P‖Q) and KL(P‖Z). Elsewhere they are SDCN's.
+# Weights of KL(P‖Q) and KL(P‖Z) of AGCN (Peng et al. 2021) in the same README; the default is that of SDCN.
 _AGCN = {"usps": (1000.0, 1000.0), "hhar": (1.0, 0.1), "reut": (10.0, 10.0)}
 
 _QUICK = {"hidden": [24, 16], "n_hidden": 16, "n_dims": 8, "n_epochs": 3, "pretrain_epochs": 2, "n_init": 2}
 
 
 def table_1_row(data_set: str) -> str:
-    """Return the data set whose row of Table 1 a data set takes: its own, or that of the set it is most like."""
-    if data_set in PAPER_TABLE_1:
-        return data_set
-    if data_set not in _ROW_OF:
-        raise UnknownNameError("data set", data_set, [*CATALOG, BLOCKS])
-    return _ROW_OF[data_set]
+    """Return the data set whose row of Table 1 applies to a data set: its own, or that of the most similar one."""
+    check_name(data_set)
+    return _ROW_OF.get(data_set, data_set)
 
 
 def settings_of(method: str, data_set: str, *, own_program: bool = False) -> dict[str, Any]:
-    """Return the settings of a method on a data set; what is not named keeps the method's default.
+    """Return the settings of a method on a data set that differ from the method's defaults.
 
-    Features are taken as they are (`preprocessing="none"`). PamCGC has Table 1 and preset "paper", and so has SCGC*,
-    which differs from it in the loss alone; `own_program` gives SCGC* the settings of its own program. The rates of
-    SDCN and AGCN, and the settings of SCGC and AGCN, are those of their programs. Methods that start from an
-    autoencoder all start from the same one. On graphs, whose features are binary words, its rows have root mean square
-    1: of the preprocessings tried, K-means of its embedding then comes closest to what the paper has for SDCN's
-    autoencoders, which are private, on two of the three graphs.
+    Features are used without preprocessing. PamCGC uses Table 1 and preset "paper", and so does SCGC*, which differs
+    only in the loss; with `own_program`, SCGC* uses the settings of its own program. The learning rates of SDCN and
+    AGCN, and the settings of SCGC and AGCN, are those of their programs. All methods that start from an autoencoder
+    start from the same one. On graphs, whose features are bags of words, rows are scaled to a root mean square of 1:
+    of the preprocessings tried, K-means on the embedding then comes closest to the paper's figures for SDCN's
+    autoencoders, which are not public, on two of the three graphs.
     """
     entry, row = METHODS[method], table_1_row(data_set)
     paper = preset("paper", data_set=row)
-    # A method that names a preprocessing of its own keeps it.
+    # A method whose default is a specific preprocessing keeps it.
     values: dict[str, Any] = {"preprocessing": "none"} if entry.config().preprocessing == "auto" else {}
     if entry.init == "autoencoder" or method in _TABLE_1_METHODS:
         # SDCN trains at the rate of its pre-training: 1e-4 on Reuters and Citeseer, 1e-3 elsewhere.
         values |= {"pretrain_epochs": 30, "pretrain_lr": paper.pretrain_lr, "lr": paper.pretrain_lr}
-        if _has_words(data_set):
-            values |= {"preprocessing": "rms", "pretrain_lr": 1e-3}
     base, _, added = method.partition("+")
     if method in _TABLE_1_METHODS and not (method == "scgc*" and own_program):
-        values |= {name: getattr(paper, name) for name in (*PAPER_TABLE_1[row], *_OF_THE_PAPER)}
-        if _has_words(data_set):
-            values |= {"preprocessing": "rms", "pretrain_lr": 1e-3}
+        values |= {name: getattr(paper, name) for name in (*PAPER_TABLE_1[row], *_PAPER_SETTINGS)}
     elif method == "scgc*":
         values |= dict(zip(("alpha", "beta", "n_hops", "tau", "lr"), _SCGC_STAR[row], strict=True))
     elif method == "scgc":
@@ -151,18 +144,16 @@ def settings_of(method: str, data_set: str, *, own_program: bool = False) -> dic
     elif base == "agcn" and row in _AGCN:
         values |= dict(zip(("kl_weight", "output_weight"), _AGCN[row], strict=True))
     if added in ("pamc", "contrast"):
-        own = ("alpha", "tau", "n_hops", "proxy", "meta_assignment", "self_edges")
-        values |= {name: getattr(paper, name) for name in own}
+        names = ("alpha", "tau", "n_hops", "proxy", "meta_assignment", "self_edges")
+        values |= {name: getattr(paper, name) for name in names}
+    # The features of all graphs of the catalog are bags of words.
+    if "pretrain_epochs" in values and data_set in CATALOG and CATALOG[data_set].kind == "graph":
+        values |= {"preprocessing": "rms", "pretrain_lr": 1e-3}
     return _known(method, values)
 
 
-def _has_words(data_set: str) -> bool:
-    """Return whether a set is a graph of the catalog: all of those have binary or count bags of words as features."""
-    return data_set in CATALOG and CATALOG[data_set].kind == "graph"
-
-
 def quick_settings(method: str) -> dict[str, Any]:
-    """Return tiny sizes and few epochs for a method: they show that it runs, and nothing else."""
+    """Return tiny sizes and few epochs for a method, which only show that it runs."""
     return _known(method, _QUICK)
 
 
@@ -171,51 +162,52 @@ def _known(method: str, values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-# The paper's sets, and these with the two that stand for Reuters, whose features are not public.
+# The paper's data sets, and all: two of them replace Reuters, whose features are not public.
 PAPER_SETS = ("dblp", "acm", "cite", "usps", "hhar")
 ALL_SETS = (*PAPER_SETS, "news4", "reut21578_4")
 
-# What a quick run takes instead.
+# Data sets of a quick run.
 QUICK_SETS = ("digits", "blocks")
 
 # Changed settings of a fit, and further parameters of its task.
 Variant: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
 
-def data_sets_of(scope: Scope, own: Sequence[str]) -> list[str]:
-    """Return those of the experiment's data sets that are asked for; a quick run has digits and blocks instead."""
-    names = QUICK_SETS if scope.quick else own
+def data_sets_of(scope: Scope, usual: Sequence[str]) -> list[str]:
+    """Return the requested ones of an experiment's usual data sets, or of digits and blocks in a quick run."""
+    names = QUICK_SETS if scope.quick else usual
     return [name for name in names if scope.data_sets is None or name in scope.data_sets]
 
 
-def methods_of(scope: Scope, own: Sequence[str]) -> list[str]:
-    """Return those of the experiment's methods that are asked for."""
-    return [method for method in own if scope.methods is None or method in scope.methods]
+def methods_of(scope: Scope, usual: Sequence[str]) -> list[str]:
+    """Return the requested ones of an experiment's usual methods."""
+    return [method for method in usual if scope.methods is None or method in scope.methods]
 
 
-def seeds_of(scope: Scope, own: int) -> range:
-    """Return the seeds asked for, else the experiment's own number of them, from 0; a quick run has one.
+def seeds_of(scope: Scope, usual: int) -> range:
+    """Return the requested number of seeds, from 0, or else the experiment's usual number; a quick run has one.
 
     Examples
     --------
     >>> seeds_of(Scope(), 3), seeds_of(Scope(quick=True), 3), seeds_of(Scope(seeds=10), 3)
     (range(0, 3), range(0, 1), range(0, 10))
     """
-    return range(scope.seeds if scope.seeds is not None else 1 if scope.quick else own)
+    return range(scope.seeds if scope.seeds is not None else 1 if scope.quick else usual)
 
 
 def kind_of_device(device: str) -> str:
-    """Return "cuda" or "cpu" for the name of a device; a GPU need not be there to be named."""
+    """Return "cuda" or "cpu" for the name of a device, which need not be available."""
     return resolve_device(device).type if device == "auto" else device.split(":")[0]
 
 
 def run_settings(
     scope: Scope, method: str, data_set: str, *, own_program: bool = False, **changes: Any
 ) -> dict[str, Any]:
-    """Return the settings of a method on a data set, some of them changed; a quick run has tiny ones and few epochs."""
-    tiny = quick_settings(method) if scope.quick else {}
-    kept = {name: value for name, value in changes.items() if not (scope.quick and name == "n_epochs")}
-    return {**settings_of(method, data_set, own_program=own_program), **tiny, **kept}
+    """Return the settings of a method on a data set, with changes; a quick run has few epochs in any case."""
+    usual = settings_of(method, data_set, own_program=own_program)
+    if not scope.quick:
+        return {**usual, **changes}
+    return {**usual, **quick_settings(method), **{n: value for n, value in changes.items() if n != "n_epochs"}}
 
 
 def fit_cells(
@@ -223,34 +215,57 @@ def fit_cells(
     case: str,
     task: str = "fit",
     *,
-    data_sets: Sequence[str],
-    methods: Sequence[str],
-    n_seeds: int | Mapping[str, int],
-    variants: Callable[[str, str, int], Iterable[Variant]] = lambda data_set, method, seed: [({}, {})],
+    data_sets: Sequence[str] = PAPER_SETS,
+    methods: Sequence[str] = ("pamcgc",),
+    n_seeds: int | Mapping[str, int] = 3,
+    variants: Callable[[Scope, str, str, int], Iterable[Variant]] = lambda *_: [({}, {})],
 ) -> list[Cell]:
-    """Return a cell per data set, method, seed and variant: those of the names given that are asked for.
+    """Return the cells of an experiment: one per requested data set, method, seed and variant.
 
-    `n_seeds` is the same for all methods or by method. `variants` returns, for a data set, a method and a seed, the
-    settings that change and the parameters of the task.
+    `n_seeds` applies to all methods, or is given by method. `variants` takes scope, data set, method and seed, and
+    returns pairs of changed settings and parameters of the task.
     """
     return [
         Cell(case, task, method, name, seed, run_settings(scope, method, name, **changes), parameters, scope.quick)
         for name in data_sets_of(scope, data_sets)
         for method in methods_of(scope, methods)
         for seed in seeds_of(scope, n_seeds if isinstance(n_seeds, int) else n_seeds[method])
-        for changes, parameters in variants(name, method, seed)
+        for changes, parameters in variants(scope, name, method, seed)
+    ]
+
+
+def bench_cells(
+    scope: Scope,
+    case: str,
+    measured: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    task: str | None = None,
+    data_sets: Sequence[str] = ("",),
+    quick_sets: Sequence[str] | None = None,
+    n_seeds: int = 1,
+) -> list[Cell]:
+    """Return the cells of a case of `pamc bench`: one per data set, seed, and provider with its parameters.
+
+    The task is named like the case unless `task` names it. A case with `quick_sets` measures the requested data sets,
+    by default `data_sets`, or `quick_sets` in a quick run.
+    """
+    names = data_sets if quick_sets is None else scope.data_sets or (quick_sets if scope.quick else data_sets)
+    return [
+        Cell(case, task or case, provider, name, seed, parameters=parameters, quick=scope.quick)
+        for name in names
+        for seed in seeds_of(scope, n_seeds)
+        for provider, parameters in measured
     ]
 
 
 METRICS = ("acc", "nmi", "ari", "f1")
-_TABLES = ("table2", "table3")
 
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A mean and a standard deviation as the paper has them, in percent, and how many decimals it prints.
+    """A mean and standard deviation in the paper, in percent, with the number of printed decimals.
 
-    A hidden figure stands in a column that the paper's source has and its print has not.
+    A hidden figure is in a column of the paper's source that is not printed.
     """
 
     mean: float
@@ -269,28 +284,28 @@ def _document(name: str = "paper_tables") -> dict[str, Any]:
 
 
 def paper_methods() -> tuple[str, ...]:
-    """Return the names of the sixteen methods of Table 2, in its order."""
+    """Return the names of the sixteen methods of Table 2, in order."""
     return tuple(_document()["titles"])
 
 
 def paper_title(method: str) -> str:
-    """Return a method's name as the paper writes it, and the name itself where the paper has none."""
+    """Return a method's name in the paper, or the name itself if the paper does not include the method."""
     return str(_document()["titles"].get(method, method))
 
 
 def paper_sets(table: str) -> tuple[str, ...]:
-    """Return the data sets of "table2" or "table3", in its order."""
+    """Return the data sets of "table2" or "table3", in order."""
     return tuple(_document()[table])
 
 
 def paper_decimals(table: str) -> int:
-    """Return how many decimals "table2" or "table3" has."""
+    """Return the number of decimals in "table2" or "table3"."""
     return int(_document()["decimals"][table])
 
 
 def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
-    """Return the figure of one method on one data set; None where the paper has none."""
-    for table in _TABLES:
+    """Return the figure of one method on one data set; None if the paper does not include it."""
+    for table in ("table2", "table3"):
         row = _document()[table].get(data_set, {}).get(method)
         if row is not None:
             mean, std = row[metric]
@@ -299,6 +314,6 @@ def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
 
 
 def rival_figure(data_set: str, metric: str) -> str:
-    """Return the best label-free figure of another program, as "93.6 (MS2CAG)"; "–" where none is known."""
-    found = _document("rivals").get(data_set, {}).get(metric)
-    return "–" if found is None else f"{found[0]:.1f} ({found[1]})"
+    """Return the best figure of another program without labels, such as "93.6 (MS2CAG)"; "–" if none is known."""
+    figure = _document("rivals").get(data_set, {}).get(metric)
+    return "–" if figure is None else f"{figure[0]:.1f} ({figure[1]})"

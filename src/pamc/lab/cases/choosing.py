@@ -1,6 +1,6 @@
-"""How many clusters choose_k finds beside the truth, what confidence is worth, and the parts of `docs/choosing.md`.
+"""The number of clusters that choose_k finds, the calibration of confidence, and the parts of `docs/choosing.md`.
 
-Classes, and the agreement of re-fits with other seeds, are compared with what a fit said; no fit sees them.
+Results are compared with classes and with re-fits of other seeds, which no fit uses.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,11 @@ from pamc.lab.cell import Cell, Row, Scope, register_case
 from pamc.lab.pages import Part, joined, origin
 from pamc.lab.pages.style import MISSING, PALETTE, by, drawing, save_figure
 from pamc.lab.rows import stored
-from pamc.lab.settings import load_unlinked, n_classes, seeds_of
+from pamc.lab.settings import bench_cells, load_unlinked, n_classes
 from pamc.results.table import Table
 from pamc.selection.choose_k import choose_k
 
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
-
-_NOISE: dict[str, dict[str, float]] = {"clear": {}, "noisy": {"homophily": 0.65, "feature_noise": 2.0}}
 
 
 def _groups(n_groups: int, options: dict[str, Any], seed: int) -> AttributedGraph:
@@ -40,10 +39,10 @@ def _groups(n_groups: int, options: dict[str, Any], seed: int) -> AttributedGrap
 PLANTED: dict[str, Callable[[int], AttributedGraph]] = {
     f"{n_groups} groups, {noise}": partial(_groups, n_groups, options)
     for n_groups in (3, 7, 15)
-    for noise, options in _NOISE.items()
+    for noise, options in (("clear", {}), ("noisy", {"homophily": 0.65, "feature_noise": 2.0}))
 }
 
-# Data without clusters, or whose clusters overlap.
+# Data without clusters or with overlapping clusters.
 WITHOUT: dict[str, Callable[[int], AttributedGraph]] = {
     "Gaussian noise": lambda seed: AttributedGraph(np.random.default_rng(seed).normal(size=(800, 16))),
     "a uniform square": lambda seed: AttributedGraph(np.random.default_rng(seed).uniform(size=(800, 2))),
@@ -53,41 +52,38 @@ WITHOUT: dict[str, Callable[[int], AttributedGraph]] = {
     ),
 }
 
-# Epochs that are timed; the others take as long.
+# Number of timed epochs; the time of the others is extrapolated.
 _TIMED_EPOCHS = 4
-
 _N_BINS = 10
-_N_REFITS, _QUICK_EPOCHS = 3, 5
 
 
 def _graph(name: str, seed: int) -> AttributedGraph:
-    made = PLANTED.get(name) or WITHOUT.get(name)
-    return load_unlinked(name) if made is None else made(seed)
-
-
-def choose_k_cells(scope: Scope) -> list[Cell]:
-    """Return a cell per data set, planted groups or data without clusters, and seed."""
-    names = scope.data_sets or (("blocks",) if scope.quick else (*SETS, *PLANTED, *WITHOUT))
-    return [
-        Cell("choose_k", "choose_k", "choose_k", name, seed, quick=scope.quick)
-        for name in names
-        for seed in seeds_of(scope, 1)
-    ]
+    create = PLANTED.get(name) or WITHOUT.get(name)
+    return load_unlinked(name) if create is None else create(seed)
 
 
 @register_case(
-    "choose_k", "how many clusters choose_k finds, and what it costs beside a fit", cells=choose_k_cells, in_all=False
+    "choose_k",
+    "how many clusters choose_k finds, and what it costs beside a fit",
+    cells=partial(
+        bench_cells,
+        case="choose_k",
+        measured=[("choose_k", {})],
+        data_sets=(*SETS, *PLANTED, *WITHOUT),
+        quick_sets=("blocks",),
+    ),
+    in_all=False,
 )
 def answer(cell: Cell, device: str) -> dict[str, Any]:
-    """Return an answer and its cost in fits of the default settings, on the CPU.
+    """Return the answer of choose_k, and its cost relative to a fit with default settings on the CPU.
 
-    Both in seconds of the processor, which other work on the machine does not change.
+    Both are measured in processor time, which does not depend on other load.
     """
     graph = _graph(cell.data_set, cell.seed)
     truth = 0 if cell.data_set in WITHOUT else n_classes(graph)
-    began = time.process_time()
+    started = time.process_time()
     chosen = choose_k(graph, candidates=range(2, 6) if cell.quick else None, random_state=cell.seed, device="cpu")
-    seconds = time.process_time() - began
+    seconds = time.process_time() - started
     fit_s = _fit_seconds(graph, max(2, truth), cell.seed)["fit"]
     n_candidates = len(chosen.table["n_clusters"])
     return {
@@ -103,28 +99,24 @@ def answer(cell: Cell, device: str) -> dict[str, Any]:
 
 
 def _fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> dict[str, float]:
-    """Return the seconds of a fit of the default settings, in all ("fit") and by phases.
+    """Return the processor time of a fit with default settings, in total ("fit") and by phases.
 
-    All but some epochs are reckoned from those that were run.
+    Only some epochs are run; the total is extrapolated from them.
     """
     model = PamCGC(n_clusters, n_epochs=_TIMED_EPOCHS, random_state=seed, device="cpu")
-    began, wall_began = time.process_time(), time.perf_counter()
+    started, wall_started = time.process_time(), time.perf_counter()
     model.fit_graph(graph)
-    seconds, wall = time.process_time() - began, time.perf_counter() - wall_began
-    # Of the processor's time a phase has the share that it has of the clock's.
+    seconds, wall = time.process_time() - started, time.perf_counter() - wall_started
+    # Divide the processor time among the phases in proportion to their wall time.
     phases = {name: seconds * spent / wall for name, spent in model.record().seconds.items()}
     return {**phases, "fit": seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * phases["training"]}
 
 
 def confidence_cells(scope: Scope) -> list[Cell]:
-    """Return, per data set, a cell of what confidence is worth and one of what calibration costs."""
-    names = scope.data_sets or (("3 groups, noisy",) if scope.quick else SETS)
-    fits = {"n_refits": 1, "n_epochs": _QUICK_EPOCHS} if scope.quick else {"n_refits": _N_REFITS, "n_epochs": 200}
-    return [
-        Cell("confidence", "confidence", provider, name, parameters=parameters, quick=scope.quick)
-        for name in names
-        for provider, parameters in (("pamcgc", fits), ("calibration", {}))
-    ]
+    """Return two cells per data set, for the calibration of confidence and for its cost."""
+    fits = {"n_refits": 1, "n_epochs": 5} if scope.quick else {"n_refits": 3, "n_epochs": 200}
+    measured = [("pamcgc", fits), ("calibration", {})]
+    return bench_cells(scope, "confidence", measured, data_sets=SETS, quick_sets=("3 groups, noisy",))
 
 
 @register_case(
@@ -134,7 +126,7 @@ def confidence_cells(scope: Scope) -> list[Cell]:
     in_all=False,
 )
 def confidence(cell: Cell, device: str) -> dict[str, Any]:
-    """Return how near confidence comes to accuracy and to the agreement of re-fits, or what calibration costs."""
+    """Return how well confidence predicts accuracy and the agreement of re-fits, or the cost of calibration."""
     graph = _graph(cell.data_set, 0)
     if cell.provider == "calibration":
         return _cost(graph)
@@ -147,8 +139,8 @@ def confidence(cell: Cell, device: str) -> dict[str, Any]:
     model = fitted(0)
     q = model.predict_proba(graph.features).max(axis=1)
     correct = matched_clusters(model.labels_, truth, n_clusters) == truth
-    others = [matched_clusters(fitted(seed).labels_, model.labels_, n_clusters) for seed in range(1, 1 + n_refits)]
-    agreed = np.mean([labels == model.labels_ for labels in others], axis=0)
+    refits = [matched_clusters(fitted(seed).labels_, model.labels_, n_clusters) for seed in range(1, 1 + n_refits)]
+    agreement = np.mean([labels == model.labels_ for labels in refits], axis=0)
     return {
         "n_nodes": graph.n_nodes,
         "acc": float(correct.mean()),
@@ -160,21 +152,21 @@ def confidence(cell: Cell, device: str) -> dict[str, Any]:
         "auc": float(roc_auc_score(correct, model.confidence_)),
         "auc_of_q": float(roc_auc_score(correct, q)),
         "bins": _bins(model.confidence_, correct),
-        "refits_agree": float(agreed.mean()),
-        "error_to_refits": calibration_error(model.confidence_, agreed),
-        "error_to_refits_of_q": calibration_error(q, agreed),
+        "refits_agree": float(agreement.mean()),
+        "error_to_refits": calibration_error(model.confidence_, agreement),
+        "error_to_refits_of_q": calibration_error(q, agreement),
     }
 
 
 def _cost(graph: AttributedGraph) -> dict[str, Any]:
-    """Return what calibration takes of a fit of the default settings, in seconds of the processor."""
+    """Return the processor time of calibration and its share of a fit with default settings."""
     seconds = _fit_seconds(graph, n_classes(graph), 0)
     fit_s, calibration_s = seconds["fit"], seconds["confidence"]
     return {"n_nodes": graph.n_nodes, "calibration_s": calibration_s, "fit_s": fit_s, "share": calibration_s / fit_s}
 
 
 def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> list[dict[str, float]]:
-    """Return the mean confidence and accuracy of bins of equal counts, the least confident first."""
+    """Return the mean confidence and accuracy of bins of equal size, in ascending order of confidence."""
     parts = np.array_split(np.argsort(confidence, kind="stable"), _N_BINS)
     return [
         {"n_rows": len(part), "confidence": float(confidence[part].mean()), "accuracy": float(correct[part].mean())}
@@ -184,23 +176,22 @@ def _bins(confidence: NDArray[np.floating[Any]], correct: NDArray[np.bool_]) -> 
 
 
 def _answers(rows: Sequence[Row], folder: Path) -> str:
-    """Return the answers of choose_k beside the truth, a line for each data set."""
+    """Return a table of the answers of choose_k and the true number of classes, one line per data set."""
     by_name = by(rows, lambda row: str(row["data_set"]))
-    body = [_answer(name, by_name[name]) for name in (*SETS, *PLANTED, *WITHOUT) if name in by_name]
+    body = []
+    for name in (name for name in (*SETS, *PLANTED, *WITHOUT) if name in by_name):
+        values = by_name[name][0]["values"]
+        table, numbers = values["table"], values["table"]["n_clusters"]
+        most_stable = int(np.argmax(table["stability"]))
+        position = most_stable if values["n_clusters"] is None else numbers.index(values["n_clusters"])
+        answers = ", ".join(str(row["values"]["n_clusters"] or MISSING) for row in by_name[name])
+        margin = MISSING if values["rival"] is None else f"{values['margin']:.2f} ± {values['margin_error']:.2f}"
+        scores = [f"{table[kind][position]:.2f}" for kind in ("stability", "chance")]
+        stable = ", ".join(map(str, values["also_stable"])) or MISSING
+        counts = [f"{values['n_nodes']:,}", str(values["truth"] or "none")]
+        body.append([name, *counts, answers, *scores, margin, stable])
     columns = ["data", "rows", "classes", "answers", "stability", "by chance", "margin", "as stable"]
     return joined(Table(columns, body).markdown(), origin(rows))
-
-
-def _answer(name: str, rows: Sequence[Row]) -> list[str]:
-    values = rows[0]["values"]
-    table, numbers = values["table"], values["table"]["n_clusters"]
-    best = max(range(len(numbers)), key=table["stability"].__getitem__)
-    place = best if values["n_clusters"] is None else numbers.index(values["n_clusters"])
-    answers = ", ".join(str(row["values"]["n_clusters"] or MISSING) for row in rows)
-    margin = MISSING if values["rival"] is None else f"{values['margin']:.2f} ± {values['margin_error']:.2f}"
-    scores = [f"{table[kind][place]:.2f}" for kind in ("stability", "chance")]
-    stable = ", ".join(map(str, values["also_stable"])) or MISSING
-    return [name, f"{values['n_nodes']:,}", str(values["truth"] or "none"), answers, *scores, margin, stable]
 
 
 def _costs(rows: Sequence[Row], folder: Path) -> str:
@@ -212,7 +203,7 @@ def _costs(rows: Sequence[Row], folder: Path) -> str:
     return Table(["data", "choose_k", "one fit", "fits", "2 + 0.2 per candidate"], body).markdown()
 
 
-# Column and value of the table of confidence.
+# Columns of the table of confidence and their values.
 _COLUMNS = (
     ("ACC", "acc"),
     ("confidence", "confidence"),
@@ -227,28 +218,27 @@ _COLUMNS = (
 
 
 def _confidence(rows: Sequence[Row], folder: Path) -> str:
-    """Return what confidence is worth on each data set, and draw accuracy over it."""
-    # The newest of each data set; rows without AUC are of a confidence that followed from q.
+    """Return a table of the calibration of confidence on each data set, and draw accuracy over confidence."""
+    # The newest row of each data set; rows without AUC are from an older definition of confidence.
     fits = list({row["data_set"]: row for row in rows if "auc" in row["values"]}.values())
     _draw(fits, folder)
     body = []
     for row in fits:
-        found = [row["values"].get(name) for _, name in _COLUMNS]
-        body.append([row["data_set"], *(MISSING if value is None else f"{100 * value:.1f}" for value in found)])
+        values = [row["values"].get(name) for _, name in _COLUMNS]
+        body.append([row["data_set"], *(MISSING if value is None else f"{100 * value:.1f}" for value in values)])
     epochs = ", ".join(sorted({str(row["parameters"]["n_epochs"]) for row in fits}))
-    spent = [100 * row["values"]["share"] for row in rows if row["provider"] == "calibration"]
-    cost = f"Calibration takes {min(spent):.1f} to {max(spent):.1f} % of a fit of the default settings on a CPU."
+    shares = [100 * row["values"]["share"] for row in rows if row["provider"] == "calibration"]
+    cost = f"Calibration takes {min(shares):.1f} to {max(shares):.1f} % of a fit with default settings on a CPU."
     table = Table(["data", *(title for title, _ in _COLUMNS)], body)
-    return joined(f"Percent. Fits of {epochs} epochs.", table.markdown(), cost, origin(fits))
+    return joined(f"Percent, for fits of {epochs} epochs.", table.markdown(), cost, origin(fits))
 
 
 def _draw(rows: Sequence[Row], folder: Path) -> None:
     with drawing(1, 1, size=(6.4, 4.4)) as (figure, axes):
         ax = axes[0, 0]
         ax.plot([0, 1], [0, 1], color="#888888", linestyle=":", linewidth=1)
-        for row, color in zip(rows, [*PALETTE] * (1 + len(rows) // len(PALETTE)), strict=False):
-            bins = row["values"]["bins"]
-            x, y = [each["confidence"] for each in bins], [each["accuracy"] for each in bins]
+        for row, color in zip(rows, cycle(PALETTE), strict=False):
+            x, y = ([part[name] for part in row["values"]["bins"]] for name in ("confidence", "accuracy"))
             ax.plot(x, y, marker="o", markersize=3, linewidth=1, color=color, label=row["data_set"])
         ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02))
         ax.legend(fontsize=7)

@@ -1,14 +1,14 @@
-"""What becomes of accuracy, time and memory when edges are dropped, and when edges are wrong: two open questions.
+"""Accuracy, time and memory of fits on graphs with dropped or rewired edges: two open questions of the paper.
 
-Edges are removed from, or moved in, the graph that is handed to the fit; the positive pairs γ are then built from what
-is left. So every pair that the changed graph does not support is gone, with n_hops > 1 also those between nodes that
-were joined through a dropped edge.
+Edges are changed in the graph before the fit, which builds the positive pairs γ from it. Every pair without support in
+the changed graph disappears; with n_hops > 1, also pairs of nodes that were connected through a dropped edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,41 +46,36 @@ from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device, seed_for
 
-# Ways to choose the edges that are dropped, and what they are called in figures.
+# Rules for the order in which edges are dropped, and their names in figures.
 RULES = {
     "random": "at random",
     "weight": "least γ first",
     "similarity": "least similar features first",
     "neighbors": "fewest common neighbors first",
 }
-_ROWS_AT_A_TIME = 4096
-
-DROP_SETS = ("usps", "acm")
-NOISE_SETS = ("dblp", "acm", "cite", "usps")
-NOISE_METHODS = ("pamcgc", "scgc*", "sdcn", "gae", "kmeans")
 DROP_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9)
 _TIMED_SHARES = (0.0, 0.4, 0.8)
 NOISE_SHARES = (0.0, 0.1, 0.3, 0.5)
-
-_MARKERS = dict(zip(RULES, "os^D", strict=True))
+NOISE_SETS = ("dblp", "acm", "cite", "usps")
+NOISE_METHODS = ("pamcgc", "scgc*", "sdcn", "gae", "kmeans")
 
 
 @TASKS.register("edges")
 def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
-    """Fit a method on a graph some of whose edges were dropped (option `rule`) or moved (`rule` "rewire").
+    """Fit a method on a graph with dropped edges (parameter `rule`) or rewired edges (`rule` "rewire").
 
-    `homophily` is the share of edges inside a class, a fact about the changed graph that no rule and no fit sees.
-    `peak_training_bytes` as in task "time". With option `alone`, a warm-up comes first, and the times count.
+    `homophily` is the share of edges within a class of the changed graph; neither the rules nor the fit use it.
+    `peak_training_bytes` is defined as in task "time". Cells with parameter `alone` are timed after a warm-up.
     """
-    graph, resolved, options = load(cell.data_set, cell.quick), resolve_device(device), cell.parameters
+    graph, resolved, parameters = load(cell.data_set, cell.quick), resolve_device(device), cell.parameters
     config = METHODS[cell.provider].config(**{"n_clusters": n_classes(graph), **cell.settings})
-    given = undirected(graph, config, seed=cell.seed)
-    if options["rule"] == "rewire":
-        changed = rewire_edges(given, options["share"], seed=cell.seed)
+    original, share = undirected(graph, config, seed=cell.seed), parameters["share"]
+    if parameters["rule"] == "rewire":
+        changed = rewire_edges(original, share, seed=cell.seed)
     else:
         n_hops = getattr(config, "n_hops", 1)
-        changed = drop_edges(given, options["share"], options["rule"], n_hops=n_hops, seed=cell.seed)
-    if options.get("alone"):
+        changed = drop_edges(original, share, parameters["rule"], n_hops=n_hops, seed=cell.seed)
+    if parameters.get("alone"):
         warm_up(cell, changed, resolved)
     probe = TrainingProbe(resolved, getattr(config, "n_epochs", 0))
     fit = fit_cell(cell, changed, resolved, on_epoch=probe)
@@ -89,7 +84,7 @@ def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
         "selection": "last",
         "last": evaluate(truth, fit.labels),
         "n_edges": changed.n_edges,
-        "n_edges_before": given.graph.n_edges,
+        "n_edges_before": original.graph.n_edges,
         "n_isolated": graph.n_nodes - len(np.unique(edges)),
         "homophily": float((truth[edges[0]] == truth[edges[1]]).mean()),
         "n_positive_pairs": fit.facts["n_positive_pairs"],
@@ -100,50 +95,26 @@ def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def drop_cells(scope: Scope) -> list[Cell]:
-    """Return a fit of PamCGC per data set, rule, share and seed; nothing dropped is one cell for all rules.
+def _drop_variants(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    """Return the rules and shares to run; without dropped edges, one rule stands for all.
 
-    Some cells of seed 0 must run alone on their device: their times count.
+    Some cells of seed 0 are timed and must run alone on their device.
     """
     shares = _TIMED_SHARES if scope.quick else DROP_SHARES
     changes = [("random", 0.0), *((rule, share) for rule in RULES for share in shares if share)]
-
-    def variants(name: str, method: str, seed: int) -> list[Variant]:
-        timed = _TIMED_SHARES if seed == 0 else ()
-        return [({}, {"rule": rule, "share": share, "alone": share in timed}) for rule, share in changes]
-
-    return fit_cells(
-        scope, "edge-drop", "edges", data_sets=DROP_SETS, methods=("pamcgc",), n_seeds=3, variants=variants
-    )
+    timed = _TIMED_SHARES if seed == 0 else ()
+    return [({}, {"rule": rule, "share": share, "alone": share in timed}) for rule, share in changes]
 
 
-def noise_cells(scope: Scope) -> list[Cell]:
-    """Return a fit per data set, method, share of rewired edges and seed; one share for methods without a graph."""
+def _noise_variants(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    """Return the shares to run, for methods without a graph only the first."""
     shares = NOISE_SHARES[::3] if scope.quick else NOISE_SHARES
-
-    def variants(name: str, method: str, seed: int) -> list[Variant]:
-        own = shares if METHODS[method].uses_graph else shares[:1]
-        return [({}, {"rule": "rewire", "share": share}) for share in own]
-
-    return fit_cells(
-        scope, "edge-noise", "edges", data_sets=NOISE_SETS, methods=NOISE_METHODS, n_seeds=3, variants=variants
-    )
+    return [({}, {"rule": "rewire", "share": share}) for share in shares if share == 0 or METHODS[method].uses_graph]
 
 
 _BY_EDGE = (
-    "Edges are changed in the graph that the fit is given, both directions of a pair together, and γ is built from the "
-    "changed graph."
+    "Edges are changed before the fit, both directions of a pair together, and γ is built from the changed graph."
 )
-
-
-@register_experiment(
-    "edge-drop",
-    summary="PamCGC with 0 to 90 % of the edges dropped: at random, by weight, and by two rules that use the data.",
-    cells=drop_cells,
-)
-def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw ACC, number of pairs, training time and memory over the share of edges dropped, and a table of them."""
-    return [*_drop_figure(rows, folder), *_drop_table(rows, folder)]
 
 
 def _training_s(row: Row) -> float | None:
@@ -163,53 +134,59 @@ _DROP_PANELS: dict[str, Callable[[Row], float | None]] = {
 }
 
 
-def _of_rule(rows: Sequence[Row], rule: str) -> list[Row]:
-    """Return the rows of a rule and, with them, those in which nothing was dropped."""
-    return [row for row in rows if row["parameters"]["rule"] == rule or row["parameters"]["share"] == 0]
+def _known(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[float]:
+    """Return the values that were measured."""
+    return [number for row in rows if (number := value(row)) is not None]
 
 
-def _drop_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
-    panels = {name: value for name, value in _DROP_PANELS.items() if any(value(row) is not None for row in rows)}
+@register_experiment(
+    "edge-drop",
+    summary="PamCGC with 0 to 90 % of the edges dropped: at random, by weight, and by two rules that use the data.",
+    cells=partial(fit_cells, case="edge-drop", task="edges", data_sets=("usps", "acm"), variants=_drop_variants),
+)
+def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Draw ACC, number of pairs, training time and memory over the share of dropped edges, and write a table."""
+    panels = {name: value for name, value in _DROP_PANELS.items() if _known(rows, value)}
     data_sets = by(rows, lambda row: str(row["data_set"]))
     size = (3.1 * len(panels), 0.9 + 2.5 * len(data_sets))
     with drawing(len(data_sets), len(panels), size=size, sharex=True) as (figure, axes):
-        for line, (data_set, own) in zip(axes, data_sets.items(), strict=True):
+        for line, (data_set, group) in zip(axes, data_sets.items(), strict=True):
             for panel, (name, value) in zip(line, panels.items(), strict=True):
-                for color, rule in zip(PALETTE, RULES, strict=False):
-                    points: dict[float, list[float]] = {}
-                    for row in _of_rule(own, rule):
-                        if (number := value(row)) is not None:
-                            points.setdefault(100 * row["parameters"]["share"], []).append(number)
-                    line_with_band(panel, points, label=RULES[rule], color=color, marker=_MARKERS[rule])
+                for color, marker, (rule, label) in zip(PALETTE, "os^D", RULES.items(), strict=False):
+                    # Rows without dropped edges belong to every rule.
+                    own = [row for row in group if rule == row["parameters"]["rule"] or not row["parameters"]["share"]]
+                    by_share = by(own, lambda row: 100 * row["parameters"]["share"])
+                    points = {share: numbers for share, same in by_share.items() if (numbers := _known(same, value))}
+                    line_with_band(panel, points, label=label, color=color, marker=marker)
                 panel.set_title(f"{data_set}: {name}")
                 if name != "ACC (%)":
                     panel.set_ylim(0, 1.08 * panel.dataLim.y1)
         for panel in axes[-1]:
             panel.set_xlabel("edges dropped (%)")
         legend(figure, axes[0, 0], loc="outside upper center", ncols=len(RULES))
-        note = "Last epoch; bands: one standard deviation over the seeds; times of runs that were alone."
-        return save_figure(figure, folder, "edge-drop", rows=rows, note=f"{machines_of(rows)}. {note}")
+        note = "Last epoch. Bands: one standard deviation over the seeds. Timed runs had the device to themselves."
+        paths = save_figure(figure, folder, "edge-drop", rows=rows, note=f"{machines_of(rows)}. {note}")
+    return paths + _drop_table(rows, folder)
 
 
 def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
+    groups = by(rows, lambda row: (row["data_set"], row["parameters"]["rule"], row["parameters"]["share"]))
     body = []
-    for (data_set, rule, share), group in by(
-        rows, lambda row: (row["data_set"], row["parameters"]["rule"], row["parameters"]["share"])
-    ).items():
+    for (data_set, rule, share), group in groups.items():
         values = [row["values"] for row in group]
         metrics = [percent([value["last"][name] for value in values]) for name in ("acc", "nmi")]
         counted = ("n_edges", "n_positive_pairs", "n_isolated")
         counts = [mean_text([value[name] for value in values], 0) for name in counted]
-        times, memory = ([n for row in group if (n := value(row)) is not None] for value in (_training_s, _mebibytes))
         inside = percent([value["homophily"] for value in values])
+        costs = [mean_text(_known(group, _training_s), 2), mean_text(_known(group, _mebibytes), 0)]
         dropped = [RULES[rule] if share else "none dropped", f"{100 * share:.0f}"]
-        body.append([data_set, *dropped, *metrics, *counts, inside, mean_text(times, 2), mean_text(memory, 0)])
+        body.append([data_set, *dropped, *metrics, *counts, inside, *costs])
     columns = ["data set", "rule", "dropped (%)", "ACC", "NMI", "edges", "positive pairs", "isolated", "inside classes"]
     columns += ["training (s)", "memory (MiB)"]
     note = (
-        f"PamCGC with Table 1's settings. {_BY_EDGE} Percent, mean ± standard deviation over the seeds, last epoch. "
-        "Inside classes is the share of edges whose ends have one class, which no rule and no fit sees. Times are "
-        "those of runs that had the device to themselves."
+        f"PamCGC with the settings of Table 1. {_BY_EDGE} Percent, mean ± standard deviation over the seeds, last "
+        "epoch. Inside classes is the share of edges between nodes of the same class, which neither the rules nor the "
+        "fit use. Timed runs had the device to themselves."
     )
     table = Table(columns, body, "ll" + "r" * (len(columns) - 2))
     return write_table(table, folder, "edge-drop", title="Dropping edges", rows=rows, note=note)
@@ -218,54 +195,52 @@ def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
 @register_experiment(
     "edge-noise",
     summary="PamCGC, SCGC*, SDCN, GAE and K-means with 0 to 50 % of the edges rewired at random.",
-    cells=noise_cells,
+    cells=partial(
+        fit_cells,
+        case="edge-noise",
+        task="edges",
+        data_sets=NOISE_SETS,
+        methods=NOISE_METHODS,
+        variants=_noise_variants,
+    ),
 )
 def render_noise(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw ACC over the share of rewired edges, one panel per data set, and a table."""
-    return [*_noise_figure(rows, folder), *_noise_table(rows, folder)]
-
-
-def _noise_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Draw ACC over the share of rewired edges, one panel per data set, and write a table."""
     data_sets = by(rows, lambda row: str(row["data_set"]))
+    shares = sorted({row["parameters"]["share"] for row in rows})
+    body = []
     with drawing(1, len(data_sets), size=(1.0 + 3.1 * len(data_sets), 3.4)) as (figure, axes):
-        for panel, (data_set, own) in zip(axes[0], data_sets.items(), strict=True):
-            methods = by(own, lambda row: str(row["provider"]))
-            for marker, (method, group) in zip("osD^v", methods.items(), strict=False):
-                at = by(group, lambda row: 100 * row["parameters"]["share"])
-                points = {share: [acc_of(row) for row in same] for share, same in at.items()}
+        for panel, (data_set, group) in zip(axes[0], data_sets.items(), strict=True):
+            methods = by(group, lambda row: str(row["provider"]))
+            for marker, (method, same) in zip("osD^v", methods.items(), strict=False):
+                by_share = by(same, lambda row: row["parameters"]["share"])
+                points = {100 * share: [acc_of(row) for row in at] for share, at in by_share.items()}
                 look = {"label": title_of(method), "color": method_color(method)}
                 if METHODS[method].uses_graph:
                     line_with_band(panel, points, marker=marker, **look)
                 else:
                     panel.axhline(mean_std(points[0]).mean, ls="dotted", **look)
+                accs = [percent([row["values"]["last"]["acc"] for row in by_share.get(share, [])]) for share in shares]
+                body.append([data_set, title_of(method), *accs])
             panel.set(title=data_set, xlabel="edges rewired (%)")
         axes[0, 0].set_ylabel("ACC (%)")
         legend(figure, axes[0, 0])
-        note = "Last epoch; bands: one standard deviation over the seeds. K-means does not look at the graph."
-        return save_figure(figure, folder, "edge-noise", rows=rows, note=note)
-
-
-def _noise_table(rows: Sequence[Row], folder: Path) -> list[Path]:
-    shares = sorted({row["parameters"]["share"] for row in rows})
-    body = []
-    for (data_set, method), group in by(rows, lambda row: (row["data_set"], row["provider"])).items():
-        at = by(group, lambda row: row["parameters"]["share"])
-        accs = [percent([row["values"]["last"]["acc"] for row in at.get(share, [])]) for share in shares]
-        body.append([data_set, title_of(method), *accs])
+        note = "Last epoch. Bands: one standard deviation over the seeds. K-means does not use the graph."
+        paths = save_figure(figure, folder, "edge-noise", rows=rows, note=note)
     columns = ["data set", "method", *(f"{100 * share:.0f} %" for share in shares)]
     note = (
-        f"ACC in percent, mean ± standard deviation over the seeds, last epoch. {_BY_EDGE} Of a rewired edge one end "
-        "moves to a random node; the number of edges stays."
+        f"ACC in percent, mean ± standard deviation over the seeds, last epoch. {_BY_EDGE} Rewiring moves one end of "
+        "an edge to a random node; the number of edges stays the same."
     )
     table = Table(columns, body, "ll" + "r" * len(shares))
-    return write_table(table, folder, "edge-noise", title="Rewired edges", rows=rows, note=note)
+    return paths + write_table(table, folder, "edge-noise", title="Rewired edges", rows=rows, note=note)
 
 
 Integers: TypeAlias = "NDArray[np.int64]"
 
 
 class UndirectedGraph(NamedTuple):
-    """A graph whose edges are (2, P) pairs i < j, ascending and each once, their adjacency, and prepared features."""
+    """A graph with its edges as (2, P) sorted, distinct pairs i < j, its adjacency, and preprocessed features."""
 
     graph: AttributedGraph
     adjacency: Adjacency
@@ -282,12 +257,12 @@ def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> Undirec
     """Return a graph with each pair of neighbors once; without edges, with the kNN graph that a fit would build."""
     preprocessing = fit_preprocessing(graph.features, config.preprocessing)
     features = preprocessing.apply(graph.features)
-    edges, weight, own_list = graph.edges, graph.edge_weight, graph.edges_are_neighbors
+    edges, weight, is_knn = graph.edges, graph.edge_weight, graph.edges_are_neighbors
     if edges is None:
-        # A method without a graph gets the one that the others build.
+        # For a method without graph settings, build the graph of the other methods.
         graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
-        edges, own_list = neighbor_edges(features, graph_settings, seed=seed, preprocessing=preprocessing.kind), True
-    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=own_list)
+        edges, is_knn = neighbor_edges(features, graph_settings, seed=seed, preprocessing=preprocessing.kind), True
+    adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=is_knn)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))
     pairs = np.stack([upper.row, upper.col])[:, order].astype(np.int64)
@@ -295,45 +270,45 @@ def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> Undirec
     return UndirectedGraph(replace(graph, edges=pairs, edge_weight=weights), adjacency, features)
 
 
-def drop_order(given: UndirectedGraph, rule: str, *, n_hops: int = 1, seed: int = 0) -> Integers:
-    """Return (P,) the pairs in the order in which a rule drops them; of equals, chance decides. No rule sees labels.
+def drop_order(original: UndirectedGraph, rule: str, *, n_hops: int = 1, seed: int = 0) -> Integers:
+    """Return (P,) the pairs in the order in which a rule drops them, with ties broken at random.
 
-    "weight" drops the least γ_ij + γ_ji first, γ of `n_hops`; "similarity" the least cosine of the prepared features;
-    "neighbors" the fewest common neighbors and, of equals, the least cosine.
+    "weight" drops the smallest γ_ij + γ_ji first, with γ of `n_hops`; "similarity" the smallest cosine of the
+    preprocessed features; "neighbors" the fewest common neighbors, and among ties the smallest cosine. No rule uses
+    labels.
     """
-    pairs = given.pairs
+    pairs = original.pairs
     chance = np.random.default_rng(seed_for(seed, "edge drop")).permutation(pairs.shape[1])
     if rule == "random":
         return np.argsort(chance)
     if rule == "weight":
-        gamma = influence(given.adjacency, n_hops=n_hops)
-        return np.lexsort((chance, _entries(gamma, pairs) + _entries(gamma, pairs[::-1])))
+        gamma = influence(original.adjacency, n_hops=n_hops)
+        return np.lexsort((chance, np.asarray(gamma[*pairs] + gamma[*pairs[::-1]], dtype=np.float64).ravel()))
     if rule == "similarity":
-        return np.lexsort((chance, _cosines(given.features, pairs)))
+        return np.lexsort((chance, _cosines(original.features, pairs)))
     if rule == "neighbors":
-        pattern = (given.adjacency != 0).astype(np.int64).tocsr()
-        common = _by_blocks(pairs, lambda i, j: np.asarray(pattern[i].multiply(pattern[j]).sum(axis=1)).ravel())
-        return np.lexsort((chance, _cosines(given.features, pairs), common))
+        common = _row_products((original.adjacency != 0).astype(np.int64).tocsr(), pairs)
+        return np.lexsort((chance, _cosines(original.features, pairs), common))
     raise UnknownNameError("rule", rule, RULES)
 
 
-def drop_edges(given: UndirectedGraph, share: float, rule: str, *, n_hops: int = 1, seed: int = 0) -> AttributedGraph:
-    """Return the graph without a share of its pairs, rounded to whole pairs; larger shares drop the same and more."""
-    pairs = given.pairs
-    n_dropped = _count(share, pairs.shape[1])
-    kept = np.ones(pairs.shape[1], dtype=bool)
-    kept[drop_order(given, rule, n_hops=n_hops, seed=seed)[:n_dropped]] = False
-    weight = given.graph.edge_weight
-    return replace(given.graph, edges=pairs[:, kept], edge_weight=None if weight is None else weight[kept])
+def drop_edges(
+    original: UndirectedGraph, share: float, rule: str, *, n_hops: int = 1, seed: int = 0
+) -> AttributedGraph:
+    """Return the graph without a share of its pairs, rounded to whole pairs; larger shares include smaller ones."""
+    pairs, weight = original.pairs, original.graph.edge_weight
+    keep = np.ones(pairs.shape[1], dtype=bool)
+    keep[drop_order(original, rule, n_hops=n_hops, seed=seed)[: _count(share, pairs.shape[1])]] = False
+    return replace(original.graph, edges=pairs[:, keep], edge_weight=None if weight is None else weight[keep])
 
 
-def rewire_edges(given: UndirectedGraph, share: float, *, seed: int = 0) -> AttributedGraph:
-    """Return the graph with one end of a share of its pairs moved to a random node, weights kept.
+def rewire_edges(original: UndirectedGraph, share: float, *, seed: int = 0) -> AttributedGraph:
+    """Return the graph with one end of a share of its pairs moved to a random node; pairs keep their weights.
 
-    Which pairs, which of the two ends and where to are random. No pair becomes a loop, a pair that the graph has or
-    had, or another moved one: the number of pairs stays, and the share of new ones is exact.
+    The pairs, the ends and the new nodes are random. A moved pair is never a loop, a pair of the original graph or
+    another moved pair, so the number of pairs stays the same and the share of new pairs is exact.
     """
-    n_nodes, pairs = given.graph.n_nodes, given.pairs.copy()
+    n_nodes, pairs = original.graph.n_nodes, original.pairs.copy()
     rng = np.random.default_rng(seed_for(seed, "edge noise"))
     waiting = rng.permutation(pairs.shape[1])[: _count(share, pairs.shape[1])]
     if pairs.shape[1] + len(waiting) > n_nodes * (n_nodes - 1) // 2:
@@ -350,7 +325,7 @@ def rewire_edges(given: UndirectedGraph, share: float, *, seed: int = 0) -> Attr
                 taken.add(key)
                 pairs[:, waiting[number]] = moved[:, number]
         waiting = waiting[failed]
-    return replace(given.graph, edges=pairs)
+    return replace(original.graph, edges=pairs)
 
 
 def _count(share: float, n_pairs: int) -> int:
@@ -359,25 +334,18 @@ def _count(share: float, n_pairs: int) -> int:
     return round(share * n_pairs)
 
 
-def _entries(matrix: Adjacency, pairs: Integers) -> NDArray[np.float64]:
-    return np.asarray(matrix[pairs[0], pairs[1]], dtype=np.float64).ravel()
-
-
-def _by_blocks(pairs: Integers, value: Callable[[Integers, Integers], Any]) -> NDArray[np.float64]:
-    starts = range(0, pairs.shape[1], _ROWS_AT_A_TIME)
-    blocks = [value(*pairs[:, start : start + _ROWS_AT_A_TIME]) for start in starts]
-    return np.concatenate([np.zeros(0), *blocks])
+def _row_products(rows: Any, pairs: Integers) -> NDArray[np.float64]:
+    """Return (P,) the inner products of pairs of rows."""
+    first, second = rows[pairs[0]], rows[pairs[1]]
+    if isinstance(rows, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->i", first, second, dtype=np.float64))
+    return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float64).ravel()
 
 
 def _cosines(features: Features, pairs: Integers) -> NDArray[np.float64]:
-    def products(i: Integers, j: Integers) -> Any:
-        if isinstance(features, np.ndarray):
-            return np.einsum("ij,ij->i", features[i], features[j], dtype=np.float64)
-        return np.asarray(features[i].multiply(features[j]).sum(axis=1), dtype=np.float64).ravel()
-
-    own = np.arange(features.shape[0])
-    squares = _by_blocks(np.stack([own, own]), products)
+    """Return (P,) the cosines of pairs of rows, 0 for zero rows."""
+    squares = _row_products(features, np.tile(np.arange(features.shape[0]), (2, 1)))
     norms = np.sqrt(squares[pairs[0]] * squares[pairs[1]])
-    cosines = np.zeros(pairs.shape[1])
-    np.divide(_by_blocks(pairs, products), norms, out=cosines, where=norms > 0)
+    cosines = np.zeros(len(norms))
+    np.divide(_row_products(features, pairs), norms, out=cosines, where=norms > 0)
     return cosines

@@ -1,8 +1,9 @@
-"""The spaces in which the methods cluster, drawn in two dimensions (the paper's Qualitative Results)."""
+"""Embeddings of the methods in two dimensions (the paper's Qualitative Results)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,8 +15,8 @@ from sklearn.manifold import TSNE
 
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import fit_cell
-from pamc.lab.pages.style import CLASS_COLORS, by, drawing, save_figure
-from pamc.lab.settings import fit_cells, load
+from pamc.lab.pages.style import CLASS_COLORS, data_sets_in, drawing, save_figure
+from pamc.lab.settings import Variant, fit_cells, load
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, seed_for
 
@@ -33,26 +34,17 @@ _TSNE_INPUT = 50
 _DIGITS = 4
 
 
-def cells(scope: Scope) -> list[Cell]:
-    """Return a cell per data set and stage, for one seed: a picture shows one run."""
-    return fit_cells(
-        scope,
-        "embeddings",
-        "embed",
-        data_sets=DATA_SETS,
-        methods=("pamcgc", "scgc*"),
-        n_seeds=1,
-        variants=lambda name, method, seed: [({}, {"stage": stage}) for own, stage in STAGES if own == method],
-    )
+def _stages(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    return [({}, {"stage": stage}) for name, stage in STAGES if name == method]
 
 
 @TASKS.register("embed")
 def embed(cell: Cell, device: str) -> dict[str, Any]:
-    """Return the places of at most 1000 rows in two dimensions, with their classes, at a stage of a method.
+    """Return the positions of at most 1000 rows in two dimensions, with their classes, at a stage of a method.
 
-    Parameter `stage`: "raw" features, the embedding of the "pretrained" autoencoder, or the "trained" one. The last
-    also has the places of the centers and, divided by their own mass and not by N, which makes each the mean of its
-    cluster, of the meta-nodes, put there by the same map.
+    Parameter `stage` is "raw" for the features, "pretrained" for the embedding of the autoencoder, or "trained". The
+    last also returns the positions of the centers and meta-nodes by the same map. Each meta-node is divided by its mass
+    instead of N, which gives the mean of its cluster.
     """
     graph, stage = load(cell.data_set, cell.quick), cell.parameters["stage"]
     truth, rows, marks = np.asarray(graph.labels), graph.features, []
@@ -65,15 +57,16 @@ def embed(cell: Cell, device: str) -> dict[str, Any]:
     if stage == "trained":
         means = np.stack([rows[fit.labels == label].mean(axis=0) for label in np.unique(fit.labels)])
         marks = [fit.centers.double().cpu().numpy(), means]
-    points, *placed = map(_rounded, project(rows, shown, marks, seed=cell.seed))
-    centers, meta_nodes = placed or (None, None)
+    points, *positions = map(_rounded, project(rows, shown, marks, seed=cell.seed))
+    centers, meta_nodes = positions or (None, None)
     return {**values, "map": "t-SNE", "points": points, "centers": centers, "meta_nodes": meta_nodes}
 
 
 def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, seed: int) -> list[Points]:
-    """Return the places (n, 2) of the rows shown, then those of each set of marks, all by one t-SNE.
+    """Return the positions (n, 2) of the shown rows, then those of each set of marks, all by one t-SNE.
 
-    The paper has UMAP. Wide rows are first cut to their 50 leading directions.
+    Rows with more than 50 columns are first reduced to their 50 leading directions. Departure from the paper, which
+    uses UMAP.
 
     Parameters
     ----------
@@ -91,9 +84,9 @@ def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, see
         together = TruncatedSVD(_TSNE_INPUT, random_state=seed).fit_transform(together)
     dense = together.toarray() if sp.issparse(together) else np.asarray(together)
     perplexity = min(30.0, (len(dense) - 1) / 3)
-    placed = TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(dense)
-    ends = np.cumsum([len(shown), *(len(points) for points in marks)])[:-1]
-    return np.split(np.asarray(placed, np.float64), ends)
+    positions = TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(dense)
+    ends = np.cumsum([len(shown), *map(len, marks)])[:-1]
+    return np.split(np.asarray(positions, np.float64), ends)
 
 
 def _rounded(points: Points) -> list[list[float]]:
@@ -103,23 +96,28 @@ def _rounded(points: Points) -> list[list[float]]:
 @register_experiment(
     "embeddings",
     summary="Raw features and the embeddings of the autoencoder, SCGC* and PamCGC in two dimensions.",
-    cells=cells,
+    cells=partial(
+        fit_cells,
+        case="embeddings",
+        task="embed",
+        data_sets=DATA_SETS,
+        methods=("pamcgc", "scgc*"),
+        n_seeds=1,
+        variants=_stages,
+    ),
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw a grid of panels: a row per stage, a column per data set; of several seeds the lowest."""
-    first = {
-        key: min(group, key=lambda row: row["seed"])
-        for key, group in by(rows, lambda row: (row["provider"], row["parameters"]["stage"], row["data_set"])).items()
-    }
-    data_sets = list(dict.fromkeys(row["data_set"] for row in rows))
+    """Draw a grid of panels with a row per stage and a column per data set, each from the lowest seed."""
+    ordered = sorted(rows, key=lambda row: -row["seed"])
+    first = {(row["provider"], row["parameters"]["stage"], row["data_set"]): row for row in ordered}
+    data_sets = data_sets_in(rows)
     stages = {stage: name for stage, name in STAGES.items() if any(key[:2] == stage for key in first)}
     size = (0.9 + 2.0 * len(data_sets), 0.8 + 2.0 * len(stages))
     with drawing(len(stages), len(data_sets), size=size) as (figure, axes):
         for line, (stage, name) in zip(axes, stages.items(), strict=True):
             for panel, data_set in zip(line, data_sets, strict=True):
-                row = first.get((*stage, data_set))
-                if row is not None:
-                    _panel(panel, row["values"])
+                if (*stage, data_set) in first:
+                    _panel(panel, first[*stage, data_set]["values"])
                 panel.set(xticks=[], yticks=[])
                 panel.grid(visible=False)
                 panel.spines[["top", "right"]].set_visible(True)
@@ -133,8 +131,8 @@ def render(rows: Sequence[Row], folder: Path) -> list[Path]:
         figure.legend(handles=[square, dot], loc="outside upper right", ncols=2)
         maps = " and ".join(sorted({row["values"]["map"].upper() for row in first.values()}))
         note = (
-            f"{maps}, each panel its own. Colors: true classes. A meta-node is shown as the mean of its cluster: its "
-            "length does not matter to the loss. ACC at the last epoch, without a choice of epoch."
+            f"{maps}, separately for each panel. Colors: true classes. Meta-nodes are drawn at the means of their "
+            "clusters, because their length does not affect the loss. ACC is that of the last epoch."
         )
         return save_figure(figure, folder, "embeddings", rows=rows, note=note)
 
@@ -142,10 +140,10 @@ def render(rows: Sequence[Row], folder: Path) -> list[Path]:
 def _panel(panel: Any, values: dict[str, Any]) -> None:
     points, classes = np.array(values["points"]), np.array(values["classes"])
     for number, label in enumerate(np.unique(classes)):
-        own = points[classes == label]
+        x, y = points[classes == label].T
         color = CLASS_COLORS[number % len(CLASS_COLORS)]
-        # As an image inside the SVG: thousands of points as shapes would make it large and slow.
-        panel.scatter(own[:, 0], own[:, 1], s=4, color=color, linewidths=0, alpha=0.8, rasterized=True)
+        # Rasterized, because thousands of vector shapes would make the SVG large and slow.
+        panel.scatter(x, y, s=4, color=color, linewidths=0, alpha=0.8, rasterized=True)
     for name, marker, color in (("meta_nodes", "s", "black"), ("centers", "o", "#E00000")):
         if values[name] is not None:
             x, y = np.array(values[name]).T

@@ -1,4 +1,4 @@
-"""200 epochs of training by each provider, from the same weights and centers, and what of them is the encoder."""
+"""Time and memory of 200 training epochs by each provider, from the same weights and centers, and of their parts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from statistics import median
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import Features
@@ -23,10 +23,11 @@ from pamc.graph.influence import positive_pairs
 from pamc.graph.neighbors import nearest
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import initial_centers
+from pamc.lab.cases.whole_fits import NOT_IN_TABLE_1
 from pamc.lab.cell import Cell, Scope, register_case
 from pamc.lab.measure import interleaved_seconds, peak_memory, release, reset_peak, timed_s
 from pamc.lab.providers import broadcast_assignment, normal, plain_objective, target
-from pamc.lab.settings import kind_of_device, load, n_classes
+from pamc.lab.settings import bench_cells, kind_of_device, load, n_classes
 from pamc.models.layers import MLP, Linear
 from pamc.models.loader import FeatureLoader, SparseBlock, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
@@ -36,7 +37,7 @@ from pamc.ops.dispatch import preferring, resolve_backend
 from pamc.runtime import generator
 from pamc.training.trainer import train
 
-# Runs a number of epochs; nothing waits for the device at the end.
+# Runs a number of epochs without waiting for the device at the end.
 Training: TypeAlias = Callable[[int], None]
 
 _SETS = ("usps", "hhar", "acm", "cite", "dblp")
@@ -48,33 +49,28 @@ _N_EPOCHS, _QUICK_EPOCHS = 200, 8
 _PART_CALLS = 50
 _MANY = 10_000
 
-# Parts of an epoch that are measured by themselves, on the GPU.
+# Parts of an epoch that are measured separately on a GPU.
 _PARTS = ("positive term", "clustering term")
 
-# Epochs before the measured ones: they compile kernels, and, where epochs are captured, one of them is.
+# Epochs before the measured ones, which compile kernels and capture an epoch.
 _WARM_UP_EPOCHS = 6
 
-# As a fit reads its epochs on a GPU.
+# Epochs between reads of the loss in a fit on a GPU.
 _READ_EVERY = 20
-
-# Settings on sets that Table 1 does not have: they have no influence on time.
-_OTHER_SETS = {"alpha": 1.0, "beta": 1.0, "tau": 1.0, "n_hops": 2}
 
 
 def cells(scope: Scope) -> list[Cell]:
-    """Return, on a GPU, a cell per data set and provider; on a CPU, epochs beside the bare encoder's steps."""
+    """Return, on a GPU, a cell per data set and provider; on a CPU, cells that compare epochs with encoder steps."""
     on_gpu = kind_of_device(scope.device) == "cuda"
-    names = scope.data_sets or (_QUICK_SETS if scope.quick else _SETS if on_gpu else _CPU_SETS)
     parameters = {"preset": "paper", "precision": scope.precision}
-    if on_gpu:
-        measured = [(provider, name, parameters) for name in names for provider in (*TRAINERS, *_PARTS)]
-    else:
-        sparse = () if scope.data_sets or scope.quick else _SPARSE_SETS
-        measured = [("torch", name, parameters) for name in names]
-        measured += [("torch", name, {**parameters, "compared": "input"}) for name in sparse]
-    return [
-        Cell("epoch", "epoch", provider, name, parameters=more, quick=scope.quick) for provider, name, more in measured
-    ]
+    providers = (*TRAINERS, *_PARTS) if on_gpu else ("torch",)
+    data_sets = _SETS if on_gpu else _CPU_SETS
+    measured = [(provider, parameters) for provider in providers]
+    cells = bench_cells(scope, "epoch", measured, data_sets=data_sets, quick_sets=_QUICK_SETS)
+    if on_gpu or scope.data_sets or scope.quick:
+        return cells
+    compared = {**parameters, "compared": "input"}
+    return cells + bench_cells(scope, "epoch", [("torch", compared)], data_sets=_SPARSE_SETS)
 
 
 @register_case(
@@ -83,7 +79,7 @@ def cells(scope: Scope) -> list[Cell]:
     cells=cells,
 )
 def epoch_values(cell: Cell, device: str) -> dict[str, Any]:
-    """Return time and memory of training by a provider or of a part of an epoch; on a CPU, times taken in turn."""
+    """Return time and memory of training or of a part of an epoch; on a CPU, times measured in alternation."""
     place, precision = torch.device(device), cell.parameters["precision"]
     start = beginning(cell.data_set, cell.quick)
     if place.type == "cpu":
@@ -97,9 +93,9 @@ def epoch_values(cell: Cell, device: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """A data set with the positives of preset "paper", and where training begins: weights as drawn, K-means centers.
+    """A data set with the positive pairs of preset "paper", and the initial weights and centers.
 
-    All of it is on the host, and each training copies what it changes.
+    Everything is on the host, and each training copies what it changes.
     """
 
     features: Features
@@ -118,16 +114,16 @@ class Beginning:
 
 @lru_cache(maxsize=8)
 def beginning(data_set: str, quick: bool) -> Beginning:
-    """Return where training on a data set begins; a quick one has a small encoder."""
+    """Return the initial state of training on a data set, with a small encoder if quick."""
     graph = load(data_set, quick)
-    more: dict[str, Any] = {} if data_set in PAPER_TABLE_1 else dict(_OTHER_SETS)
-    more |= {"hidden": (50, 50, 200)} if quick else {}
-    config = preset("paper", data_set=data_set, n_clusters=n_classes(graph), n_init=1, **more)
-    edges = graph.edges
+    # Settings do not affect the time.
+    settings: dict[str, Any] = {} if data_set in PAPER_TABLE_1 else dict(NOT_IN_TABLE_1)
+    settings |= {"hidden": (50, 50, 200)} if quick else {}
+    config = preset("paper", data_set=data_set, n_clusters=n_classes(graph), n_init=1, **settings)
+    edges, is_knn = graph.edges, graph.edges_are_neighbors
     if edges is None:
-        edges = nearest(graph.features, config.n_neighbors, metric=config.metric).edges
-    own_list = graph.edges is None or graph.edges_are_neighbors
-    adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=own_list)
+        edges, is_knn = nearest(graph.features, config.n_neighbors, metric=config.metric).edges, True
+    adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=is_knn)
     pairs, _ = positive_pairs(adjacency, n_hops=int(config.n_hops or 1), max_positives=None, dtype=torch.float32)
     sizes = (graph.n_features, *config.hidden, config.n_dims or 10)
     encoder = MLP(sizes, generator=generator(0, "weights"))
@@ -141,7 +137,7 @@ def beginning(data_set: str, quick: bool) -> Beginning:
 def _pamc_model(
     start: Beginning, device: torch.device, precision: str, *, backend: str, sparse: bool | None = None
 ) -> tuple[PamCGCModel, FeatureLoader]:
-    """Return the model and its rows on a device; `sparse` as of :class:`~pamc.models.loader.FeatureLoader`."""
+    """Return the model and its rows on a device; see :class:`~pamc.models.loader.FeatureLoader` for `sparse`."""
     rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
     rows.block(0, len(rows))
     encoder = MLP(start.encoder.sizes, generator=generator(0, "weights"), tensor_cores=precision == "tf32")
@@ -153,7 +149,7 @@ def _pamc_model(
 
 
 def _pamc_epochs(backend: str, start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return training by pamc's own trainer; with Triton's kernels an epoch is captured."""
+    """Return training by pamc's trainer, which captures an epoch if it uses Triton kernels."""
     model, rows = _pamc_model(start, device, precision, backend=backend)
     read_every = _READ_EVERY if device.type == "cuda" else 1
 
@@ -167,10 +163,10 @@ def _pamc_epochs(backend: str, start: Beginning, device: torch.device, precision
 
 
 def _two_passes(provider: str, start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return training as the released program and SCGC* do it: two forward passes per epoch, plain Adam.
+    """Return training as in the released program and SCGC*, with two forward passes per epoch and plain Adam.
 
-    In the paper's words the two differ in nothing but the loss. The first pass gives the target. Its embedding has a
-    name until the second one takes it, so the activations of both are held while the second is computed.
+    According to the paper, the two differ only in the loss. The first pass gives the target. As in these programs, its
+    embedding is kept until the second pass replaces it, so both passes' activations are in memory.
     """
     loss = plain_objective(provider, start.pairs.to(device=device), start.config)
     x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
@@ -197,7 +193,7 @@ def _two_passes(provider: str, start: Beginning, device: torch.device, precision
 
 
 def _captured(step: Callable[[], Tensor], device: torch.device, precision: str) -> Training:
-    """Return a step that is captured on a GPU and replayed."""
+    """Return training by a step that is captured on a GPU and replayed."""
 
     def run(n_epochs: int) -> None:
         with products_in_tf32(precision == "tf32"), capturing(device.type == "cuda"):
@@ -210,7 +206,7 @@ def _captured(step: Callable[[], Tensor], device: torch.device, precision: str) 
 
 
 def _encoder_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return forward, backward and Adam step of the bare encoder: what every method has to do."""
+    """Return the forward pass, backward pass and Adam step of the encoder alone, which every method needs."""
     x, encoder = torch.from_numpy(start.dense_features).to(device), _plain_encoder(start, device)
     capturable = device.type == "cuda"
     optimizer = torch.optim.Adam(encoder.parameters(), lr=start.config.lr, fused=True, capturable=capturable)
@@ -227,18 +223,18 @@ def _encoder_epochs(start: Beginning, device: torch.device, precision: str) -> T
 
 
 def _matmul_epochs(start: Beginning, device: torch.device, precision: str) -> Training:
-    """Return the encoder's matrix products alone: forward, and both of the backward pass."""
+    """Return the matrix products of the encoder alone: one per layer forward and two backward."""
     sizes, n_nodes = start.encoder.sizes, len(start.dense_features)
-    widths = [normal(n_nodes, size, device=device) for size in sizes]
+    inputs = [normal(n_nodes, size, device=device) for size in sizes]
     weights = [normal(b, a, device=device) for a, b in pairwise(sizes)]
-    grads = [torch.empty_like(width) for width in widths]
+    grads = [torch.empty_like(layer_input) for layer_input in inputs]
     changes = [torch.empty_like(weight) for weight in weights]
 
     @torch.no_grad()
     def step() -> Tensor:
         for number, weight in enumerate(weights):
-            torch.mm(widths[number], weight.T, out=grads[number + 1])
-            torch.mm(grads[number + 1].T, widths[number], out=changes[number])
+            torch.mm(inputs[number], weight.T, out=grads[number + 1])
+            torch.mm(grads[number + 1].T, inputs[number], out=changes[number])
             if number:
                 torch.mm(grads[number + 1], weight, out=grads[number])
         return changes[-1][:1, 0].clone()
@@ -246,38 +242,37 @@ def _matmul_epochs(start: Beginning, device: torch.device, precision: str) -> Tr
     return _captured(step, device, precision)
 
 
-TRAINERS: Mapping[str, Callable[[Beginning, torch.device, str], Training]] = MappingProxyType(
-    {
-        "dense": partial(_two_passes, "dense"),
-        "released": partial(_two_passes, "released"),
-        "torch": partial(_pamc_epochs, "torch"),
-        "triton": partial(_pamc_epochs, "triton"),
-        "encoder": _encoder_epochs,
-        "matmul": _matmul_epochs,
-    }
-)
+TRAINERS: Mapping[str, Callable[[Beginning, torch.device, str], Training]] = {
+    "dense": partial(_two_passes, "dense"),
+    "released": partial(_two_passes, "released"),
+    "torch": partial(_pamc_epochs, "torch"),
+    "triton": partial(_pamc_epochs, "triton"),
+    "encoder": _encoder_epochs,
+    "matmul": _matmul_epochs,
+}
 
 
 def training_values(
     provider: str, start: Beginning, device: torch.device, precision: str, *, n_epochs: int
 ) -> dict[str, Any]:
-    """Return time and peak memory of training, both of one run, after a short one of the same shapes.
+    """Return time and peak memory of one training run, after a short run of the same shapes.
 
-    Compiling kernels is not in the time, capturing an epoch is. The memory is all that training holds: features, graph,
-    weights, the optimizer's buffers, activations, temporaries.
+    The time includes capturing an epoch but not compiling kernels. The memory includes features, graph, weights,
+    optimizer buffers, activations and temporaries.
     """
     make = TRAINERS[provider]
     make(start, device, precision)(_WARM_UP_EPOCHS)
     release(device)
-    with peak_memory(device) as held:
+    with peak_memory(device) as peak:
         run = make(start, device, precision)
         reset_peak(device)
         seconds = timed_s(lambda: run(n_epochs), device)
-    sparse = _is_sparse(start) and provider in ("torch", "triton")
+    loader = FeatureLoader(start.features, device=torch.device("cpu"), dtype=torch.float32)
+    sparse = loader.sparse and provider in ("torch", "triton")
     return {
         "seconds": seconds,
         "n_epochs": n_epochs,
-        "peak_bytes": held.n_bytes,
+        "peak_bytes": peak.n_bytes,
         "n_nodes": len(start.dense_features),
         "n_dims": start.centers.shape[1],
         "n_clusters": len(start.centers),
@@ -289,17 +284,13 @@ def training_values(
 
 
 def _plain_encoder(start: Beginning, device: torch.device) -> nn.Sequential:
-    """Return torch's own layers with the weights of the beginning."""
+    """Return plain torch layers with the initial weights."""
     modules: list[nn.Module] = []
     for (n_in, n_out), layer in zip(pairwise(start.encoder.sizes), start.encoder.layers, strict=True):
-        linear = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
+        linear = skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
         linear.load_state_dict(layer.state_dict())
         modules += [linear, nn.ReLU()]
     return nn.Sequential(*modules[:-1]).to(device)
-
-
-def _is_sparse(start: Beginning) -> bool:
-    return FeatureLoader(start.features, device=torch.device("cpu"), dtype=torch.float32).sparse
 
 
 def _sparse_bytes(start: Beginning) -> int:
@@ -309,7 +300,7 @@ def _sparse_bytes(start: Beginning) -> int:
 
 
 def _paired_values(start: Beginning, device: torch.device, precision: str, *, quick: bool) -> dict[str, Any]:
-    """Return the time of an epoch and of the bare encoder's step, taken in turn."""
+    """Return the time of an epoch and of a step of the encoder alone, measured in alternation."""
     step = _encoder_epochs(start, device, precision)
     functions = {"epoch": _next_epoch(start, device, precision, None), "encoder": lambda: step(1)}
     seconds = interleaved_seconds(functions, repeats=3 if quick else 20)
@@ -323,21 +314,21 @@ def _paired_values(start: Beginning, device: torch.device, precision: str, *, qu
 
 
 def sparse_values(start: Beginning, device: torch.device, precision: str, *, quick: bool) -> dict[str, Any]:
-    """Return the time of an epoch, and of its first layer alone, with sparse rows and with dense ones, in turn."""
+    """Return the times of an epoch and of its first layer, with sparse and with dense rows, in alternation."""
     functions: dict[str, Callable[[], object]] = {}
     for name, sparse in (("sparse", True), ("dense", False)):
         functions[name] = _next_epoch(start, device, precision, sparse)
         functions[f"{name} layer"] = _first_layer(start, device, sparse)
     seconds = interleaved_seconds(functions, repeats=3 if quick else 12)
-    middle = {name: median(values) for name, values in seconds.items()}
+    medians = {name: median(values) for name, values in seconds.items()}
     return {
-        "seconds": middle["sparse"],
+        "seconds": medians["sparse"],
         "n_epochs": 1,
-        "dense_s": middle["dense"],
-        "times_faster": middle["dense"] / middle["sparse"],
-        "first_layer_s": middle["sparse layer"],
-        "first_layer_dense_s": middle["dense layer"],
-        "first_layer_times_faster": middle["dense layer"] / middle["sparse layer"],
+        "dense_s": medians["dense"],
+        "times_faster": medians["dense"] / medians["sparse"],
+        "first_layer_s": medians["sparse layer"],
+        "first_layer_dense_s": medians["dense layer"],
+        "first_layer_times_faster": medians["dense layer"] / medians["sparse layer"],
     }
 
 
@@ -356,7 +347,7 @@ def _first_layer(start: Beginning, device: torch.device, sparse: bool) -> Callab
 
 
 def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, Any]:
-    """Return the time of one term of the loss alone, forward and backward, captured as in training."""
+    """Return the time of one term of the loss, forward and backward, captured as in training."""
     pairs, centers = start.pairs.to(device=device), start.centers.clone().to(device).requires_grad_()
     z = normal(pairs.n_nodes, centers.shape[1], device=device).requires_grad_()
     config, backend = start.config, resolve_backend("auto", device)
@@ -373,11 +364,8 @@ def part_values(part: str, start: Beginning, device: torch.device) -> dict[str, 
     with capturing(device.type == "cuda"):
         captured = Captured(step, device=device)
 
-    def repeated(n_times: int) -> None:
-        for _ in range(n_times):
-            captured()
-
-    repeated(5)
-    seconds = timed_s(lambda: repeated(_PART_CALLS), device) / _PART_CALLS
+    for _ in range(5):
+        captured()
+    seconds = timed_s(lambda: [captured() for _ in range(_PART_CALLS)], device) / _PART_CALLS
     captured.release()
     return {"seconds": seconds, "n_epochs": 1}

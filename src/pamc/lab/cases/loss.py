@@ -1,8 +1,8 @@
-"""The loss alone, its positive term alone, what the machine can do, and what mini-batches miss of the gradient."""
+"""Time and memory of the loss and of its positive term, hardware limits, and the gradient error of mini-batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,18 +11,18 @@ from torch import Tensor
 
 from pamc.data.synthetic import block_model
 from pamc.graph.positives import PositivePairs
-from pamc.lab.cell import Cell, Row, Scope, bench_cells, register_case
+from pamc.lab.cell import Cell, Row, Scope, register_case
 from pamc.lab.measure import call_values, release
 from pamc.lab.pages.style import by
 from pamc.lab.providers import PROVIDERS, Problem, normal, random_pairs, random_problem
 from pamc.lab.rows import fitted_row
-from pamc.lab.settings import kind_of_device
+from pamc.lab.settings import bench_cells, kind_of_device
 from pamc.losses.pamc import meta_nodes, pamc_terms
 from pamc.models.products import products_in_tf32
 from pamc.ops.dispatch import BACKENDS
 from pamc.ops.torch.rows import unit_rows
 
-# The point through which all sweeps go, and what each varies. The degree counts stored neighbors.
+# The point that all sweeps share, and the sizes of each sweep. The degree counts stored neighbors.
 _BASE = {"degree": 20, "n_dims": 10, "n_clusters": 10}
 _BASES = {
     "cuda": {"n_nodes": 200_000, **_BASE},
@@ -36,30 +36,26 @@ _SWEEPS: dict[str, dict[str, tuple[int, ...]]] = {
     "quick": {"n_nodes": (1_000, 2_000, 4_000), "degree": (10, 20), "n_dims": (10, 20), "n_clusters": (10, 20)},
 }
 
-# The N × N loss is measured over nodes alone, up to this many.
+# The N × N loss is measured only in the sweep over nodes, up to this size.
 _MOST_DENSE_NODES = 20_000
 
-# An exponent is fitted to the sizes from a sixteenth of the largest on, where fixed costs no longer count.
+# Exponents are fitted to the sizes from a sixteenth of the largest, where fixed costs are negligible.
 _FITTED_RANGE = 16
 
-# Nodes and pairs of the positive term's graphs.
+# Nodes and pairs of the graphs of the positive term.
 _SIZES = {"n_nodes": 1_000_000, "n_pairs": 21_000_000}
 _QUICK_SIZES = {"n_nodes": 2_000, "n_pairs": 20_000}
 
-# What the degrees are drawn for: pairs that are drawn twice count once, so that the largest comes out near 10⁵.
+# Target of the largest degree. Pairs that are drawn twice count once, so the result is near 10⁵.
 _HUB, _QUICK_HUB = 140_000, 300
-
 _TAU = 0.5
-_INDEX_BYTES = _WEIGHT_BYTES = 4
 
-_COPIED_BYTES = 1 << 30
-_QUICK_BYTES = 1 << 24
+_COPIED_BYTES, _QUICK_BYTES = 1 << 30, 1 << 24
 
-# Rows and columns of the factors.
-_SIDES = {"cuda": 8192, "cpu": 2048}
-_QUICK_SIDE = 256
+# Number of rows and columns of the factors of a matrix product.
+_SIDES, _QUICK_SIDE = {"cuda": 8192, "cpu": 2048}, 256
 
-# Mini-batches: of random rows, so many of them, or each of one block.
+# Mini-batches: a number of random batches, or one batch per block.
 _N_BLOCKS = 10
 _N_BATCHES = (40, 10, 4, 2, 1)
 _ONE_BLOCK = "one block each"
@@ -69,31 +65,28 @@ _N_NODES, _QUICK_NODES = 4000, 600
 
 def exponents(rows: Sequence[Row]) -> list[Row]:
     """Return, for each provider and sweep, the exponents of time and peak memory over its larger sizes."""
-    found = []
+    fitted = []
     for (_, sweep), group in by(rows, lambda row: (row["provider"], row["parameters"]["sweep"])).items():
         largest = max(row["parameters"][sweep] for row in group)
         used = [row for row in group if _FITTED_RANGE * row["parameters"][sweep] >= largest]
         used.sort(key=lambda row: row["parameters"][sweep])
         if len(used) > 1:
-            per_pair = [row["values"]["ns_per_pair"] for row in used]
-            found.append(fitted_row(used, sweep, "fastest_s", ns_per_pair_ratio=per_pair[-1] / per_pair[0]))
-    return found
+            ratio = used[-1]["values"]["ns_per_pair"] / used[0]["values"]["ns_per_pair"]
+            fitted.append(fitted_row(used, sweep, "fastest_s", ns_per_pair_ratio=ratio))
+    return fitted
 
 
 def loss_cells(scope: Scope) -> list[Cell]:
     """Return a cell per provider and point of each sweep."""
     kind = "quick" if scope.quick else kind_of_device(scope.device)
-    return bench_cells(
-        scope,
-        "loss",
-        (
-            (provider, {"sweep": sweep, **_BASES[kind], sweep: size, "precision": scope.precision})
-            for sweep, sizes in _SWEEPS[kind].items()
-            for size in sizes
-            for provider in PROVIDERS
-            if provider != "dense" or (sweep == "n_nodes" and size <= _MOST_DENSE_NODES)
-        ),
-    )
+    measured = [
+        (provider, {"sweep": sweep, **_BASES[kind], sweep: size, "precision": scope.precision})
+        for sweep, sizes in _SWEEPS[kind].items()
+        for size in sizes
+        for provider in PROVIDERS
+        if provider != "dense" or (sweep == "n_nodes" and size <= _MOST_DENSE_NODES)
+    ]
+    return bench_cells(scope, "loss", measured)
 
 
 @register_case(
@@ -104,30 +97,30 @@ def loss_cells(scope: Scope) -> list[Cell]:
     n_rounds=3,
 )
 def loss_values(cell: Cell, device: str) -> dict[str, Any]:
-    """Return time and peak memory of one forward and backward pass, and what is held of the graph between passes."""
+    """Return time and peak memory of one forward and backward pass, and the size of the stored graph."""
     place, shape = torch.device(device), cell.parameters
-    on_host = _problem(shape["n_nodes"], shape["degree"], shape["n_clusters"], device)
+    problem = _problem(shape["n_nodes"], shape["degree"], shape["n_clusters"], device)
     z = normal(shape["n_nodes"], shape["n_dims"], device=place).requires_grad_()
-    prepared = PROVIDERS[cell.provider].prepare(on_host.to(place))
+    prepared = PROVIDERS[cell.provider].prepare(problem.to(place))
     release(place)
-
-    def step() -> None:
-        torch.autograd.grad(prepared.loss(z), z)
-
     with products_in_tf32(shape["precision"] == "tf32" and cell.provider in ("dense", "released")):
-        values = call_values(step, place, budget_s=0.05 if cell.quick else 1.0, captured=True)
-    n_pairs = on_host.pairs.n_pairs
-    more = {
-        "graph_bytes": sum(tensor.nbytes for tensor in prepared.held),
+        values = _pass_values(lambda: torch.autograd.grad(prepared.loss(z), z), cell, place)
+    n_pairs = problem.pairs.n_pairs
+    return {
+        **values,
+        "graph_bytes": sum(tensor.nbytes for tensor in prepared.graph),
         "n_pairs": n_pairs,
         "ns_per_pair": 1e9 * values["fastest_s"] / n_pairs,
     }
-    return {**values, **more}
+
+
+def _pass_values(step: Callable[[], object], cell: Cell, device: torch.device) -> dict[str, Any]:
+    return call_values(step, device, budget_s=0.05 if cell.quick else 1.0, captured=True)
 
 
 @lru_cache(maxsize=1)
 def _problem(n_nodes: int, degree: int, n_clusters: int, device: str) -> Problem:
-    """Return the problem on the host, made where it is fast; the providers of a point share it."""
+    """Return a problem on the host, created on the device because that is fast; the providers of a point share it."""
     return random_problem(n_nodes, degree, n_clusters, device=device).to("cpu")
 
 
@@ -135,7 +128,7 @@ def positive_cells(scope: Scope) -> list[Cell]:
     """Return a cell per graph, number of dimensions and backend."""
     sizes = _QUICK_SIZES if scope.quick else _SIZES
     shapes = [{"degrees": kind, **sizes, "n_dims": n_dims} for kind in ("uniform", "power law") for n_dims in (10, 64)]
-    return bench_cells(scope, "positive", ((name, shape) for shape in shapes for name in ("torch", "triton")))
+    return bench_cells(scope, "positive", [(name, shape) for shape in shapes for name in ("torch", "triton")])
 
 
 @register_case(
@@ -145,27 +138,17 @@ def positive_cells(scope: Scope) -> list[Cell]:
 )
 def positive_values(cell: Cell, device: str) -> dict[str, Any]:
     """Return time, peak memory, bandwidth and errors of −(1/N)·Σ log mass, forward and backward."""
-    n_dims, place = cell.parameters["n_dims"], torch.device(device)
-    hub = None if cell.parameters["degrees"] == "uniform" else _QUICK_HUB if cell.quick else _HUB
-    pairs = _pairs(cell.parameters["n_nodes"], cell.parameters["n_pairs"], hub, device)
-    unit = unit_rows(normal(pairs.n_nodes, n_dims, device=place)).requires_grad_()
+    parameters, place = cell.parameters, torch.device(device)
+    hub = None if parameters["degrees"] == "uniform" else _QUICK_HUB if cell.quick else _HUB
+    pairs = _pairs(parameters["n_nodes"], parameters["n_pairs"], hub, device)
+    unit = unit_rows(normal(pairs.n_nodes, parameters["n_dims"], device=place)).requires_grad_()
 
     def step() -> tuple[Tensor, Tensor]:
-        value = _positive(cell.provider, unit, pairs)
-        return value.detach(), torch.autograd.grad(value, unit)[0]
+        return _positive(cell.provider, unit, pairs)
 
-    value, gradient = step()
-    exact = unit.detach().double().requires_grad_()
-    exact_value = _positive("torch", exact, pairs.to(dtype=torch.float64))
-    (exact_gradient,) = torch.autograd.grad(exact_value, exact)
-    expected = float(exact_value.detach())
-    errors = {
-        "value_error": abs(float(value) - expected) / max(1.0, abs(expected)),
-        "gradient_error": float((gradient - exact_gradient).norm() / exact_gradient.norm()),
-    }
-    del value, gradient, exact, exact_value, exact_gradient
-    values = call_values(step, place, budget_s=0.05 if cell.quick else 1.0, captured=True)
-    n_bytes = moved_bytes(pairs.n_pairs, n_dims)
+    errors = _positive_errors(step(), unit, pairs)
+    values = _pass_values(step, cell, place)
+    n_bytes = moved_bytes(pairs.n_pairs, parameters["n_dims"])
     rate, ceiling = n_bytes / values["seconds"], _copy_rate(device, cell.quick)
     return {
         **values,
@@ -179,19 +162,28 @@ def positive_values(cell: Cell, device: str) -> dict[str, Any]:
 
 
 def moved_bytes(n_pairs: int, n_dims: int) -> int:
-    """Return the bytes that both passes must read for their pairs.
+    """Return the number of bytes that both passes must read for their pairs.
 
-    Per pair and pass one index and one row of z; forward γ_ij, backward γ_ij and γ_ji.
+    Each pass reads one index and one row of z per pair; the forward pass also γ_ij, the backward pass γ_ij and γ_ji.
+    All entries have 4 bytes.
     """
-    row = 4 * n_dims
-    forward = _INDEX_BYTES + _WEIGHT_BYTES + row
-    backward = _INDEX_BYTES + 2 * _WEIGHT_BYTES + row
-    return n_pairs * (forward + backward)
+    return 4 * n_pairs * ((1 + 1 + n_dims) + (1 + 2 + n_dims))
 
 
-def _positive(backend: str, unit: Tensor, pairs: PositivePairs) -> Tensor:
+def _positive_errors(result: tuple[Tensor, Tensor], unit: Tensor, pairs: PositivePairs) -> dict[str, float]:
+    """Return the errors of a value and a gradient, compared with float64."""
+    exact, exact_gradient = _positive("torch", unit.detach().double().requires_grad_(), pairs.to(dtype=torch.float64))
+    value, gradient = result
+    return {
+        "value_error": abs(float(value) - float(exact)) / max(1.0, abs(float(exact))),
+        "gradient_error": float((gradient - exact_gradient).norm() / exact_gradient.norm()),
+    }
+
+
+def _positive(backend: str, unit: Tensor, pairs: PositivePairs) -> tuple[Tensor, Tensor]:
     log_mass, _ = BACKENDS[backend].positive_log_mass(unit, pairs, tau=_TAU, self_edges="keep")
-    return -log_mass.mean()
+    value = -log_mass.mean()
+    return value.detach(), torch.autograd.grad(value, unit)[0]
 
 
 @lru_cache(maxsize=1)
@@ -205,9 +197,9 @@ def _copy_rate(device: str, quick: bool) -> float:
 
 
 def ceiling_cells(scope: Scope) -> list[Cell]:
-    """Return the copy, and the product in each precision that the device has."""
+    """Return a cell for the copy, and one per precision of matrix products on the device."""
     precisions = ("float32", "tf32") if kind_of_device(scope.device) == "cuda" else ("float32",)
-    return bench_cells(scope, "ceilings", [("copy", {}), *(("matmul", {"precision": each}) for each in precisions)])
+    return bench_cells(scope, "ceilings", [("copy", {}), *(("matmul", {"precision": name}) for name in precisions)])
 
 
 @register_case("ceilings", "what the machine can do: bandwidth of a copy, rate of matrix products", cells=ceiling_cells)
@@ -225,7 +217,7 @@ def ceiling_values(cell: Cell, device: str) -> dict[str, Any]:
 
 
 def copy_rate(device: torch.device, *, quick: bool = False) -> dict[str, Any]:
-    """Return the bandwidth of a copy: each byte is read once and written once."""
+    """Return the bandwidth of a copy, which reads and writes each byte once."""
     n_bytes = _QUICK_BYTES if quick else _COPIED_BYTES
     source = torch.zeros(n_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -234,18 +226,18 @@ def copy_rate(device: torch.device, *, quick: bool = False) -> dict[str, Any]:
 
 
 def minibatch_cells(scope: Scope) -> list[Cell]:
-    """Return a cell per kind and size of batches."""
+    """Return a cell per kind and size of mini-batches."""
     n_nodes = _QUICK_NODES if scope.quick else _N_NODES
     kinds = [*(("random", n_nodes // n_batches) for n_batches in _N_BATCHES), (_ONE_BLOCK, n_nodes // _N_BLOCKS)]
-    return bench_cells(scope, "minibatch", (("torch", {"batches": kind, "batch_size": size}) for kind, size in kinds))
+    return bench_cells(scope, "minibatch", [("torch", {"batches": kind, "batch_size": size}) for kind, size in kinds])
 
 
 @register_case("minibatch", "bias of mini-batches against full batch", cells=minibatch_cells)
 def gradient_errors(cell: Cell, device: str) -> dict[str, Any]:
-    """Return how far the mean gradient of mini-batches is from that of the full batch, and the share of pairs kept.
+    """Return the relative error of the mean gradient of mini-batches, and the share of pairs inside batches.
 
-    The meta-nodes are those of all rows, given to every batch. The proxy's gradient is then exact; the positive term
-    misses the pairs that leave a batch.
+    Every batch uses the meta-nodes of all rows. The gradient of the proxy is then exact, but the positive term misses
+    the pairs that cross batches.
     """
     n_nodes = _QUICK_NODES if cell.quick else _N_NODES
     graph = block_model(n_nodes, _N_BLOCKS, random_state=cell.seed)
@@ -259,28 +251,28 @@ def gradient_errors(cell: Cell, device: str) -> dict[str, Any]:
     if cell.parameters["batches"] == _ONE_BLOCK:
         batches = [(labels == block).nonzero()[:, 0] for block in range(_N_BLOCKS)]
     full, _ = _mean_gradients(z, edges, labels, [torch.arange(n_nodes)])
-    mean, kept = _mean_gradients(z, edges, labels, batches)
+    mean, share_inside = _mean_gradients(z, edges, labels, batches)
     errors = {f"{name}_error": float((mean[name] - full[name]).norm() / full[name].norm()) for name in _TERMS}
-    return {"kept_pairs": kept, **errors}
+    return {"kept_pairs": share_inside, **errors}
 
 
 def _mean_gradients(
-    z: Tensor, edges: Tensor, labels: Tensor, batches: Sequence[Tensor], *, tau: float = 1.0
+    z: Tensor, edges: Tensor, labels: Tensor, batches: Sequence[Tensor]
 ) -> tuple[dict[str, Tensor], float]:
     """Return the mean over the batches of the gradient of each term, and the share of edges inside batches."""
     nodes = meta_nodes(z, labels)
     means = {name: torch.zeros_like(z) for name in _TERMS}
-    place = torch.empty(len(z), dtype=torch.int64)
-    n_kept = 0
+    position = torch.empty(len(z), dtype=torch.int64)
+    n_inside = 0
     for batch in batches:
-        place.fill_(-1)
-        place[batch] = torch.arange(len(batch))
-        inside = place[edges]
+        position.fill_(-1)
+        position[batch] = torch.arange(len(batch))
+        inside = position[edges]
         inside = inside[:, (inside >= 0).all(dim=0)]
-        n_kept += inside.shape[1]
-        own = z[batch].requires_grad_()
-        terms = pamc_terms(own, inside, labels[batch], tau=tau, meta_nodes=nodes)
+        n_inside += inside.shape[1]
+        batch_z = z[batch].requires_grad_()
+        terms = pamc_terms(batch_z, inside, labels[batch], tau=1.0, meta_nodes=nodes)
         for name in _TERMS:
-            gradient = torch.autograd.grad(getattr(terms, name), own, retain_graph=True)[0]
+            gradient = torch.autograd.grad(getattr(terms, name), batch_z, retain_graph=True)[0]
             means[name][batch] = gradient / len(batches)
-    return means, n_kept / edges.shape[1]
+    return means, n_inside / edges.shape[1]

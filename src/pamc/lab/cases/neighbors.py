@@ -1,8 +1,9 @@
-"""Approximate beside exact nearest neighbors.
+"""Time and recall of approximate and exact nearest-neighbor search.
 
-Rows of length 1 in 50 columns: clusters whose spread falls off from column to column, as that of leading directions
-does, and, at the smallest size, rows spread evenly, which no index can divide. Where faiss is installed its IVF-flat
-index is measured too, with the fewest probes (a power of two) that find 95 % of the neighbors, chosen outside the time.
+The rows have unit length and 50 columns. They form clusters whose spread decreases from column to column, like leading
+directions; at the smallest size also rows without clusters, which no index can partition. If faiss is installed, its
+IVF-flat index is measured too, with the fewest probes (a power of two) that find 95 % of the neighbors; their choice is
+not timed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.graph.neighbors import ANGLE, nearest
-from pamc.lab.cell import Cell, Scope, bench_cells, register_case
-from pamc.lab.settings import kind_of_device
+from pamc.lab.cell import Cell, Scope, register_case
+from pamc.lab.settings import bench_cells, kind_of_device
 
 SIZES = (50_000, 100_000, 200_000)
 QUICK_SIZES = (600,)
@@ -41,11 +42,11 @@ def cells(scope: Scope) -> list[Cell]:
     fixed = {"n_columns": N_COLUMNS, "n_neighbors": N_NEIGHBORS}
     kinds = [(size, "clusters") for size in sizes] + [(min(sizes), "even")]
     shapes = [{"n_nodes": n_nodes, **fixed, "rows": kind} for n_nodes, kind in sorted(kinds)]
-    return bench_cells(scope, "neighbors", ((name, shape) for shape in shapes for name in providers))
+    return bench_cells(scope, "neighbors", [(name, shape) for shape in shapes for name in providers])
 
 
 def _faiss() -> Any:
-    """Return the package faiss, None where it is not installed."""
+    """Return the package faiss, or None if it is not installed."""
     try:
         return importlib.import_module("faiss")
     except ImportError:
@@ -54,90 +55,90 @@ def _faiss() -> Any:
 
 @register_case("neighbors", "approximate beside exact nearest neighbors: time and recall", cells=cells, in_all=False)
 def neighbors(cell: Cell, device: str) -> dict[str, Any]:
-    """Return the seconds of a search, its recall, and how many times faster it is than the exact one."""
+    """Return the time of a search, its recall, and its speedup over the exact search."""
     n_nodes, kind = cell.parameters["n_nodes"], cell.parameters["rows"]
-    placed, (taken, exact) = rows_of(n_nodes, kind), _exact(n_nodes, kind, device)
+    rows, (exact_s, exact) = rows_of(n_nodes, kind), _exact(n_nodes, kind, device)
     place = torch.device(device)
+    values: dict[str, Any] = {"recall": 1.0}
     if cell.provider == "exact":
-        values = {**taken, "recall": 1.0}
+        seconds = exact_s
     elif cell.provider == "blocked top-k":
-        values, plain = _timed(lambda: blocked_top_k(placed, place))
-        values |= {"recall": share_found(plain, exact)}
+        seconds, neighbors = _timed(lambda: blocked_top_k(rows, place))
+        values = {"recall": share_found(neighbors, exact)}
     elif cell.provider == "approximate":
-        values, found = _timed(lambda: nearest(placed, N_NEIGHBORS, metric=ANGLE, device=place, most_exact_rows=0))
-        values |= {"recall": share_found(found.edges[1].reshape(n_nodes, -1), exact)}
-        values |= {"recall_reported": found.recall, "method": found.method}
+        seconds, result = _timed(lambda: nearest(rows, N_NEIGHBORS, metric=ANGLE, device=place, most_exact_rows=0))
+        values = {"recall": share_found(result.edges[1].reshape(n_nodes, -1), exact)}
+        values |= {"recall_reported": result.recall, "method": result.method}
     else:
-        values = by_faiss(placed, exact)
-    return {**values, "times_faster": taken["seconds"] / values["seconds"]}
+        seconds, values = by_faiss(rows, exact)
+    return {"seconds": seconds, **values, "times_faster": exact_s / seconds}
 
 
 @lru_cache(maxsize=1)
-def _exact(n_nodes: int, kind: str, device: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Return the time of an exact search and the (N, k) neighbors that it found; providers share them."""
-    placed = rows_of(n_nodes, kind)
-    taken, found = _timed(lambda: nearest(placed, N_NEIGHBORS, device=torch.device(device), most_exact_rows=n_nodes))
-    return taken, found.edges[1].reshape(n_nodes, -1)
+def _exact(n_nodes: int, kind: str, device: str) -> tuple[float, NDArray[np.int64]]:
+    """Return the time of an exact search and its neighbors (N, k), which the providers share."""
+    rows, place = rows_of(n_nodes, kind), torch.device(device)
+    seconds, result = _timed(lambda: nearest(rows, N_NEIGHBORS, device=place, most_exact_rows=n_nodes))
+    return seconds, result.edges[1].reshape(n_nodes, -1)
 
 
-def blocked_top_k(placed: Rows, device: torch.device) -> NDArray[np.int64]:
-    """Return (N, k) the other rows with the largest products, in float32 and without any care for rounding."""
-    unit = torch.from_numpy(placed).to(device=device, dtype=torch.float32)
-    found = []
-    for rows in torch.split(torch.arange(len(unit), device=device), max(1, SIMILARITIES_AT_A_TIME // len(unit))):
-        similarity = unit[rows] @ unit.T
-        similarity[torch.arange(len(rows), device=device), rows] = -torch.inf
-        found.append(similarity.topk(N_NEIGHBORS, dim=1).indices)
-    return torch.cat(found).cpu().numpy()
+def blocked_top_k(rows: Rows, device: torch.device) -> NDArray[np.int64]:
+    """Return (N, k) the other rows with the largest inner products, in plain float32."""
+    unit = torch.from_numpy(rows).to(device=device, dtype=torch.float32)
+    neighbors = []
+    for block in torch.split(torch.arange(len(unit), device=device), max(1, SIMILARITIES_AT_A_TIME // len(unit))):
+        similarity = unit[block] @ unit.T
+        similarity[torch.arange(len(block), device=device), block] = -torch.inf
+        neighbors.append(similarity.topk(N_NEIGHBORS, dim=1).indices)
+    return torch.cat(neighbors).cpu().numpy()
 
 
 def rows_of(n_nodes: int, kind: str) -> Rows:
-    """Return (N, 50) rows of length 1."""
-    order = np.random.default_rng(0)
-    rows = order.normal(size=(n_nodes, N_COLUMNS))
+    """Return (N, 50) rows of unit length."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n_nodes, N_COLUMNS))
     if kind == "clusters":
         spread = np.exp(-np.arange(N_COLUMNS) / 12)
-        centers = 1.5 * order.normal(size=(N_CLUSTERS, N_COLUMNS))
-        rows = (rows + centers[order.integers(N_CLUSTERS, size=n_nodes)]) * spread
+        centers = 1.5 * rng.normal(size=(N_CLUSTERS, N_COLUMNS))
+        rows = (rows + centers[rng.integers(N_CLUSTERS, size=n_nodes)]) * spread
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def _timed(work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
-    """Return the time that some work took, and its result."""
+def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the time of a call in seconds, and its result."""
     started = time.perf_counter()
-    result = work()
-    return {"seconds": time.perf_counter() - started}, result
+    result = function()
+    return time.perf_counter() - started, result
 
 
-def share_found(found: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
-    """Return the share of the exact neighbors (N, k) that are among those found, of all rows."""
+def share_found(neighbors: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
+    """Return the recall: the share of the exact neighbors (N, k) among those found."""
     offset = np.arange(len(exact))[:, None] * len(exact)
-    return float(np.isin((exact + offset).ravel(), (found + offset).ravel()).mean())
+    return float(np.isin((exact + offset).ravel(), (neighbors + offset).ravel()).mean())
 
 
-def by_faiss(placed: Rows, exact: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what faiss's IVF-flat takes, its index built."""
+def by_faiss(unit: Rows, exact: NDArray[np.int64]) -> tuple[float, dict[str, Any]]:
+    """Return the time to build and search faiss's IVF-flat index, its recall, and the chosen probes."""
     faiss = _faiss()
     faiss.omp_set_num_threads(torch.get_num_threads())
-    rows = placed.astype(np.float32)
+    rows = unit.astype(np.float32)
     n_cells = round(2 * len(rows) ** 0.5)
 
     def build() -> Any:
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(N_COLUMNS), N_COLUMNS, n_cells)
-        # faiss warns when fewer than 39 rows per cell are given; it takes that many of those.
+        # With fewer than 39 rows per cell, faiss warns; it uses at most this many.
         index.cp.max_points_per_centroid, index.cp.niter = 39, 8
         index.train(rows)
         index.add(rows)
         return index
 
-    built, index = _timed(build)
-    asked = np.random.default_rng(1).choice(len(rows), min(N_ASKED, len(rows)), replace=False)
-    known = [set(each) for each in exact[asked].tolist()]
+    build_s, index = _timed(build)
+    queries = np.random.default_rng(1).choice(len(rows), min(N_ASKED, len(rows)), replace=False)
+    expected = list(map(set, exact[queries].tolist()))
     index.nprobe, recall = 1, 0.0
     while recall < WANTED_RECALL and index.nprobe < n_cells:
         index.nprobe = min(2 * index.nprobe, n_cells)
-        lists = index.search(rows[asked], N_NEIGHBORS + 1)[1].tolist()
-        recall = float(np.mean([len(a & set(b)) for a, b in zip(known, lists, strict=True)])) / N_NEIGHBORS
-    searched, _ = _timed(lambda: index.search(rows, N_NEIGHBORS + 1))
-    seconds = built["seconds"] + searched["seconds"]
-    return {"seconds": seconds, "recall": recall, "method": f"{index.nprobe} of {n_cells} cells"}
+        lists = index.search(rows[queries], N_NEIGHBORS + 1)[1].tolist()
+        recall = float(np.mean([len(a & set(b)) for a, b in zip(expected, lists, strict=True)])) / N_NEIGHBORS
+    search_s, _ = _timed(lambda: index.search(rows, N_NEIGHBORS + 1))
+    return build_s + search_s, {"recall": recall, "method": f"{index.nprobe} of {n_cells} cells"}

@@ -1,8 +1,8 @@
-"""Several processes: two of one thread against one of two, and runs that are killed again and again and go on.
+"""Several processes: two processes of one thread compared with one of two threads, and runs that resume after kills.
 
-Processes are killed by SIGKILL at random moments after the start is kept, in the middle of writing a checkpoint, one of
-two under torchrun, or all at once. Whenever a run comes to its end, its labels are compared with those of one that was
-left alone, and the next run begins.
+SIGKILL hits at random moments after the initialization is saved or in the middle of writing a checkpoint, one of two
+processes under torchrun or all of them. When a run finishes, its labels are compared with those of an undisturbed run,
+and the next run begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -35,8 +36,9 @@ from pamc.data.synthetic import block_model
 from pamc.distributed.group import join_group, launched
 from pamc.distributed.scatter import bytes_per_epoch
 from pamc.graph.positives import PairShard
-from pamc.lab.cell import Cell, bench_cells, register_case
+from pamc.lab.cell import Cell, register_case
 from pamc.lab.providers import normal, random_pairs
+from pamc.lab.settings import bench_cells
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
@@ -51,21 +53,21 @@ _TORCHRUN = ("-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpo
 N_CLUSTERS, N_DIMS, HIDDEN = 10, 10, (500, 500, 2000)
 CPU = torch.device("cpu")
 
-# Sizes of the trained problem; chunks count the rows of all processes together.
+# Sizes of the training problem; the chunk size is the sum over all processes.
 _SIZES = {"n_nodes": 60_000, "n_features": 128, "n_neighbors": 28, "n_epochs": 3, "chunk_size": 60_000}
 _QUICK_SIZES = {"n_nodes": 200, "n_features": 8, "n_neighbors": 4, "n_epochs": 2, "chunk_size": 100}
 _N_REPEATS = 3
 
-# Enough epochs that a run lasts for some seconds, and a model so small that they are quick.
+# A model so small that a run of many epochs takes a few seconds.
 SETTINGS = (
     "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--device", "cpu", "--quiet", "--json",
 )  # fmt: skip
 _KILLS = {"n_kills": 20, "n_epochs": 120}
 
-# Seconds that a slow writer waits in the middle of a checkpoint.
+# Pause of a slow writer in the middle of a checkpoint, in seconds.
 _PAUSE_S = 0.15
 
-# (processes, the rank that is killed or None for all, while a checkpoint is being written)
+# Number of processes, killed rank (None for all), and whether the kill hits while a checkpoint is written.
 KINDS = {
     "alone": (1, None, False),
     "alone, while writing": (1, None, True),
@@ -77,7 +79,7 @@ KINDS = {
 
 
 def _train(options: dict[str, Any]) -> None:
-    """Train as one of the processes, and write the seconds of the epochs."""
+    """Train in one of the processes and write the times of the epochs."""
     group = join_group("cpu") if launched() else SINGLE_PROCESS
     n_nodes = options["n_nodes"]
     features, pairs = normal(n_nodes, options["n_features"]), random_pairs(n_nodes, n_nodes * options["n_neighbors"])
@@ -85,35 +87,35 @@ def _train(options: dict[str, Any]) -> None:
     encoder = MLP((options["n_features"], *HIDDEN, N_DIMS), generator=generator(0, "weights"))
     first = FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
     centers = encode_rows(encoder, first)
-    own = row_range(n_nodes, group.rank, group.size)
-    rows = FeatureLoader(features.numpy()[own], device=CPU, dtype=torch.float32)
+    shard = row_range(n_nodes, group.rank, group.size)
+    rows = FeatureLoader(features.numpy()[shard], device=CPU, dtype=torch.float32)
     model: Any = PamCGCModel(encoder, centers, pairs, config)
     if group.size > 1:
-        model = PamCGCModel(encoder, centers, PairShard.of(pairs, own), config, group=group)
+        model = PamCGCModel(encoder, centers, PairShard.of(pairs, shard), config, group=group)
     chunk_size = -(-options["chunk_size"] // group.size)
     records = list(train(model, rows, n_epochs=options["n_epochs"] + 1, lr=1e-4, chunk_size=chunk_size))
     if group.rank == 0:
-        # The first epoch touches all memory for the first time.
-        found = {"seconds": [record.seconds for record in records[1:]], "loss": records[-1].values["loss"]}
-        Path(options["result"]).write_text(json.dumps(found))
+        # The first epoch includes the first access to all memory.
+        result = {"seconds": [record.seconds for record in records[1:]], "loss": records[-1].values["loss"]}
+        Path(options["result"]).write_text(json.dumps(result))
     if not isinstance(group, SingleProcess):
         group.leave()
         os._exit(0)
 
 
 def _trained(sizes: dict[str, Any], n_processes: int, n_threads: int) -> dict[str, Any]:
-    """Return what one run of some processes found."""
+    """Return the epoch times and the loss of one training run."""
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder, "result.json")
-        line = [_MODULE, "train", json.dumps({**sizes, "result": str(result)})]
+        path = Path(folder, "result.json")
+        line = [_MODULE, "train", json.dumps({**sizes, "result": str(path)})]
         environment = {**os.environ, "OMP_NUM_THREADS": str(n_threads)}
         subprocess.run(_command(line, n_processes=n_processes), env=environment, check=True)
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
+        result: dict[str, Any] = json.loads(path.read_text())
+        return result
 
 
 def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0) -> list[str]:
-    """Return the command line of a module with its arguments, under torchrun for several processes."""
+    """Return the command line of a module with its arguments, under torchrun if there are several processes."""
     launcher = [*_TORCHRUN, f"--nproc-per-node={n_processes}", f"--max-restarts={max_restarts}"]
     return [sys.executable, *(launcher if n_processes > 1 else []), "-m", *map(str, line)]
 
@@ -125,21 +127,21 @@ def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0)
     in_all=False,
 )
 def processes(cell: Cell, device: str) -> dict[str, Any]:
-    """Return the seconds of an epoch by one process and by two, taken in turn, and what they send.
+    """Return the epoch times of one process and of two, measured in alternation, and the traffic between them.
 
-    The same rows, pairs, encoder and steps; runs of both kinds alternate, so that a machine that slows down slows both.
+    Both use the same rows, pairs, encoder and steps.
     """
     sizes = dict(cell.parameters)
-    # Others at work on the machine slow the threads of one process, which wait for each other, more than two processes.
+    # Other load slows down the threads of one process, which wait for each other, more than two processes.
     load = os.getloadavg()[0]
     seconds: dict[str, list[float]] = {"one": [], "two": []}
     losses = {}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(1 if cell.quick else _N_REPEATS):
         for name, n_processes, n_threads in (("one", 1, 2), ("two", 2, 1)):
-            found = _trained(sizes, n_processes, n_threads)
-            seconds[name].append(statistics.median(found["seconds"]))
-            losses[name] = found["loss"]
+            result = _trained(sizes, n_processes, n_threads)
+            seconds[name].append(statistics.median(result["seconds"]))
+            losses[name] = result["loss"]
     n_weights = sum(n_in * n_out + n_out for n_in, n_out in pairwise((sizes["n_features"], *HIDDEN, N_DIMS)))
     one, two = (statistics.median(values) for values in seconds.values())
     return {
@@ -150,7 +152,7 @@ def processes(cell: Cell, device: str) -> dict[str, Any]:
         "losses": losses,
         "bytes_per_epoch": bytes_per_epoch(sizes["n_nodes"], N_DIMS, N_CLUSTERS, n_weights, n_processes=2),
         "load_before": load,
-        "wall_s": time.perf_counter() - begun,
+        "wall_s": time.perf_counter() - started,
     }
 
 
@@ -163,13 +165,13 @@ def processes(cell: Cell, device: str) -> dict[str, Any]:
     in_all=False,
 )
 def crashes(cell: Cell, device: str) -> dict[str, Any]:
-    """Return what became of runs that were killed."""
+    """Return the outcome of runs that were killed."""
     with tempfile.TemporaryDirectory() as folder:
         return crash(Path(folder), n_kills=cell.parameters["n_kills"], seed=cell.seed)
 
 
 def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
-    """Return what became of runs that were killed `n_kills` times: how many came to their end, and to which labels."""
+    """Return how many runs finished, failed to resume or found other labels, over `n_kills` kills."""
     rng = random.Random(seed)
     write_data(folder)
     _finish(begin(_arguments(folder, "whole")))
@@ -177,7 +179,7 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
     killed: Counter[str] = Counter()
     outcome = {"resumes_failed": 0, "runs_finished": 0, "runs_with_other_labels": 0}
     arguments, kinds = [*_arguments(folder, "killed"), "--resume"], rng.sample(list(KINDS), len(KINDS))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     while killed.total() < n_kills:
         kind = kinds[killed.total() % len(kinds)]
         n_processes, rank, while_writing = KINDS[kind]
@@ -187,18 +189,18 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
             if rank is None:
                 kill_all(process)
                 continue
-            # Torchrun starts both again, and they go on by themselves.
+            # Torchrun restarts both processes, which resume by themselves.
             if (victim := worker_of(process.pid, rank)) is not None:
                 os.kill(victim, signal.SIGKILL)
         _finish(process, outcome)
         _compare(folder, expected, outcome)
     _finish(begin(arguments), outcome)
     _compare(folder, expected, outcome)
-    return {"n_kills": killed.total(), "by_kind": dict(killed), **outcome, "seconds": time.perf_counter() - begun}
+    return {"n_kills": killed.total(), "by_kind": dict(killed), **outcome, "seconds": time.perf_counter() - started}
 
 
 def _arguments(folder: Path, name: str) -> list[Any]:
-    # In float64 the labels of one process and of two are the same beyond doubt.
+    # In float64, one process and two find the same labels.
     return [*fit_arguments(folder, epochs=_KILLS["n_epochs"], name=name), "--set", "precision=float64"]
 
 
@@ -207,7 +209,7 @@ def _finish(process: Popen[str], outcome: dict[str, int] | None = None) -> None:
         _, err = process.communicate(timeout=180)
     except TimeoutExpired:
         kill_all(process)
-        err = "it did not end"
+        err = "the run did not end"
     if process.returncode == 0:
         return
     if outcome is None:
@@ -231,7 +233,7 @@ def _labels(run: Path) -> list[str]:
 
 
 def fit_arguments(folder: Path, *, epochs: int, name: str, every: int = 5) -> list[Any]:
-    """Return the arguments of a fit of the data of :func:`write_data` that keeps checkpoints."""
+    """Return the arguments of a fit to the data of :func:`write_data` with checkpoints."""
     where = [folder / "rows.npy", "--edges", folder / "edges.csv", "--out", folder / name]
     return ["fit", *where, "-k", 4, "--epochs", epochs, "--checkpoint-every", every, *SETTINGS]
 
@@ -247,7 +249,7 @@ def write_data(folder: Path, *, n_nodes: int = 600) -> None:
 def begin(
     arguments: Sequence[object], *, n_processes: int = 1, max_restarts: int = 0, slow_writer: bool = False
 ) -> Popen[str]:
-    """Start a run in a process group of its own; a slow writer takes its time over every checkpoint."""
+    """Start a run in its own process group; a slow writer pauses in the middle of every checkpoint."""
     module = [_MODULE, "slow-writer"] if slow_writer else ["pamc"]
     return Popen(
         _command([*module, *arguments], n_processes=n_processes, max_restarts=max_restarts),
@@ -260,32 +262,29 @@ def begin(
 
 
 def _outside_torchrun() -> dict[str, str]:
-    """Return the environment without what a torchrun around this process, or a user of pamc, has set."""
-    ranks = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    kept = os.environ.items()
-    return {name: value for name, value in kept if not name.startswith(("TORCHELASTIC", "PAMC_", *ranks))}
+    """Return the environment without the variables of torchrun and of pamc."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    prefixes = ("TORCHELASTIC", "PAMC_", *names)
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
 
 
 def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that these have."""
-    own = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return own + [grandchild for child in own for grandchild in _children(child)]
+    """Return all descendants of a process."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [grandchild for child in children for grandchild in _children(child)]
 
 
 def worker_of(pid: int, rank: int) -> int | None:
-    """Return the process of a rank under a torchrun, None where there is none."""
+    """Return the process of a rank under torchrun, or None."""
     for child in _children(pid):
-        try:
-            named = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"RANK={rank}".encode() in named:
-            return child
+        with suppress(OSError):
+            if f"RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                return child
     return None
 
 
 def wait_for(condition: Callable[[], bool], process: Popen[str], seconds: float = 60.0) -> bool:
-    """Wait until something holds; return whether it did before the process ended."""
+    """Wait for a condition, and return whether it was met before the process ended."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if condition():
@@ -297,33 +296,32 @@ def wait_for(condition: Callable[[], bool], process: Popen[str], seconds: float 
 
 
 def kill_all(process: Popen[str]) -> None:
-    """End a run and all its processes, at once."""
+    """Kill a run and all its processes."""
     for pid in [*_children(process.pid), process.pid]:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     process.communicate()
 
 
 def kill_moment(partial: Path, process: Popen[str], rng: random.Random, *, while_writing: bool) -> bool:
-    """Wait for a moment to kill at: while a checkpoint is being written, or a random time after the start is kept."""
-    kept = partial / "checkpoints"
+    """Wait for the moment of a kill: while a checkpoint is written, or a random time after the initialization."""
+    checkpoints = partial / "checkpoints"
     if while_writing:
-        return wait_for(lambda: any(kept.glob("*.writing")), process)
-    alive = wait_for(lambda: (kept / "start.safetensors").is_file(), process)
+        return wait_for(lambda: any(checkpoints.glob("*.writing")), process)
+    alive = wait_for(lambda: (checkpoints / "start.safetensors").is_file(), process)
     time.sleep(rng.uniform(0.0, 1.0))
     return alive and process.poll() is None
 
 
 def _save_slowly(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write half of a checkpoint, wait, and write the other half."""
+    """Write half of a checkpoint, pause, and write the other half."""
     content = save(tensors, metadata=metadata)
+    half = len(content) // 2
     with Path(path).open("wb") as file:
-        file.write(content[: len(content) // 2])
+        file.write(content[:half])
         file.flush()
         time.sleep(_PAUSE_S)
-        file.write(content[len(content) // 2 :])
+        file.write(content[half:])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""Tables 2 and 3 of the paper, sixteen methods on graphs (2) and on tables of features (3), and why figures differ."""
+"""Tables 2 and 3 of the paper, sixteen methods on graphs (2) and on tables of features (3), and their differences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pamc.data.catalog import available
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
-from pamc.lab.pages.style import MISSING, by, percent, title_of, write_table
+from pamc.lab.pages.style import MISSING, by, data_sets_in, percent, title_of, write_table
 from pamc.lab.rows import is_quick
 from pamc.lab.settings import (
     METRICS,
@@ -27,39 +28,41 @@ from pamc.lab.settings import (
 from pamc.models.method import METHODS
 from pamc.results.table import MeanStd, Table, mean_std, paired_t_test
 
-# Stand-ins for REUT, whose features are not public; they are shown under their own names.
+# Substitutes for REUT, whose features are not public; they are listed under their own names.
 STAND_INS = ("news4", "reut21578_4")
 
-# The methods that differ from PamCGC the least, and those that cost the least, have as many seeds as in the paper.
+# Methods that differ least from PamCGC, and the cheapest ones, have as many seeds as in the paper.
 _MANY_SEEDS = ("pamcgc", "scgc", "scgc*", "kmeans", "ae")
 _N_SEEDS = {method: 10 if method in _MANY_SEEDS else 3 for method in paper_methods()}
 
 _BASE = "pamcgc"
+_EPOCHS = ("last", "oracle")
 _NOTE = (
-    "All figures are percentages: mean ± standard deviation over seeds. Last epoch: no label reached the fit or chose "
-    "the epoch. The settings are the authors', chosen with labels, or ours, chosen with the paper's figures in view. "
-    "Oracle epoch: the best epoch of each metric on its own, chosen with the true labels, as the released program "
-    "reports; the paper's figures are presumably chosen so. As there, the first epoch looked at is the start. Methods "
-    "that assign once, by K-means, are looked at every 20th epoch, the others in each: more looks find more."
+    "All values are percentages, mean ± standard deviation over seeds. Last epoch: neither the fit nor the choice of "
+    "the epoch uses labels. The settings are those of the authors, chosen with labels, or ours, chosen with the "
+    "paper's values in view. Oracle epoch: the best epoch of each metric separately, chosen with the true labels, as "
+    "in the released program and presumably in the paper; it includes the initialization. Methods that assign clusters "
+    "once, by K-means, are evaluated every 20 epochs and the others in each epoch; more evaluations raise the maximum."
 )
 _REUT_MISSING = (
-    " REUT was not run: its features are not public. With reut.npz in $PAMC_DATA it is. news4 and reut21578_4 are "
-    "other corpora, made by the same recipe and run with REUT's settings; the paper has no figures for them."
+    " REUT was not run because its features are not public; place reut.npz in $PAMC_DATA to run it. news4 and "
+    "reut21578_4 are other corpora, prepared in the same way and run with the settings of REUT; the paper has no "
+    "values for them."
 )
-_HIDDEN_NOTE = " † The column stands in the source of the paper's table and is not printed."
+_HIDDEN_NOTE = " † The column is in the LaTeX source of the paper's table but is not printed."
 _TESTS_NOTE = (
-    "Paired t-test of PamCGC against each other method at the last epoch, ours against ours, over the seeds that both "
-    "have; not corrected for their number."
+    "Paired t-test between our runs of PamCGC and of each other method at the last epoch, over their common seeds, "
+    "without correction for multiple tests."
 )
 
 
 def table_cells(table: str, scope: Scope) -> list[Cell]:
     """Return one fit per data set, method and seed of "table2" or "table3".
 
-    The autoencoders come first: the methods that start from one then find it kept.
+    Autoencoders come first, so that methods that are initialized from one find it in the cache.
     """
-    here = scope.data_sets is not None or available("reut") is not None
-    sets = [name for name in _all_sets(table) if here or name != "reut"]
+    with_reut = scope.data_sets is not None or available("reut") is not None
+    sets = [name for name in _all_sets(table) if with_reut or name != "reut"]
     cells = fit_cells(scope, table, data_sets=sets, methods=paper_methods(), n_seeds=_N_SEEDS)
     return sorted(cells, key=lambda cell: cell.provider != "ae")
 
@@ -72,7 +75,7 @@ def _all_sets(table: str) -> tuple[str, ...]:
     "table2", summary="Table 2: sixteen methods on DBLP, ACM and CITE.", cells=partial(table_cells, "table2")
 )
 def render_table2(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write Table 2, in full and in short, with the paired t-tests."""
+    """Write the full and the short Table 2 and the paired t-tests."""
     return Comparison(rows, _all_sets("table2"), paper_decimals("table2")).write(folder, "table2", "Table 2: graphs")
 
 
@@ -82,24 +85,25 @@ def render_table2(rows: Sequence[Row], folder: Path) -> list[Path]:
     cells=partial(table_cells, "table3"),
 )
 def render_table3(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write Table 3, in full and in short, with the paired t-tests; REUT is said to be missing where it is."""
-    here = any(row["data_set"] == "reut" for row in rows) or is_quick(rows)
-    table = Comparison(rows, _all_sets("table3"), paper_decimals("table3"))
-    return table.write(folder, "table3", "Table 3: tables of features", "" if here else _REUT_MISSING)
+    """Write the full and the short Table 3 and the paired t-tests; the note says if REUT is missing."""
+    with_reut = any(row["data_set"] == "reut" for row in rows) or is_quick(rows)
+    comparison = Comparison(rows, _all_sets("table3"), paper_decimals("table3"))
+    return comparison.write(folder, "table3", "Table 3: tables of features", "" if with_reut else _REUT_MISSING)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of fits beside the paper's figures.
+    """Comparison of our results with those of the paper.
 
     Parameters
     ----------
     rows
-        Rows of task "fit", all quick or none; of one method on one set, those with the settings of the newest count.
+        Rows of task "fit", either all quick or none. For each method and data set, only the rows with the settings of
+        the newest are used.
     sets
-        Data sets in the order of the tables; shown where the paper or a row has figures for them.
+        Data sets in the order of the tables, shown if the paper or a row has results for them.
     decimals
-        Of our figures.
+        Number of decimals of our results.
     """
 
     rows: Sequence[Row]
@@ -109,30 +113,32 @@ class Comparison:
     @cached_property
     def runs(self) -> dict[tuple[str, str], dict[int, Row]]:
         """Rows by data set and method, and by seed."""
-        newest = {(row["data_set"], row["provider"]): row["settings"] for row in self.rows}
-        found: dict[tuple[str, str], dict[int, Row]] = {}
-        for row in sorted(self.rows, key=lambda row: int(row["seed"])):
-            place = row["data_set"], row["provider"]
-            if row["settings"] == newest[place]:
-                found.setdefault(place, {})[row["seed"]] = row
-        return found
+        groups = by(self.rows, lambda row: (str(row["data_set"]), str(row["provider"])))
+        return {
+            key: {
+                row["seed"]: row
+                for row in sorted(group, key=lambda row: int(row["seed"]))
+                if row["settings"] == group[-1]["settings"]
+            }
+            for key, group in groups.items()
+        }
 
     @cached_property
     def shown(self) -> list[str]:
-        """The data sets that have figures: the paper's own among `sets`, unless all is quick, and those of the rows."""
-        ran = {data_set for data_set, _ in self.runs}
-        printed = set() if is_quick(self.rows) else {name for name in self.sets if _in_paper(name)}
-        return [*(name for name in self.sets if name in ran | printed), *sorted(ran - set(self.sets))]
+        """Data sets with results: those of the paper among `sets`, unless rows are quick, and those of the rows."""
+        with_rows = {data_set for data_set, _ in self.runs}
+        in_paper = set() if is_quick(self.rows) else {name for name in self.sets if _in_paper(name)}
+        return [*(name for name in self.sets if name in with_rows | in_paper), *sorted(with_rows - set(self.sets))]
 
     def ours(self, data_set: str, method: str, metric: str, epoch: str) -> MeanStd | None:
-        """Return our figure (a share), None where there is no run. `epoch` is "last" or "oracle"."""
+        """Return our result as a share, or None without runs. `epoch` is "last" or "oracle"."""
         rows = self.runs.get((data_set, method))
         return None if rows is None else mean_std([row["values"][epoch][metric] for row in rows.values()])
 
-    def _both(self, data_set: str, method: str, metric: str) -> list[str]:
-        """Return our figures at the last and at the oracle epoch as text."""
-        figures = [self.ours(data_set, method, metric, epoch) for epoch in ("last", "oracle")]
-        return [MISSING if figure is None else figure.percent(decimals=self.decimals) for figure in figures]
+    def _texts(self, data_set: str, method: str, metric: str) -> list[str]:
+        """Return our results at the last and at the oracle epoch."""
+        results = [self.ours(data_set, method, metric, epoch) for epoch in _EPOCHS]
+        return [MISSING if result is None else result.percent(decimals=self.decimals) for result in results]
 
     def full(self) -> Table:
         """Return all methods and metrics on all data sets."""
@@ -140,65 +146,57 @@ class Comparison:
         columns += ["ours, oracle epoch (chosen with the true labels, as the released program reports)"]
         columns += ["last - paper", "oracle - paper", "seeds"]
         lines = []
-        for data_set in self.shown:
-            for method in paper_methods():
-                seeds = str(len(self.runs.get((data_set, method), ())) or MISSING)
-                for metric in METRICS:
-                    name = [_set_title(data_set), paper_title(method), metric.upper(), _paper(data_set, method, metric)]
-                    texts = self._both(data_set, method, metric)
-                    lines.append([*name, *texts, *self._gaps(data_set, method, metric), seeds])
+        for data_set, method, metric in product(self.shown, paper_methods(), METRICS):
+            n_seeds = str(len(self.runs.get((data_set, method), ())) or MISSING)
+            names = [_set_title(data_set), paper_title(method), metric.upper(), _paper(data_set, method, metric)]
+            texts = self._texts(data_set, method, metric) + self._gaps(data_set, method, metric)
+            lines.append([*names, *texts, n_seeds])
         return Table(columns, lines, align="lllrrrrrr")
 
     def _gaps(self, data_set: str, method: str, metric: str) -> list[str]:
         paper = paper_figure(data_set, method, metric)
-        ours = [self.ours(data_set, method, metric, epoch) for epoch in ("last", "oracle")]
-        if paper is None:
-            return [MISSING, MISSING]
-        return [MISSING if o is None else f"{100 * o.mean - paper.mean:+.{self.decimals}f}" for o in ours]
+        ours = [self.ours(data_set, method, metric, epoch) for epoch in _EPOCHS]
+        return [
+            MISSING if result is None or paper is None else f"{100 * result.mean - paper.mean:+.{self.decimals}f}"
+            for result in ours
+        ]
 
     def short(self) -> Table:
-        """Return ACC alone: one line per method."""
-        columns = ["ACC"]
+        """Return ACC alone, one line per method."""
+        columns, lines = ["ACC"], [[paper_title(method)] for method in paper_methods()]
         for data_set in self.shown:
-            name = _set_title(data_set)
-            columns += [f"{name}, paper"] if _in_paper(data_set) else []
-            columns += [f"{name}, last epoch", f"{name}, oracle epoch (chosen with the true labels)"]
-        lines = []
-        for method in paper_methods():
-            line = [paper_title(method)]
-            for data_set in self.shown:
-                line += [_paper(data_set, method, "acc")] if _in_paper(data_set) else []
-                line += self._both(data_set, method, "acc")
-            lines.append(line)
+            title, in_paper = _set_title(data_set), _in_paper(data_set)
+            columns += [f"{title}, paper"] if in_paper else []
+            columns += [f"{title}, last epoch", f"{title}, oracle epoch (chosen with the true labels)"]
+            for method, line in zip(paper_methods(), lines, strict=True):
+                line += [_paper(data_set, method, "acc")] if in_paper else []
+                line += self._texts(data_set, method, "acc")
         return Table(columns, lines)
 
     def tests(self) -> Table:
-        """Return the paired t-test of ACC of PamCGC against every other method, at the last epoch."""
+        """Return the paired t-test of the ACC of PamCGC against every other method, at the last epoch."""
         lines = []
-        ran = {data_set for data_set, _ in self.runs}
-        for data_set in (name for name in self.shown if name in ran):
-            base = self.runs.get((data_set, _BASE), {})
-            for method in paper_methods()[:-1]:
-                others = self.runs.get((data_set, method), {})
-                seeds = sorted(base.keys() & others.keys())
-                a, b = ([rows[seed]["values"]["last"]["acc"] for seed in seeds] for rows in (base, others))
-                line = [_set_title(data_set), paper_title(method), str(len(seeds) or MISSING)]
-                lines.append([*line, *_tested(a, b)])
+        with_rows = {data_set for data_set, _ in self.runs}
+        for data_set, method in product(self.shown, paper_methods()[:-1]):
+            if data_set not in with_rows:
+                continue
+            base, others = (self.runs.get((data_set, name), {}) for name in (_BASE, method))
+            seeds = sorted(base.keys() & others.keys())
+            a, b = ([rows[seed]["values"]["last"]["acc"] for seed in seeds] for rows in (base, others))
+            names = [_set_title(data_set), paper_title(method)]
+            lines.append([*names, str(len(seeds) or MISSING), *_tested(a, b)])
         return Table(["data set", "PamCGC against", "seeds", "ACC difference", "t", "p"], lines, align="llrrrr")
 
     def write(self, folder: Path, stem: str, title: str, more: str = "") -> list[Path]:
         """Write `STEM`, `STEM-short` and `STEM-tests`, and return their paths."""
-        figures = [paper_figure(data_set, method, "acc") for data_set in self.shown for method in paper_methods()]
+        figures = [paper_figure(data_set, method, "acc") for data_set, method in product(self.shown, paper_methods())]
         note = _NOTE + more + (_HIDDEN_NOTE if any(figure and figure.hidden for figure in figures) else "")
-        documents = {
-            stem: (title, self.full(), note),
-            f"{stem}-short": (title, self.short(), note),
-            f"{stem}-tests": (f"{title}: paired t-tests", self.tests(), _TESTS_NOTE),
-        }
-        paths: list[Path] = []
-        for name, (heading, table, text) in documents.items():
-            paths += write_table(table, folder, name, title=heading, rows=self.rows, note=text)
-        return paths
+        write = partial(write_table, folder=folder, rows=self.rows)
+        return [
+            *write(self.full(), stem=stem, title=title, note=note),
+            *write(self.short(), stem=f"{stem}-short", title=title, note=note),
+            *write(self.tests(), stem=f"{stem}-tests", title=f"{title}: paired t-tests", note=_TESTS_NOTE),
+        ]
 
 
 def _in_paper(data_set: str) -> bool:
@@ -210,7 +208,7 @@ def _paper(data_set: str, method: str, metric: str) -> str:
 
 
 def _set_title(data_set: str) -> str:
-    """Return a name as the paper has it, in capitals; sets that are not in the paper keep their own."""
+    """Return the name of a data set, in capitals if it is in the paper."""
     return data_set.upper() if _in_paper(data_set) else data_set
 
 
@@ -221,9 +219,7 @@ def _tested(a: Sequence[float], b: Sequence[float]) -> list[str]:
     return [f"{100 * (mean_std(a).mean - mean_std(b).mean):+.2f}", f"{test.statistic:.2f}", f"{test.p_value:.2g}"]
 
 
-_N_SEEDS_VARIANT = 2
-
-# What may explain a difference, in words, and the settings that try it out.
+# Changes that may explain a difference, by the names that rows refer to, and their settings.
 VARIANTS: dict[str, dict[str, Any]] = {
     "a start from the features as they are": {"preprocessing": "none"},
     "a start from rows of root mean square 1": {"preprocessing": "rms"},
@@ -236,12 +232,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "2 dimensions": {"n_dims": 2},
     "100 dimensions": {"n_dims": 100},
 }
-_OF_A_START = tuple(VARIANTS)[:4]
+_OF_AN_AUTOENCODER = tuple(VARIANTS)[:4]
 _OF_A_NETWORK = ("features as they are", "rows of unit length", "tf-idf", "30 epochs of training")
 _OF_A_DECOMPOSITION = ("2 dimensions", "100 dimensions")
 _OF_ROWS = ("rows of unit length", "tf-idf")
 
-# The tables give SCGC* the settings of PamCGC, from which it differs in the loss alone.
+# The tables use the settings of PamCGC for SCGC*, which differs from it only in the loss.
 _OF_ONE_METHOD: dict[str, dict[str, dict[str, Any]]] = {
     "scgc*": {"the settings of its own program": {"own_program": True}},
     "pamcgc": {"Eq 6 and self-edges, as in the released program": {"proxy": "eq6", "self_edges": "keep"}},
@@ -252,8 +248,13 @@ METHODS_TRIED = (
 )  # fmt: skip
 
 
+def variant_title(name: str) -> str:
+    """Return the name of a variant as tables show it."""
+    return name.replace("a start from", "initialization from").replace("features as they are", "raw features")
+
+
 def _variants_of(method: str) -> dict[str, dict[str, Any]]:
-    """Return what is tried out for a method: its name and the settings that change."""
+    """Return the variants of a method by name, each with the settings that it changes."""
     entry = METHODS[method]
     names: tuple[str, ...]
     if method == "kmeans":
@@ -261,139 +262,125 @@ def _variants_of(method: str) -> dict[str, dict[str, Any]]:
     elif not entry.uses_features:
         names = _OF_A_DECOMPOSITION
     else:
-        names = _OF_A_START if entry.init == "autoencoder" or "init" in entry.config.names() else _OF_A_NETWORK
+        names = _OF_AN_AUTOENCODER if entry.init == "autoencoder" or "init" in entry.config.names() else _OF_A_NETWORK
     return {**_OF_ONE_METHOD.get(method, {}), **{name: VARIANTS[name] for name in names}}
 
 
-def difference_cells(scope: Scope) -> list[Cell]:
-    """Return a fit per data set, method, variant that differs from the tables' settings, and seed."""
-
-    def variants(data_set: str, method: str, seed: int) -> list[Variant]:
-        config = METHODS[method].config
-        tables = config(**run_settings(scope, method, data_set))
-        tried = [(changes, {"variant": name}) for name, changes in _variants_of(method).items()]
-        if scope.quick:
-            return tried[:1]
-        return [each for each in tried if config(**run_settings(scope, method, data_set, **each[0])) != tables]
-
-    return fit_cells(
-        scope,
-        "differences",
-        data_sets=PAPER_SETS,
-        methods=METHODS_TRIED,
-        n_seeds=_N_SEEDS_VARIANT,
-        variants=variants,
-    )
+def _changed(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    """Return the variants that differ from the settings of the tables; in a quick run, the first."""
+    variants = [(changes, {"variant": name}) for name, changes in _variants_of(method).items()]
+    if scope.quick:
+        return variants[:1]
+    config = METHODS[method].config
+    unchanged = config(**run_settings(scope, method, data_set))
+    return [
+        (changes, parameters)
+        for changes, parameters in variants
+        if config(**run_settings(scope, method, data_set, **changes)) != unchanged
+    ]
 
 
 @register_experiment(
     "differences",
     summary="Every method with one setting changed at a time, to explain differences from the paper's figures.",
-    cells=difference_cells,
+    cells=partial(fit_cells, case="differences", methods=METHODS_TRIED, n_seeds=2, variants=_changed),
 )
 def render_differences(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write a table: one line per method and variant, one column per data set."""
-    data_sets = list(by(rows, lambda row: str(row["data_set"])))
+    """Write a table with one line per method and variant and one column per data set."""
+    data_sets = data_sets_in(rows)
     body = []
     for (method, variant), group in by(rows, lambda row: (row["provider"], row["parameters"]["variant"])).items():
-        line = [title_of(method), variant]
+        line = [title_of(method), variant_title(variant)]
         for data_set in data_sets:
-            own = [row["values"] for row in group if row["data_set"] == data_set]
-            both = [percent([value[epoch]["acc"] for value in own]) for epoch in ("last", "oracle")]
-            line.append(" / ".join(both) if own else MISSING)
+            values = [row["values"] for row in group if row["data_set"] == data_set]
+            texts = [percent([value[epoch]["acc"] for value in values]) for epoch in _EPOCHS]
+            line.append(" / ".join(texts) if values else MISSING)
         body.append(line)
     table = Table(["method", "instead of the tables' settings", *data_sets], body, "ll" + "r" * len(data_sets))
     note = (
         "ACC in percent, mean ± standard deviation over the seeds: last epoch / oracle epoch (chosen with the true "
-        "labels). A variant that is the tables' own setting is left out."
+        "labels). Variants that equal the settings of the tables are omitted."
     )
-    return write_table(
-        table, folder, "differences", title="The same systems under other settings", rows=rows, note=note
-    )
+    title = "The same methods under other settings"
+    return write_table(table, folder, "differences", title=title, rows=rows, note=note)
 
 
-# Points of ACC from which a difference is explained.
+# ACC differences above this many points are explained.
 LARGE = 3.0
 
 
-def _acc(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> float | None:
-    """Return the mean ACC in percent of a system on a set, None without rows."""
-    values = [
-        row["values"][epoch]["acc"]
+def _accuracies(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> list[float]:
+    """Return the ACC of the runs of a method on a data set, in percent."""
+    wanted = (method, data_set, variant)
+    return [
+        100 * row["values"][epoch]["acc"]
         for row in rows
-        if (row["provider"], row["data_set"], row["parameters"].get("variant")) == (method, data_set, variant)
+        if (row["provider"], row["data_set"], row["parameters"].get("variant")) == wanted
     ]
-    return 100 * mean_std(values).mean if values else None
+
+
+def _acc(rows: Sequence[Row], method: str, data_set: str, epoch: str, variant: str | None = None) -> float | None:
+    """Return the mean ACC of a method on a data set in percent, or None without rows."""
+    values = _accuracies(rows, method, data_set, epoch, variant)
+    return mean_std(values).mean if values else None
 
 
 def differences(tables: Sequence[Row], others: Sequence[Row]) -> str:
-    """Return a table of every difference of ACC, with a reason for each of more than three points, as Markdown."""
+    """Return a Markdown table of all ACC differences from the paper, with a reason for those above `LARGE`."""
     body = []
-    for method in paper_methods():
-        for data_set in PAPER_SETS:
-            paper = paper_figure(data_set, method, "acc")
-            last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
-            if paper is None or last is None or oracle is None:
-                continue
-            gaps = [last - paper.mean, oracle - paper.mean]
-            why = reason(tables, others, method, data_set) if max(map(abs, gaps)) > LARGE else ""
-            texts = [f"{value:.1f}" for value in (paper.mean, last, oracle)]
-            body.append([paper_title(method), data_set.upper(), *texts, *(f"{gap:+.1f}" for gap in gaps), why])
+    for method, data_set in product(paper_methods(), PAPER_SETS):
+        paper = paper_figure(data_set, method, "acc")
+        last, oracle = (_acc(tables, method, data_set, epoch) for epoch in _EPOCHS)
+        if paper is None or last is None or oracle is None:
+            continue
+        gaps = [last - paper.mean, oracle - paper.mean]
+        why = reason(tables, others, method, data_set) if max(map(abs, gaps)) > LARGE else ""
+        texts = [f"{value:.1f}" for value in (paper.mean, last, oracle)]
+        body.append([paper_title(method), data_set.upper(), *texts, *(f"{gap:+.1f}" for gap in gaps), why])
     columns = ["method", "data set", "paper", "last", "oracle", "last − paper", "oracle − paper", "why"]
     return Table(columns, body, "llrrrrrl").markdown()
 
 
 def reason(tables: Sequence[Row], others: Sequence[Row], method: str, data_set: str) -> str:
-    """Return one or two sentences on what the difference of a system on a set is due to, as far as it was measured."""
-    figure = paper_figure(data_set, method, "acc")
-    last, oracle = (_acc(tables, method, data_set, epoch) for epoch in ("last", "oracle"))
-    if figure is None or last is None or oracle is None:
+    """Return one or two sentences on the measured cause of the difference of a method on a data set."""
+    figure, oracle = paper_figure(data_set, method, "acc"), _acc(tables, method, data_set, "oracle")
+    if figure is None or oracle is None:
         return ""
-    paper = figure.mean
-    if abs(oracle - paper) <= LARGE:
+    if abs(oracle - figure.mean) <= LARGE:
         return f"The epoch: {oracle:.1f} at the oracle epoch."
-    tried = _variants(others, method, data_set)
-    parts = [_about_the_settings(tried, oracle, paper)] if tried else []
-    if METHODS[method].init_of(METHODS[method].config()) is not None:
-        parts += _about_the_start(tables, method, data_set)
-    return " ".join(parts or [_spread(tables, method, data_set)])
+    variants = by(others, lambda row: (row["provider"], row["data_set"], row["parameters"]["variant"]))
+    tried = {
+        variant_title(name): mean_std([100 * row["values"]["oracle"]["acc"] for row in rows]).mean
+        for (other, where, name), rows in variants.items()
+        if (other, where) == (method, data_set)
+    }
+    parts = [_settings_reason(tried, oracle, figure.mean)] if tried else []
+    if METHODS[method].init_of(METHODS[method].config()) is not None and method != "ae":
+        parts += _autoencoder_reason(tables, data_set)
+    if parts:
+        return " ".join(parts)
+    values = _accuracies(tables, method, data_set, "oracle")
+    return f"The seeds: {min(values):.1f} to {max(values):.1f} over {len(values)} of them."
 
 
-def _variants(others: Sequence[Row], method: str, data_set: str) -> dict[str, float]:
-    names = dict.fromkeys(
-        row["parameters"]["variant"] for row in others if row["provider"] == method and row["data_set"] == data_set
-    )
-    found = {name: _acc(others, method, data_set, "oracle", name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _about_the_settings(tried: dict[str, float], ours: float, paper: float) -> str:
-    """Return what the settings that were tried out say: that one of them explains the difference, or that none does."""
+def _settings_reason(tried: dict[str, float], ours: float, paper: float) -> str:
+    """Return whether one of the tried settings explains the difference."""
     closest = min(tried, key=lambda name: abs(tried[name] - paper))
     if abs(tried[closest] - paper) < abs(ours - paper) / 2:
-        return f"The settings: with {closest} it is {tried[closest]:.1f} at the oracle epoch."
+        return f"The settings: {tried[closest]:.1f} at the oracle epoch with {closest}."
     lowest, highest = min(tried, key=tried.__getitem__), max(tried, key=tried.__getitem__)
     if min(tried[lowest], ours) <= paper <= max(tried[highest], ours):
         other = lowest if abs(tried[lowest] - ours) > abs(tried[highest] - ours) else highest
-        return f"The settings, which swing it past the paper's figure: with {other} it is {tried[other]:.1f}."
+        return f"The settings, whose range includes the paper's value: {tried[other]:.1f} with {other}."
     listed = ", ".join(f"{value:.1f} with {name}" for name, value in tried.items())
     return f"Not the settings tried: {listed}."
 
 
-def _about_the_start(tables: Sequence[Row], method: str, data_set: str) -> list[str]:
-    """Return how the autoencoder that a system starts from compares with the paper's, which is private."""
+def _autoencoder_reason(tables: Sequence[Row], data_set: str) -> list[str]:
+    """Return how the autoencoder of the initialization compares with the paper's, which is not public."""
     paper, ours = paper_figure(data_set, "ae", "acc"), _acc(tables, "ae", data_set, "last")
-    if method == "ae" or paper is None or ours is None:
+    if paper is None or ours is None:
         return []
-    both = f"K-means on its autoencoder is {ours:.1f}, on the paper's, which is private, {paper.mean:.1f}"
-    apart = abs(ours - paper.mean) > LARGE
-    return [f"The start: {both}." if apart else f"Not the start, as far as K-means can tell: {both}."]
-
-
-def _spread(tables: Sequence[Row], method: str, data_set: str) -> str:
-    values = [
-        100 * row["values"]["oracle"]["acc"]
-        for row in tables
-        if (row["provider"], row["data_set"]) == (method, data_set)
-    ]
-    return f"The seeds: {min(values):.1f} to {max(values):.1f} over {len(values)} of them."
+    both = f"K-means on its autoencoder gives {ours:.1f}, on the paper's, which is not public, {paper.mean:.1f}"
+    different = abs(ours - paper.mean) > LARGE
+    return [f"The initialization: {both}." if different else f"Not the initialization, judged by K-means: {both}."]

@@ -1,17 +1,18 @@
-"""Training time, inference time and memory of PamCGC beside the methods it is compared with (the paper's Performance).
+"""Training time, inference time and memory of PamCGC and the methods it is compared with (the paper's Performance).
 
-The paper's times hold the building of γ and an evaluation in every epoch. Here each part is measured on its own, so
-that every sum can be had.
+The paper's times include building γ and evaluating every epoch. Here each part is measured separately, so that any sum
+can be computed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import gmean
 
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import RARELY, EpochWatch, TrainingProbe, fit_cell, inference_s, warm_up
@@ -32,21 +33,21 @@ from pamc.lab.pages.style import (
     write_table,
 )
 from pamc.lab.rows import kind_of, machine_of, machines_of
-from pamc.lab.settings import ALL_SETS, fit_cells, kind_of_device, load, n_classes
+from pamc.lab.settings import ALL_SETS, Variant, fit_cells, kind_of_device, load, n_classes
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table, mean_std
 from pamc.runtime import resolve_device
 
 METHODS_TIMED = ("pamcgc", "scgc*", "scgc", "sdcn", "agcn")
-# Epochs of training and runs of inference: as in the paper on a GPU, a twentieth of that on a CPU.
+# Number of training epochs and of inference runs: as in the paper on a GPU, a twentieth of that on a CPU.
 N_REPEATS = {"cuda": 200, "cpu": 10}
 _QUICK_INFERENCES = 3
 _MIB = 1 << 20
 
-# The start is not timed, and what training costs does not depend on it.
-_SHORT_START: dict[str, Any] = {"pretrain_epochs": 1, "n_init": 1}
+# Initialization is not timed, and the cost of training does not depend on it.
+_SHORT_INIT: dict[str, Any] = {"pretrain_epochs": 1, "n_init": 1}
 
-# Sums of phases, by the name they have in tables; all but the last are what may be counted as training.
+# Sums of phases by their names in tables. All but the last may be counted as training.
 SUMS = {
     "training": ("training",),
     "with γ": ("training", "graph"),
@@ -57,31 +58,22 @@ SUMS = {
 _MEASURES = (*SUMS, "memory")
 
 
-def cells(scope: Scope) -> list[Cell]:
-    """Return a cell per data set, method and repeat; each must run alone on its device."""
+def _timed(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    """Return one variant, which must run alone on its device."""
     device = kind_of_device(scope.device)
-    n_repeats = N_REPEATS[device]
-    options = {"alone": True, "device": device, "evaluation": True}
-    options["n_inferences"] = _QUICK_INFERENCES if scope.quick else n_repeats
-    return fit_cells(
-        scope,
-        "time-memory",
-        "time",
-        data_sets=ALL_SETS,
-        methods=METHODS_TIMED,
-        n_seeds=3,
-        variants=lambda *_: [({"n_epochs": n_repeats, **_SHORT_START}, options)],
-    )
+    parameters = {"alone": True, "device": device, "evaluation": True}
+    parameters["n_inferences"] = _QUICK_INFERENCES if scope.quick else N_REPEATS[device]
+    return [({"n_epochs": N_REPEATS[device], **_SHORT_INIT}, parameters)]
 
 
 @TASKS.register("time")
 def time_cell(cell: Cell, device: str) -> dict[str, Any]:
-    """Fit a method after a warm-up, with nothing beside the training, and again with an evaluation in every epoch.
+    """Fit a method after a warm-up without any evaluation, and again with an evaluation in every epoch.
 
-    `seconds` has the phases of the first fit, `training_with_evaluation` of the second (option `evaluation`) and
-    `inference`: option `n_inferences` times the labels of all rows, which lie on the device, by the encoder, or by the
-    network for methods that need the graph. `peak_training_bytes` is the most that was allocated on the GPU in any
-    epoch but the first, data included; None on the CPU.
+    `seconds` has the phases of the first fit, `training_with_evaluation` of the second (if parameter `evaluation` is
+    set), and `inference`, the time of assigning all rows `n_inferences` times by the encoder, or by the network for
+    methods that need the graph; the rows are on the device. `peak_training_bytes` is the peak of allocated GPU memory
+    in all epochs but the first, data included; None on the CPU.
     """
     graph, resolved = load(cell.data_set, cell.quick), resolve_device(device)
     truth, n_inferences = np.asarray(graph.labels), int(cell.parameters["n_inferences"])
@@ -104,7 +96,7 @@ def time_cell(cell: Cell, device: str) -> dict[str, Any]:
         "warnings": list(fit.warnings),
     }
     assigns = "changed" in fit.history
-    # A fit that is over must not hold memory while another runs.
+    # Free the memory of the first fit before the second.
     del fit
     release(resolved)
     if cell.parameters["evaluation"]:
@@ -117,24 +109,23 @@ def time_cell(cell: Cell, device: str) -> dict[str, Any]:
 @register_experiment(
     "time-memory",
     summary="Training time, inference time and memory of PamCGC, SCGC*, SCGC, SDCN and AGCN.",
-    cells=cells,
+    cells=partial(
+        fit_cells, case="time-memory", task="time", data_sets=ALL_SETS, methods=METHODS_TIMED, variants=_timed
+    ),
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw, for each kind of device, a table of all figures, one of ratios SCGC*/PamCGC, and three panels of bars."""
-    paths = []
-    for kind, group in by(rows, kind_of).items():
-        paths += _tables(group, folder, kind)
-        paths += _figure(group, folder, kind)
-    return paths
+    """Draw three panels of bars and write tables of all values and of the ratios SCGC*/PamCGC, per kind of device."""
+    groups = by(rows, kind_of)
+    return [path for kind, group in groups.items() for make in (_tables, _figure) for path in make(group, folder, kind)]
 
 
 def _values(rows: Sequence[Row], measure: str) -> list[float]:
-    """Return a sum of phases in seconds, or the peak of memory in MiB, of the rows in which all of it was measured."""
+    """Return a sum of phases in seconds or the peak memory in MiB, for the rows in which it was measured."""
     if measure == "memory":
         peaks = [row["values"]["peak_training_bytes"] for row in rows]
         return [peak / _MIB for peak in peaks if peak is not None]
-    found = [[row["values"]["seconds"].get(phase) for phase in SUMS[measure]] for row in rows]
-    return [sum(seconds) for seconds in found if None not in seconds]
+    phases = [[row["values"]["seconds"].get(phase) for phase in SUMS[measure]] for row in rows]
+    return [sum(seconds) for seconds in phases if None not in seconds]
 
 
 def _tables(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
@@ -146,10 +137,10 @@ def _tables(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     units = ["memory (MiB)" if name == "memory" else f"{name} (s)" for name in _MEASURES]
     n_epochs, n_inferences = (rows[0]["values"][name] for name in ("n_epochs_run", "n_inferences"))
     note = (
-        f"Mean ± standard deviation of the repeats on {machines_of(rows)}. Training is "
-        f"{n_epochs} epochs after pre-training; γ is everything that builds the graph and its positive pairs; "
-        f"evaluation is that of the labels in every epoch. Inference is {n_inferences} assignments of all rows. Memory "
-        "is the peak of GPU memory allocated in an epoch, data included; it is not measured on a CPU."
+        f"Mean ± standard deviation over the repeats on {machines_of(rows)}. Training is {n_epochs} epochs after "
+        "pre-training; γ is the construction of the graph and its positive pairs; evaluation is that of the labels in "
+        f"every epoch. Inference is {n_inferences} assignments of all rows. Memory is the peak of allocated GPU memory "
+        "in an epoch, data included; it is not measured on a CPU."
     )
     table = Table(["data set", "method", *units], body, "ll" + "r" * len(units))
     title = f"Training time, inference time and memory ({kind})"
@@ -157,12 +148,12 @@ def _tables(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     if not (ratios := _ratios(groups)):
         return paths
     note = (
-        "Ratio of the means over the repeats; the last row is the geometric mean over the data sets. The "
-        "paper, on a T4: 3.6 for training with both, 1.8 for inference and 5.3 for memory over its data sets; "
-        "memory 5.2 on USPS, 7.7 on HHAR, 8.7 on Reuters. Here both methods label rows with the same network."
+        "Ratio of the means over the repeats; the last row is the geometric mean over the data sets. The paper, on a "
+        "T4 and over its data sets: 3.6 for training with both, 1.8 for inference and 5.3 for memory; memory is 5.2 on "
+        "USPS, 7.7 on HHAR and 8.7 on Reuters. Here both methods assign rows with the same network."
     )
     table = Table(["data set", *_MEASURES], ratios)
-    title = f"How many times SCGC* needs what PamCGC needs ({kind})"
+    title = f"Cost of SCGC* relative to PamCGC ({kind})"
     return paths + write_table(table, folder, f"time-memory-{kind}-ratios", title=title, rows=rows, note=note)
 
 
@@ -172,7 +163,7 @@ def _text(values: Sequence[float], decimals: int) -> str:
 
 
 def _ratios(groups: dict[tuple[str, str], list[Row]]) -> list[list[str]]:
-    """Return what SCGC* needs over what PamCGC needs on the sets that have both, and the geometric means."""
+    """Return the costs of SCGC* divided by those of PamCGC on the data sets that have both, and geometric means."""
     both = ("scgc*", "pamcgc")
     data_sets = dict.fromkeys(name for name, _ in groups if all((name, method) in groups for method in both))
     columns = []
@@ -180,7 +171,7 @@ def _ratios(groups: dict[tuple[str, str], list[Row]]) -> list[list[str]]:
         pairs = [[_values(groups[name, method], measure) for method in both] for name in data_sets]
         ratios = [mean_std(a).mean / mean_std(b).mean if a and b else None for a, b in pairs]
         known = [ratio for ratio in ratios if ratio is not None]
-        overall = math.exp(np.mean(np.log(known))) if known else None
+        overall = float(gmean(known)) if known else None
         columns.append([MISSING if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, overall)])
     return [[*line] for line in zip([*data_sets, "geometric mean"], *columns, strict=True)] if data_sets else []
 
@@ -189,38 +180,35 @@ def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     data_sets, methods = data_sets_in(rows), list(by(rows, lambda row: str(row["provider"])))
     groups = by(rows, lambda row: (row["provider"], row["data_set"]))
 
-    def bars(name: str) -> dict[str, list[list[float]]]:
-        return {title_of(m): [_values(groups.get((m, data_set), []), name) for data_set in data_sets] for m in methods}
+    def bars(measure: str) -> dict[str, list[list[float]]]:
+        return {title_of(m): [_values(groups.get((m, name), []), measure) for name in data_sets] for m in methods}
+
+    def added(training: Sequence[float], paper: Sequence[float]) -> list[float]:
+        return [mean_std(paper).mean - mean_std(training).mean] if training and paper else [0.0]
 
     paper = bars("with both, as in the paper")
-    tops = {
-        name: [
-            [mean_std(p).mean - mean_std(a).mean] if p and a else [0.0] for p, a in zip(paper[name], own, strict=True)
-        ]
-        for name, own in bars("training").items()
-    }
+    tops = {title: list(map(added, values, paper[title])) for title, values in bars("training").items()}
     values = rows[0]["values"]
-    panels: list[tuple[str, str, dict[str, Any]]] = [
-        ("training", f"training, {values['n_epochs_run']} epochs (s)", {"tops": tops}),
-        ("inference", f"inference, {values['n_inferences']} runs (s)", {}),
-        ("memory", "peak GPU memory of an epoch (MiB)", {}),
-    ]
-    shown = [panel for panel in panels if any(value for group in bars(panel[0]).values() for value in group)]
-    with drawing(1, len(shown), size=(1.2 + 3.9 * len(shown), 3.4)) as (figure, axes):
-        for panel, (name, label, options) in zip(axes[0], shown, strict=True):
-            bar_groups(panel, data_sets, bars(name), colors=[method_color(method) for method in methods], **options)
-            panel.set_title(label)
+    panels: dict[str, tuple[str, dict[str, Any]]] = {
+        "training": (f"training, {values['n_epochs_run']} epochs (s)", {"tops": tops}),
+        "inference": (f"inference, {values['n_inferences']} runs (s)", {}),
+        "memory": ("peak GPU memory of an epoch (MiB)", {}),
+    }
+    measured = [measure for measure in panels if _values(rows, measure)]
+    with drawing(1, len(measured), size=(1.2 + 3.9 * len(measured), 3.4)) as (figure, axes):
+        for panel, measure in zip(axes[0], measured, strict=True):
+            title, options = panels[measure]
+            bar_groups(panel, data_sets, bars(measure), colors=list(map(method_color, methods)), **options)
+            panel.set_title(title)
         legend(figure, axes[0, 0])
         note = "Hatched: building γ and evaluating every epoch, which the paper's times include."
         return save_figure(figure, folder, f"time-memory-{kind}", rows=rows, note=f"{machine_of(rows[0])}. {note}")
 
 
 NETWORKS = ("sdcn", "agcn")
-_KINDS = ("", "+contrast", "+pamc")
-METHODS_COMPARED = tuple(network + kind for network in NETWORKS for kind in _KINDS)
 N_EPOCHS = 200
 
-# One hue per network, darker from the plain network to PamC.
+# Methods with one hue per network, darker from the plain network to PamC.
 _ABLATION_COLORS = {
     "sdcn": "#A6D5C4",
     "sdcn+contrast": "#009E73",
@@ -229,29 +217,24 @@ _ABLATION_COLORS = {
     "agcn+contrast": "#CC79A7",
     "agcn+pamc": "#7A3A5E",
 }
+METHODS_COMPARED = tuple(_ABLATION_COLORS)
 
 
-def ablation_cells(scope: Scope) -> list[Cell]:
-    """Return a cell per data set, method and seed; those of seed 0 run alone on their device: their times count."""
-    options = {"device": kind_of_device(scope.device), "evaluation": False, "n_inferences": 0}
-    return fit_cells(
-        scope,
-        "ablation",
-        "time",
-        data_sets=ALL_SETS,
-        methods=METHODS_COMPARED,
-        n_seeds=3,
-        variants=lambda name, method, seed: [({"n_epochs": N_EPOCHS}, {**options, "alone": seed == 0})],
-    )
+def _ablated(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    """Return one variant, which is timed and must run alone on its device for seed 0."""
+    parameters = {"device": kind_of_device(scope.device), "evaluation": False, "n_inferences": 0, "alone": seed == 0}
+    return [({"n_epochs": N_EPOCHS}, parameters)]
 
 
 @register_experiment(
     "ablation",
     summary="SDCN and AGCN unmodified, with the N × N contrastive loss, and with PamC: training time and accuracy.",
-    cells=ablation_cells,
+    cells=partial(
+        fit_cells, case="ablation", task="time", data_sets=ALL_SETS, methods=METHODS_COMPARED, variants=_ablated
+    ),
 )
 def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw, for each kind of device, training times, differences of ACC between PamC and N × N, and a table of both."""
+    """Draw training times and ACC differences between PamC and N × N and write a table, per kind of device."""
     paths = []
     for kind, group in by(rows, kind_of).items():
         paths += _ablation_table(group, folder, kind) + _ablation_figure(group, folder, kind)
@@ -259,16 +242,17 @@ def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _training_s(rows: Sequence[Row]) -> list[float]:
-    """Return the seconds of training of the runs that were alone."""
-    return [float(row["values"]["seconds"]["training"]) for row in rows if row["parameters"]["alone"]]
+    """Return the training times of the runs that had the device to themselves."""
+    return _values([row for row in rows if row["parameters"]["alone"]], "training")
 
 
 def acc_differences(rows: Sequence[Row], network: str, data_set: str) -> list[float]:
-    """Return ACC in percent with PamC minus that with the N × N loss, of each seed that has both."""
-    found = {(row["provider"], row["seed"]): acc_of(row) for row in rows if row["data_set"] == data_set}
-    seeds = sorted({seed for _, seed in found})
-    pairs = [(found.get((f"{network}+pamc", seed)), found.get((f"{network}+contrast", seed))) for seed in seeds]
-    return [a - b for a, b in pairs if a is not None and b is not None]
+    """Return the ACC with PamC minus the ACC with the N × N loss, in percent, for each seed that has both."""
+    pamc, contrast = (
+        {row["seed"]: acc_of(row) for row in rows if (row["provider"], row["data_set"]) == (method, data_set)}
+        for method in (f"{network}+pamc", f"{network}+contrast")
+    )
+    return [pamc[seed] - contrast[seed] for seed in sorted(pamc.keys() & contrast.keys())]
 
 
 def _ablation_table(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
@@ -282,8 +266,8 @@ def _ablation_table(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     columns = ["data set", "method", "training (s)", "ACC", "ACC of PamC − N × N"]
     note = (
         f"Training is {rows[0]['values']['n_epochs_run']} epochs without γ and without evaluation, on "
-        f"{machines_of(rows)}. ACC in percent, last epoch; the difference is that of the "
-        "same seeds. Mean ± standard deviation; times are those of one run, which was alone."
+        f"{machines_of(rows)}. ACC in percent, last epoch; differences are between runs of the same seed. Mean ± "
+        "standard deviation; times are those of one run that had the device to itself."
     )
     title = f"PamC and the N × N contrastive loss in SDCN and AGCN ({kind})"
     return write_table(Table(columns, body, "llrrr"), folder, f"ablation-{kind}", title=title, rows=rows, note=note)

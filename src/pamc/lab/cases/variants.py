@@ -1,14 +1,15 @@
-"""How accuracy depends on settings, on the kind of meta-nodes, and on classes that are known (the paper's appendix).
+"""Accuracy as a function of settings, of the kind of meta-nodes, and of known classes (the paper's appendix).
 
-Settings are not run in the full product: each value one at a time with Table 1's others, and a random part of the
-product that is the same for both methods and all data sets. Known nodes count for the meta-node of their class
-(`known_labels`), which the paper calls possible and leaves open; nothing else of the fit sees them. A fifth of the
-nodes is never known, whatever the share, so that all shares can be compared on the same nodes.
+The settings are not run as a full grid: each value is varied on its own with the other settings of Table 1, and a
+random part of the grid is the same for both methods and all data sets. Known nodes count towards the meta-node of
+their class (`known_labels`), an extension that the paper mentions; the fit uses them nowhere else. A fifth of the nodes
+is never known, so that all shares can be compared on the same nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,7 +38,7 @@ from pamc.lab.pages.style import (
     title_of,
     write_table,
 )
-from pamc.lab.settings import PAPER_SETS, Variant, fit_cells, load, n_classes, settings_of
+from pamc.lab.settings import METRICS, Variant, fit_cells, load, n_classes, settings_of
 from pamc.results.metrics import evaluate
 from pamc.results.table import Table
 from pamc.runtime import resolve_device, seed_for
@@ -54,32 +55,23 @@ GRID: dict[str, tuple[float, ...]] = {
 }
 _SYMBOLS = {"tau": "τ", "alpha": "α", "n_hops": "n_hops", "lr": "learning rate"}
 
-# Random points of the product beside those that change one value.
-N_RANDOM = 8
-_N_RANDOM_QUICK = 2
+# Number of random points of the grid.
+N_RANDOM, _N_RANDOM_QUICK = 8, 2
 
 
 def combinations(data_set: str, *, n_random: int = N_RANDOM) -> list[dict[str, Any]]:
-    """Return settings to run on a data set, each once: those that change one value of its own, then random ones."""
-    own = {name: settings_of("pamcgc", data_set)[name] for name in GRID}
-    one_at_a_time = [{**own, name: value} for name, values in GRID.items() for value in values]
-    everything = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
-    order = np.random.default_rng(seed_for(0, "hyper")).permutation(len(everything))
-    drawn = [everything[number] for number in order[:n_random]]
-    return list({tuple(point.values()): point for point in [*one_at_a_time, *drawn]}.values())
+    """Return the distinct settings to run on a data set: one value changed at a time, then random points."""
+    table_1 = {name: settings_of("pamcgc", data_set)[name] for name in GRID}
+    one_at_a_time = [{**table_1, name: value} for name, values in GRID.items() for value in values]
+    grid = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
+    order = np.random.default_rng(seed_for(0, "hyper")).permutation(len(grid))
+    random_points = [grid[number] for number in order[:n_random]]
+    return list({tuple(point.values()): point for point in [*one_at_a_time, *random_points]}.values())
 
 
-def hyper_cells(scope: Scope) -> list[Cell]:
-    """Return a fit per data set, combination, method and seed."""
+def _points(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
     n_random = _N_RANDOM_QUICK if scope.quick else N_RANDOM
-    return fit_cells(
-        scope,
-        "hyper",
-        data_sets=DATA_SETS,
-        methods=METHODS_COMPARED,
-        n_seeds=1,
-        variants=lambda name, *_: [(point, {}) for point in combinations(name, n_random=n_random)],
-    )
+    return [(point, {}) for point in combinations(data_set, n_random=n_random)]
 
 
 def _point(row: Row) -> tuple[float, ...]:
@@ -89,20 +81,16 @@ def _point(row: Row) -> tuple[float, ...]:
 @register_experiment(
     "hyper",
     summary="Accuracy of PamCGC and SCGC* as a function of τ, α, the number of hops and the learning rate.",
-    cells=hyper_cells,
+    cells=partial(fit_cells, case="hyper", data_sets=DATA_SETS, methods=METHODS_COMPARED, n_seeds=1, variants=_points),
 )
 def render_hyper(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw the distribution of ACC at each value of each setting, with PamC and with the N × N loss, and a table."""
-    return [*_hyper_figure(rows, folder), *_hyper_table(rows, folder)]
-
-
-def _hyper_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Draw the distribution of ACC at each value of each setting, with PamC and the N × N loss, and write a table."""
     data_sets = by(rows, lambda row: str(row["data_set"]))
     methods = [method for method in METHODS_COMPARED if any(row["provider"] == method for row in rows)]
     with drawing(len(data_sets), len(GRID), size=(11, 0.8 + 2.2 * len(data_sets)), sharey="row") as (figure, axes):
-        for line, (data_set, own) in zip(axes, data_sets.items(), strict=True):
+        for line, (data_set, group) in zip(axes, data_sets.items(), strict=True):
             for panel, name in zip(line, GRID, strict=True):
-                _boxes(panel, own, name, methods)
+                _boxes(panel, group, name, methods)
                 panel.set_xlabel(_SYMBOLS[name])
             line[0].set_ylabel(f"{data_set}\nACC (%)")
         from matplotlib.patches import Patch
@@ -110,22 +98,22 @@ def _hyper_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
         handles = [Patch(facecolor=method_color(m), alpha=0.45, edgecolor=method_color(m)) for m in methods]
         names = {"pamcgc": "with PamC (PamCGC)", "scgc*": "with the N × N loss (SCGC*)"}
         figure.legend(handles, [names[method] for method in methods], loc="outside upper center", ncols=2)
-        note = "Boxes: quartiles and median over all combinations with that value; dots: single runs. Last epoch."
-        return save_figure(figure, folder, "hyper", rows=rows, note=note)
+        note = "Boxes: quartiles and median over all combinations with this value. Dots: single runs. Last epoch."
+        return save_figure(figure, folder, "hyper", rows=rows, note=note) + _hyper_table(rows, folder)
 
 
 def _boxes(panel: Any, rows: Sequence[Row], name: str, methods: Sequence[str]) -> None:
     values = sorted({row["settings"][name] for row in rows})
-    spread = np.random.default_rng(0)
+    jitter = np.random.default_rng(0)
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):
         color = method_color(method)
-        groups = [[acc_of(r) for r in rows if r["provider"] == method and r["settings"][name] == v] for v in values]
-        places = np.arange(len(values)) + (number - (len(methods) - 1) / 2) * width
-        full = [(place, group) for place, group in zip(places, groups, strict=True) if group]
+        groups = by([row for row in rows if row["provider"] == method], lambda row: row["settings"][name])
+        shift = (number - (len(methods) - 1) / 2) * width
+        boxes = {values.index(value) + shift: [acc_of(row) for row in groups[value]] for value in sorted(groups)}
         panel.boxplot(
-            [group for _, group in full],
-            positions=[place for place, _ in full],
+            list(boxes.values()),
+            positions=list(boxes),
             widths=0.8 * width,
             showfliers=False,
             patch_artist=True,
@@ -135,29 +123,28 @@ def _boxes(panel: Any, rows: Sequence[Row], name: str, methods: Sequence[str]) -
             capprops={"color": color},
             manage_ticks=False,
         )
-        for place, group in full:
-            x = place + spread.uniform(-0.25, 0.25, len(group)) * width
-            panel.plot(x, group, ".", color=color, markersize=3, alpha=0.8)
+        for center, accuracies in boxes.items():
+            x = center + jitter.uniform(-0.25, 0.25, len(accuracies)) * width
+            panel.plot(x, accuracies, ".", color=color, markersize=3, alpha=0.8)
     panel.set_xticks(range(len(values)), [f"{value:g}" for value in values])
 
 
 def _hyper_table(rows: Sequence[Row], folder: Path) -> list[Path]:
+    data_sets = by(rows, lambda row: str(row["data_set"]))
     body = []
-    for data_set, own in by(rows, lambda row: str(row["data_set"])).items():
+    for data_set, group in data_sets.items():
         for name in GRID:
-            for value in sorted({row["settings"][name] for row in own}):
-                at = [row for row in own if row["settings"][name] == value]
+            for value in sorted({row["settings"][name] for row in group}):
+                at = [row for row in group if row["settings"][name] == value]
                 texts = [_summary([acc_of(row) for row in at if row["provider"] == m]) for m in METHODS_COMPARED]
-                better, n_pairs = _wins(at)
-                body.append([data_set, name, f"{value:g}", *texts, f"{better} of {n_pairs}"])
-    n_points = {name: len({_point(row) for row in own}) for name, own in by(rows, lambda r: r["data_set"]).items()}
-    listed = ", ".join(f"{count} on {name}" for name, count in n_points.items())
+                body.append([data_set, name, f"{value:g}", *texts, _wins(at)])
+    counts = ", ".join(f"{len(set(map(_point, group)))} on {name}" for name, group in data_sets.items())
     n_all = int(np.prod([len(values) for values in GRID.values()]))
     note = (
-        "ACC in percent at the last epoch: median (least to greatest) over the combinations with that value. "
-        f"Combinations run: {listed}; each value one at a time with Table 1's other settings, and a random part of the "
-        f"{n_all} in the full product, the same for both methods. The last column counts the combinations in which "
-        "PamC is at least as good."
+        "ACC in percent at the last epoch: median (minimum to maximum) over the combinations with this value. "
+        f"Combinations run: {counts}. They vary one value at a time with the other settings of Table 1, and include a "
+        f"random part of the full grid of {n_all}, the same for both methods. The last column counts the combinations "
+        "in which PamC is at least as good."
     )
     titles = [title_of(method) for method in METHODS_COMPARED]
     table = Table(["data set", "setting", "value", *titles, "PamC ≥ N × N"], body, "llrrrr")
@@ -168,112 +155,93 @@ def _summary(values: Sequence[float]) -> str:
     return f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else MISSING
 
 
-def _wins(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return in how many combinations PamC is at least as good as the N × N loss, and how many have both."""
-    found = {(row["provider"], row["seed"], _point(row)): acc_of(row) for row in rows}
-    pairs = [
-        (acc, found["scgc*", seed, point])
-        for (method, seed, point), acc in found.items()
-        if method == "pamcgc" and ("scgc*", seed, point) in found
-    ]
-    return sum(ours >= theirs for ours, theirs in pairs), len(pairs)
+def _wins(rows: Sequence[Row]) -> str:
+    """Return in how many of the combinations that have both methods PamC is at least as good as the N × N loss."""
+    ours, theirs = (
+        {(row["seed"], _point(row)): acc_of(row) for row in rows if row["provider"] == method}
+        for method in METHODS_COMPARED
+    )
+    wins = [ours[key] >= theirs[key] for key in ours.keys() & theirs.keys()]
+    return f"{sum(wins)} of {len(wins)}"
 
 
 VARIANTS = tuple(product(CHOICES["meta_assignment"], CHOICES["proxy"]))
 
-# One hue per assignment, the darker shade for Eq 2.
-_VARIANT_COLORS = {
-    ("hard", "eq2"): "#0072B2",
-    ("hard", "eq6"): "#8EC3E6",
-    ("soft", "eq2"): "#D55E00",
-    ("soft", "eq6"): "#F2B48C",
-    ("soft_detached", "eq2"): "#009E73",
-    ("soft_detached", "eq6"): "#93D3BF",
-}
-
-
-def assignment_cells(scope: Scope) -> list[Cell]:
-    """Return a fit of PamCGC per data set, way of assignment, proxy and seed."""
-    changes: list[Variant] = [({"meta_assignment": assignment, "proxy": proxy}, {}) for assignment, proxy in VARIANTS]
-    return fit_cells(
-        scope, "assignment", data_sets=PAPER_SETS, methods=("pamcgc",), n_seeds=3, variants=lambda *_: changes
-    )
+# One hue per assignment, with the darker shade for Eq 2.
+_VARIANT_COLORS = ("#0072B2", "#8EC3E6", "#D55E00", "#F2B48C", "#009E73", "#93D3BF")
 
 
 def clusters_lost(row: Row) -> int:
-    """Return how many clusters have no member at the end."""
-    return sum(size == 0 for size in row["values"]["cluster_sizes"])
+    """Return the number of clusters without members at the end."""
+    return int(row["values"]["cluster_sizes"].count(0))
+
+
+def _assignments(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    return [({"meta_assignment": assignment, "proxy": proxy}, {}) for assignment, proxy in VARIANTS]
 
 
 @register_experiment(
     "assignment",
     summary="PamCGC with hard, soft and detached soft meta-nodes and both forms of the proxy.",
-    cells=assignment_cells,
+    cells=partial(fit_cells, case="assignment", variants=_assignments),
 )
 def render_assignment(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw ACC and clusters lost of every variant on every data set, and a table of them."""
+    """Draw ACC and lost clusters of every variant on every data set, and write a table of them."""
     data_sets = data_sets_in(rows)
     groups = by(rows, lambda row: (row["settings"]["meta_assignment"], row["settings"]["proxy"], row["data_set"]))
     body = []
-    for data_set in data_sets:
-        for variant in VARIANTS:
-            group = groups.get((*variant, data_set), [])
-            lost = [clusters_lost(row) for row in group]
-            metrics = [percent([row["values"]["last"][name] for row in group]) for name in ("acc", "nmi", "ari", "f1")]
-            runs = f"{sum(n > 0 for n in lost)} of {len(lost)}"
-            body.append([data_set, *variant, *metrics, mean_text(lost, 1), runs])
+    for data_set, variant in product(data_sets, VARIANTS):
+        group = groups.get((*variant, data_set), [])
+        lost = [clusters_lost(row) for row in group]
+        metrics = [percent([row["values"]["last"][name] for row in group]) for name in METRICS]
+        runs = f"{len(lost) - lost.count(0)} of {len(lost)}"
+        body.append([data_set, *variant, *metrics, mean_text(lost, 1), runs])
     columns = ["data set", "meta-nodes", "proxy", "ACC", "NMI", "ARI", "F1", "clusters lost", "runs that lost any"]
-    note = "Percent, mean ± standard deviation over the seeds, last epoch. A cluster is lost when no row is in it."
+    note = "Percent, mean ± standard deviation over the seeds, last epoch. A cluster without members is lost."
     table, title = Table(columns, body, "lllrrrrrr"), "Hard and soft meta-nodes, Eq 2 and Eq 6"
     paths = write_table(table, folder, "assignment", title=title, rows=rows, note=note)
-    return paths + _assignment_figure(rows, folder)
-
-
-def _assignment_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
-    data_sets = data_sets_in(rows)
-    groups = by(rows, lambda row: (row["settings"]["meta_assignment"], row["settings"]["proxy"], row["data_set"]))
     panels = {"ACC (%), last epoch": acc_of, "clusters lost, mean of the runs": clusters_lost}
     with drawing(1, 2, size=(11, 3.6), width_ratios=[1.4, 1]) as (figure, axes):
         for panel, (title, value) in zip(axes[0], panels.items(), strict=True):
             bars = {
-                f"{assignment.replace('_', ', ')}, {proxy.replace('eq', 'Eq ')}": [
-                    [value(row) for row in groups.get((assignment, proxy, data_set), [])] for data_set in data_sets
+                f"{nodes.replace('_', ', ')}, {proxy.replace('eq', 'Eq ')}": [
+                    [value(row) for row in groups.get((nodes, proxy, data_set), [])] for data_set in data_sets
                 ]
-                for assignment, proxy in VARIANTS
+                for nodes, proxy in VARIANTS
             }
-            bar_groups(panel, data_sets, bars, colors=list(_VARIANT_COLORS.values()), spread="ACC" in title)
+            bar_groups(panel, data_sets, bars, colors=_VARIANT_COLORS, spread="ACC" in title)
             panel.set_title(title)
             panel.set_ylim(bottom=0)
         legend(figure, axes[0, 0])
-        return save_figure(figure, folder, "assignment", rows=rows)
+        return paths + save_figure(figure, folder, "assignment", rows=rows)
 
 
 SHARES = (0.0, 0.01, 0.05, 0.1, 1.0)
 
-# Share of the nodes that is never known.
+# Share of the nodes that are never known.
 HELD_OUT = 0.2
 
 
 def _stratified_order(labels: Integers, *, seed: int) -> Integers:
-    """Return (N,) the nodes in a random order over which each class is spread evenly: parts have the classes' shares.
+    """Return (N,) the nodes in a random order in which every part has about the class proportions of the whole.
 
-    The i-th drawn node of a class of n stands at the place (i − ½)/n, and chance decides between equal places.
+    The i-th node of a class of n is ranked by (i − ½)/n; ties are broken at random.
     """
-    chance = np.random.default_rng(seed_for(seed, "known labels")).permutation(len(labels))
-    place = np.empty(len(labels))
+    shuffled = np.random.default_rng(seed_for(seed, "known labels")).permutation(len(labels))
+    rank = np.empty(len(labels))
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        members = members[np.argsort(chance[members])]
-        place[members] = (np.arange(len(members)) + 0.5) / len(members)
-    return np.lexsort((chance, place))
+        members = members[np.argsort(shuffled[members])]
+        rank[members] = (np.arange(len(members)) + 0.5) / len(members)
+    return np.lexsort((shuffled, rank))
 
 
 def reveal(labels: Integers, share: float, *, seed: int) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return known labels (N,), −1 where unknown, and which nodes (N,) are held out.
+    """Return the known labels (N,), −1 for unknown, and a mask (N,) of the held-out nodes.
 
-    A share of all N nodes is known, rounded to whole nodes, but never the held-out fifth: a share of 1 is all others.
-    Of one seed, the nodes known at a share are known at every larger one, and the held-out nodes are the same.
-    Classes become 0 … C−1 in ascending order.
+    A share of all N nodes is known, rounded to whole nodes, but never the held-out fifth: with a share of 1, all other
+    nodes are known. For a given seed, a larger share includes the nodes of a smaller one, and the held-out nodes stay
+    the same. Classes become 0 … C−1 in ascending order.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share must lie between 0 and 1, got {share}")
@@ -288,35 +256,22 @@ def reveal(labels: Integers, share: float, *, seed: int) -> tuple[Integers, NDAr
     return known, held_out
 
 
-def supervision_cells(scope: Scope) -> list[Cell]:
-    """Return a fit of PamCGC per data set, share of known labels and seed."""
-    return fit_cells(
-        scope,
-        "supervision",
-        "known-labels",
-        data_sets=PAPER_SETS,
-        methods=("pamcgc",),
-        n_seeds=3,
-        variants=lambda *_: [({}, {"share": share}) for share in SHARES],
-    )
-
-
 @TASKS.register("known-labels")
 def fit_with_known_labels(cell: Cell, device: str) -> dict[str, Any]:
-    """Fit a method with the classes of some nodes known and evaluate it on the others.
+    """Fit a method with known classes for some nodes and evaluate it on the others.
 
-    `unknown` has the metrics of all nodes that were not known, `held_out` those of the fifth that is known at no share.
-    `agreement` is the share of nodes whose cluster has the number of their class, with no matching: the fit numbers its
-    clusters by the known labels. It is None where none were known.
+    `unknown` has the metrics on all nodes whose class was not known, `held_out` those on the fifth that is never known.
+    `agreement` is the share of nodes whose cluster number equals their class, without matching, because the fit numbers
+    its clusters by the known labels; None if no labels were known.
     """
     graph = load(cell.data_set, cell.quick)
     labels = np.unique(np.asarray(graph.labels), return_inverse=True)[1].astype(np.int64)
     known, held_out = reveal(labels, cell.parameters["share"], seed=cell.seed)
-    given = known if (known >= 0).any() else None
-    fit = fit_cell(cell, graph, resolve_device(device), known_labels=given)
+    any_known = bool((known >= 0).any())
+    fit = fit_cell(cell, graph, resolve_device(device), known_labels=known if any_known else None)
 
     def measured(nodes: NDArray[np.bool_]) -> dict[str, float | None]:
-        agreement = None if given is None else float((fit.labels[nodes] == labels[nodes]).mean())
+        agreement = float((fit.labels[nodes] == labels[nodes]).mean()) if any_known else None
         return {**evaluate(labels[nodes], fit.labels[nodes]), "agreement": agreement}
 
     return {
@@ -331,70 +286,64 @@ def fit_with_known_labels(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
+# Nodes and metric of each curve, and its color, marker and line style.
 _CURVES = {
-    "ACC by matching, unknown nodes": ("unknown", "acc"),
-    "agreement without matching, unknown nodes": ("unknown", "agreement"),
-    "ACC by matching, the same fifth of nodes": ("held_out", "acc"),
+    "ACC by matching, unknown nodes": ("unknown", "acc", PALETTE[0], "o", "solid"),
+    "agreement without matching, unknown nodes": ("unknown", "agreement", PALETTE[1], "s", "dashed"),
+    "ACC by matching, the same fifth of nodes": ("held_out", "acc", PALETTE[2], "D", "dotted"),
 }
+
+
+def _known_shares(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+    return [({}, {"share": share}) for share in SHARES]
 
 
 @register_experiment(
     "supervision",
     summary="PamCGC with known classes for 0 to 100 % of the nodes, evaluated on the others.",
-    cells=supervision_cells,
+    cells=partial(fit_cells, case="supervision", task="known-labels", variants=_known_shares),
 )
 def render_supervision(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw accuracy on unknown nodes over the share of known ones, one panel per data set, and a table."""
-    return [*_supervision_figure(rows, folder), *_supervision_table(rows, folder)]
+    """Draw accuracy on unknown nodes over the share of known ones, one panel per data set, and write a table."""
+    data_sets = by(rows, lambda row: str(row["data_set"]))
+    shares = sorted({row["parameters"]["share"] for row in rows})
+    with drawing(1, len(data_sets), size=(0.6 + 2.7 * len(data_sets), 3.4)) as (figure, axes):
+        for panel, (data_set, group) in zip(axes[0], data_sets.items(), strict=True):
+            by_share = by(group, lambda row: float(shares.index(row["parameters"]["share"])))
+            for label, (nodes, metric, color, marker, style) in _CURVES.items():
+                values = {position: _values(same, nodes, metric) for position, same in by_share.items()}
+                points = {x: [100 * value for value in y] for x, y in values.items() if y}
+                line_with_band(panel, points, label=label, color=color, marker=marker, linestyle=style)
+            panel.set_xticks(range(len(shares)), map(_share, shares))
+            panel.set(title=data_set, xlabel="nodes of known class (%)")
+        axes[0, 0].set_ylabel("%")
+        legend(figure, axes[0, 0], loc="outside upper center", ncols=3 if len(data_sets) > 3 else 1)
+        note = "Last epoch. Bands: one standard deviation over the seeds. Last point: all known but a held-out fifth."
+        return save_figure(figure, folder, "supervision", rows=rows, note=note) + _supervision_table(rows, folder)
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:g}" if share < 1 else f"{100 * (1 - HELD_OUT):g}"
+    return f"{100 * min(share, 1 - HELD_OUT):g}"
 
 
 def _values(rows: Sequence[Row], nodes: str, metric: str) -> list[float]:
     return [value for row in rows if (value := row["values"][nodes][metric]) is not None]
 
 
-def _supervision_figure(rows: Sequence[Row], folder: Path) -> list[Path]:
-    data_sets = by(rows, lambda row: str(row["data_set"]))
-    shares = sorted({row["parameters"]["share"] for row in rows})
-    styles = zip(PALETTE, "osD", ("solid", "dashed", "dotted"), strict=False)
-    looks = dict(zip(_CURVES, styles, strict=False))
-    with drawing(1, len(data_sets), size=(0.6 + 2.7 * len(data_sets), 3.4)) as (figure, axes):
-        for panel, (data_set, own) in zip(axes[0], data_sets.items(), strict=True):
-            for name, (nodes, metric) in _CURVES.items():
-                points = {}
-                for place, share in enumerate(shares):
-                    found = _values([row for row in own if row["parameters"]["share"] == share], nodes, metric)
-                    if found:
-                        points[float(place)] = [100 * value for value in found]
-                color, marker, style = looks[name]
-                line_with_band(panel, points, label=name, color=color, marker=marker, linestyle=style)
-            panel.set_xticks(range(len(shares)), [_share(share) for share in shares])
-            panel.set(title=data_set, xlabel="nodes of known class (%)")
-        axes[0, 0].set_ylabel("%")
-        legend(figure, axes[0, 0], loc="outside upper center", ncols=3 if len(data_sets) > 3 else 1)
-        note = (
-            "Last epoch; bands: one standard deviation over the seeds. The last point: all but a held-out fifth known."
-        )
-        return save_figure(figure, folder, "supervision", rows=rows, note=note)
-
-
 def _supervision_table(rows: Sequence[Row], folder: Path) -> list[Path]:
-    body = []
-    for (data_set, share), group in by(rows, lambda row: (row["data_set"], row["parameters"]["share"])).items():
-        n_known = f"{group[0]['values']['n_known']}"
-        metrics = [("unknown", name) for name in ("acc", "agreement", "nmi", "ari", "f1")]
-        metrics += [("held_out", name) for name in ("acc", "agreement")]
-        body.append([data_set, _share(share), n_known, *(percent(_values(group, *metric)) for metric in metrics)])
+    metrics = [("unknown", name) for name in ("acc", "agreement", "nmi", "ari", "f1")]
+    metrics += [("held_out", name) for name in ("acc", "agreement")]
+    body = [
+        [data_set, _share(share), str(group[0]["values"]["n_known"]), *(percent(_values(group, *m)) for m in metrics)]
+        for (data_set, share), group in by(rows, lambda row: (row["data_set"], row["parameters"]["share"])).items()
+    ]
     columns = ["data set", "known (%)", "known", "ACC", "agreement", "NMI", "ARI", "F1", "ACC, same fifth"]
     columns.append("agreement, same fifth")
     note = (
-        "Percent, mean ± standard deviation over the seeds, last epoch, on the nodes that were not known; the last two "
-        "columns on a fifth of the nodes that is known at no share. ACC matches clusters with classes; agreement does "
-        "not: the fit numbers its clusters by the known labels. Known nodes are drawn at random, class by class in "
-        "proportion."
+        "Percent, mean ± standard deviation over the seeds, last epoch, on the nodes of unknown class; the last two "
+        "columns are for the fifth of the nodes that is never known. ACC matches clusters with classes. Agreement does "
+        "not, because the fit numbers its clusters by the known labels. Known nodes are drawn at random, in proportion "
+        "to the sizes of the classes."
     )
     table = Table(columns, body)
     return write_table(table, folder, "supervision", title="Known classes", rows=rows, note=note)
