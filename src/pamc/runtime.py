@@ -152,20 +152,17 @@ class _SharedContext:
                 self._context.__exit__(None, None, None)
 
 
-# Warnings of libraries that pamc expects and handles.
-_EXPECTED_WARNINGS = (
-    ("Number of distinct clusters", UserWarning),
-    ("Sparse invariant checks are implicitly disabled", UserWarning),
-    ("Sparse CSR tensor support is in beta state", UserWarning),
-    ("The given NumPy array is not writable", UserWarning),
-)
-
-
 @contextmanager
 def _without_expected_warnings() -> Iterator[None]:
+    """Ignore warnings of libraries that pamc expects and handles."""
     with warnings.catch_warnings():
-        for message, category in _EXPECTED_WARNINGS:
-            warnings.filterwarnings("ignore", message, category)
+        for message in (
+            "Number of distinct clusters",
+            "Sparse invariant checks are implicitly disabled",
+            "Sparse CSR tensor support is in beta state",
+            "The given NumPy array is not writable",
+        ):
+            warnings.filterwarnings("ignore", message, UserWarning)
         yield
 
 

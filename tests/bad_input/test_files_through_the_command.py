@@ -154,8 +154,8 @@ def test_a_directed_list_is_made_undirected_and_this_is_said_once(pamc):
         ("0", "must be at least 2, got 0"),
         ("1", "must be at least 2, got 1"),
         ("-3", "must be at least 2, got -3"),
-        ("2.5", "whole number of at least 2, or auto, got '2.5'"),
-        ("", "whole number of at least 2, or auto, got ''"),
+        ("2.5", "integer of at least 2, or auto, got '2.5'"),
+        ("", "integer of at least 2, or auto, got ''"),
         ("37", ["n_clusters=37", "n_samples=36", "ask for fewer clusters"]),
     ],
 )

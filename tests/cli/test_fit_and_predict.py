@@ -120,7 +120,7 @@ def test_labels_can_be_parquet(pamc, table):
     ("arguments", "code", "message"),
     [
         (["fit", "rows.csv"], 2, "--n-clusters is required"),
-        (["fit", "rows.csv", "-k", "many"], 2, "whole number"),
+        (["fit", "rows.csv", "-k", "many"], 2, "integer of at least 2"),
         (["fit", "rows.csv", "-k", "1"], 2, "at least 2"),
         (["fit", "-k", "3"], 2, "there is nothing to cluster"),
         (["fit", "rows.csv", "--dataset", "digits", "-k", "3"], 2, "not both"),

@@ -227,6 +227,6 @@ def test_a_helper_only_helps(pamc, fake, table, monkeypatch):
 def test_the_doctor_looks_at_one_process_too(pamc):
     result = pamc("doctor", "--distributed", "--device", "cpu")
     assert result.code == 0, result.err
-    assert "sums right" in result.out
+    assert "sums: right" in result.out
     assert "a single process" in result.out
     assert pamc("doctor", "--distributed", "--device", "cpu", "--json").json["n_processes"] == 1

@@ -152,8 +152,7 @@ def run(arguments: Sequence[str]) -> int:
 def _report(error: Exception) -> int:
     """Report an error in one line and return the exit code."""
     where = f"process {own_rank()}: " if own_rank() else ""
-    usage: Any = getattr(error, "format_message", None)
-    if usage is not None:
+    if hasattr(error, "format_message"):
         if where:
             # Let the first process report it: torchrun would kill that one if another exited earlier.
             time.sleep(_FIRST_SPEAKS_WITHIN_S)

@@ -33,10 +33,9 @@ from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_
 if TYPE_CHECKING:
     from pamc.cli.commands.fit import FitOptions, Source
 
-# Parameters of glibc's mallopt: the size from which a block is mapped separately, the free bytes to keep at the end of
-# the heap, and the number of heaps.
-_MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
-_LARGE_BLOCK, _N_ARENAS = 1 << 20, 2
+# Options of glibc's mallopt: M_MMAP_THRESHOLD, the size from which a block is mapped separately; M_TRIM_THRESHOLD, the
+# free bytes to keep at the end of the heap; M_ARENA_MAX, the number of heaps.
+_MALLOC_OPTIONS = {-3: 1 << 20, -1: 1 << 20, -8: 2}
 
 
 def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> None:
@@ -77,9 +76,8 @@ def keep_heap_small() -> None:
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
-        library.mallopt(_TRIM_THRESHOLD, _LARGE_BLOCK)
-        library.mallopt(_ARENA_MAX, _N_ARENAS)
+        for name, value in _MALLOC_OPTIONS.items():
+            library.mallopt(name, value)
 
 
 def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> ChosenK:

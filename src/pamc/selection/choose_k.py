@@ -38,8 +38,8 @@ _DEFAULT_CANDIDATES = range(2, 21)
 _N_SPLITS, _N_NULLS, _N_NULL_SPLITS = 8, 6, 2
 _SHAPES = ("gaussian", "uniform")
 
-# Smallest number of rows per cluster in a half of the rows.
-_LEAST_ROWS_PER_CLUSTER = 8
+# Smallest number of rows per cluster; a half of the rows has half as many.
+_LEAST_ROWS_PER_CLUSTER = 16
 
 _SILHOUETTE_ROWS = 2000
 
@@ -253,23 +253,18 @@ def choose_k(
             by_chance = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
             nulls.append(by_chance.mean(axis=1))
             phase.advance()
-    decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=_most_clusters(graph.n_nodes))
+    decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=graph.n_nodes // _LEAST_ROWS_PER_CLUSTER)
     with clock.phase("scores"), one_thread():
         scores = list(_scores(inputs, numbers, decision, settings, dims, seed))
     return _answer(numbers, decision, scores, inputs.kind, clock.seconds)
 
 
-def _most_clusters(n_nodes: int) -> int:
-    return n_nodes // (2 * _LEAST_ROWS_PER_CLUSTER)
-
-
 def _checked_candidates(candidates: Iterable[int] | None, features: Features) -> list[int]:
     n_nodes = features.shape[0]
-    most = _most_clusters(n_nodes)
+    most = n_nodes // _LEAST_ROWS_PER_CLUSTER
     if most < 2:
-        raise DataError(
-            f"{n_nodes} rows are too few to say how many clusters they have: at least {4 * _LEAST_ROWS_PER_CLUSTER}"
-        )
+        needed = f"at least {2 * _LEAST_ROWS_PER_CLUSTER} are needed"
+        raise DataError(f"{n_nodes} rows are too few to say how many clusters they have: {needed}")
     if candidates is None:
         check_enough_rows(features, _DEFAULT_CANDIDATES[0])
         n_distinct = count_distinct(features, at_most=_DEFAULT_CANDIDATES[-1])
@@ -280,7 +275,7 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
     numbers = sorted({int(k) for k in values}) if are_whole else []
     if not listed or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
-            f"candidates must be a list or range of whole numbers from 2 to {most} ({2 * _LEAST_ROWS_PER_CLUSTER} rows "
+            f"candidates must be a list or range of whole numbers from 2 to {most} ({_LEAST_ROWS_PER_CLUSTER} rows "
             f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, values)) or 'none'}"
         )
     check_enough_rows(features, numbers[-1])
@@ -295,7 +290,7 @@ def _inputs(graph: AttributedGraph, config: Any, seed: int, device: torch.device
         METHODS["pamcgc"], graph, features, config, seed=seed, preprocessing=preprocessing.kind, device=device
     )
     if inputs is None:
-        raise DataError("there is no graph to compare halves of the rows along")
+        raise DataError("there is no graph along which to compare halves of the rows")
     return inputs, graph.edges is None or inputs.kind == "features"
 
 

@@ -259,8 +259,8 @@ def decide(
     beats = beyond & (gain >= _LEAST_GAIN)
     # Of the two ways, prefer one that beats chance, then the more stable one.
     way = (10 * beats + stability).argmax(axis=0)
-    place = np.arange(len(candidates))
-    splits, beats, chance = agreement[way, :, place].T, beats[way, place], chance[way, place]
+    index = np.arange(len(candidates))
+    splits, beats, chance = agreement[way, :, index].T, beats[way, index], chance[way, index]
     stability = splits.mean(axis=0)
     details = (stability, _error(splits), chance, way, beats)
     if not beats.any():
@@ -268,33 +268,31 @@ def decide(
     best = int(np.where(beats, stability, -np.inf).argmax())
     behind = splits[:, [best]] - splits
     equal = beats & (behind.mean(axis=0) <= np.maximum(_EQUAL_TIMES_K / np.array(candidates), _error(behind)))
-    among = ", ".join(str(candidates[i]) for i in np.flatnonzero(equal))
-    if np.count_nonzero(equal) > _MOST_EQUAL:
-        tied = tuple(np.flatnonzero(equal).tolist())
-        return Decision(None, f"{among} clusters are equally stable: the data do not say which", *details, equal=tied)
-    chosen = int(np.flatnonzero(equal).max())
+    *smaller, chosen = np.flatnonzero(equal).tolist()
+    if len(smaller) >= _MOST_EQUAL:
+        tied = ", ".join(str(candidates[index]) for index in (*smaller, chosen))
+        why = f"{tied} clusters are equally stable: the data do not say which"
+        return Decision(None, why, *details, equal=(*smaller, chosen))
     if chosen == len(candidates) - 1 and len(candidates) > 1:
         return Decision(None, _does_not_fall(candidates[chosen], most), *details, equal=(chosen,))
     # A candidate that does not beat chance is credited only with its agreement above chance.
     credited = np.where(beats, splits, splits - chance)
     others = np.flatnonzero(~equal)
-    why = (
-        f"{candidates[chosen]} clusters are stable between halves of the rows "
-        f"(agreement {stability[chosen]:.2f}, by chance {chance[chosen]:.2f})"
-    )
+    scores = f"agreement {stability[chosen]:.2f}, by chance {chance[chosen]:.2f}"
+    why = f"{candidates[chosen]} clusters are stable between halves of the rows ({scores})"
     if len(others) == 0:
         return Decision(chosen, f"{why}; no other number was compared", *details)
     lead = credited[:, [chosen]] - credited[:, others]
     nearest = int(lead.mean(axis=0).argmin())
-    margin, rival = float(lead[:, nearest].mean()), int(others[nearest])
+    rival = int(others[nearest])
     return Decision(
         chosen,
         f"{why}; {candidates[rival]} clusters are less stable",
         *details,
-        margin=margin,
+        margin=float(lead[:, nearest].mean()),
         margin_error=float(_error(lead[:, nearest : nearest + 1])[0]),
         rival=rival,
-        equal=tuple(int(i) for i in np.flatnonzero(equal) if i != chosen),
+        equal=tuple(smaller),
     )
 
 

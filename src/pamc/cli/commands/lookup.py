@@ -134,7 +134,7 @@ def _show_processes(device: str, *, as_json: bool) -> None:
         return
     columns = ("rank", "host", "device", "backend")
     rows = [[str(process[name]) for name in columns] for process in facts["processes"]]
-    print_table(f"{facts['n_processes']} processes", columns, rows)
+    print_table(f"{facts['n_processes']} process{'es' if len(rows) > 1 else ''}", columns, rows)
     speed = facts["bandwidth_bytes_per_s"]
     bandwidth = "none (a single process)" if speed is None else f"{speed / 1e6:.0f} MB/s"
     print_text(f"sums: {facts['sums']}   latency: {1e3 * facts['latency_s']:.3f} ms   bandwidth: {bandwidth}")
