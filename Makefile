@@ -4,20 +4,31 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow check bench docs clean
+# Two workers on two cores, one thread each: the suite is many small fits. COVER=1 records coverage for `make cover`.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+COVERAGE := $(if $(COVER),--cov=pamc --cov-branch --cov-append --cov-report=)
+
+.PHONY: demo test test-slow claims cover check bench docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/pamc demo
 
-# Two workers on two cores, one thread each: the suite is many small fits.
 test: $(INSTALLED) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" --doctest-modules src tests \
-		--cov=pamc --cov-branch --cov-report=term --cov-report=json:.coverage.json -q
-	$(BIN)/python tests/check_coverage.py .coverage.json
+	$(PYTEST) $(COVERAGE) -m "not slow and not claims" --doctest-modules src tests
 
+# Complete fits, several processes, killed runs, the browser, the documentation, and further variants of fast tests.
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints-dev.txt -e ".[docs]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow tests -q
+	$(PYTEST) $(COVERAGE) --dist loadgroup -m slow tests
+
+# The stored measurements, and the pages that are rendered from them.
+claims: $(INSTALLED)
+	$(PYTEST) $(COVERAGE) -m "claims and not slow" tests
+
+# Check the coverage of the targets above that ran with COVER=1.
+cover: $(INSTALLED)
+	$(BIN)/python -m coverage json -q -o .coverage.json
+	$(BIN)/python tests/check_coverage.py .coverage.json
 
 check: $(INSTALLED)
 	$(BIN)/ruff check src tests

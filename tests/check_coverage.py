@@ -1,10 +1,10 @@
-"""Fail unless branch coverage holds: 95 % overall, 100 % where the mathematics is."""
+"""Fail unless branch coverage holds: 97 % overall, 100 % where the mathematics is."""
 
 import json
 import sys
 from pathlib import Path
 
-OVERALL = 95.0
+OVERALL = 97.0
 COMPLETE = ("src/pamc/ops/", "src/pamc/losses/", "src/pamc/results/metrics.py")
 # A CUDA graph can only be captured on a GPU, which the machines that measure coverage do not have.
 GPU_ONLY = ("src/pamc/ops/cuda_graph.py",)

@@ -1,29 +1,32 @@
-"""Without a GPU, Triton's kernels run in its interpreter: it must be told before they are defined.
-
-Reports draw their map by PCA, also where UMAP happens to be installed: that takes seconds. Starts agree on few
-clusterings instead of many, which a fit of some hundred rows spends most of its time on: tests of what they find ask
-for `all_repeats`.
-"""
+"""Kernels without a GPU, marks of variants, and quick fits for tests of what surrounds a fit."""
 
 import os
 
 import pytest
 import torch
 
+# Without a GPU, Triton's kernels run in its interpreter, which must be chosen before they are defined.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from pamc.initialize import consensus
-from pamc.report import projection
 
-projection._MOST_UMAP_ROWS = 0
 
-ALL_REPEATS, consensus.N_REPEATS = consensus.N_REPEATS, 6
+def pytest_collection_modifyitems(items):
+    """Leave the first variants of a test marked `fast_variants(n)` in the fast suite, and mark the others as slow."""
+    seen = {}
+    for item in items:
+        mark = item.get_closest_marker("fast_variants")
+        if mark is not None:
+            name = (item.path, item.originalname)
+            seen[name] = seen.get(name, 0) + 1
+            if seen[name] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
-def all_repeats():
-    """Let starts agree on as many clusterings as they do for users."""
+def few_repeats():
+    """Initialize fits from few quick clusterings, in tests of everything but the clusters that are found."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consensus, "N_REPEATS", ALL_REPEATS)
+        patch.setattr(consensus, "N_REPEATS", 3)
         yield

@@ -13,7 +13,7 @@ from pamc import clusterer, evaluate
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 
-pytestmark = pytest.mark.usefixtures("all_repeats")
+pytestmark = pytest.mark.slow
 
 # By how much K-means and graph-only spectral clustering may be better.
 MARGIN = 0.03

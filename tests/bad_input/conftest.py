@@ -60,3 +60,8 @@ def run(pamc):  # noqa: F811
     result = pamc("fit", "rows.csv", "-k", 3, "--out", "run", *FAST)
     assert result.code == 0, result.err
     return Path("run")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_fits(few_repeats):
+    """These tests are about errors and unusual input, not about the clusters that a fit finds."""

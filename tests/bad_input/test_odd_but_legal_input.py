@@ -15,8 +15,11 @@ from sklearn.model_selection import GridSearchCV
 
 from pamc import clusterer
 from pamc.data.preprocessing import fit_preprocessing
+from pamc.initialize import consensus
 from tests.bad_input.conftest import PATH, X
 from tests.bad_input.test_arrays_through_python import SMALL, model
+
+ALL_REPEATS = consensus.N_REPEATS
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +148,10 @@ def test_a_copied_or_pickled_model_predicts_the_same_bits(fitted, copied):
     assert np.array_equal(copied(fitted).predict_proba(X), fitted.predict_proba(X))
 
 
-# Other processes know nothing of the few repeats of tests.
 @pytest.mark.slow
-@pytest.mark.usefixtures("all_repeats")
-def test_a_grid_search_in_two_processes_finds_what_one_process_finds():
+def test_a_grid_search_in_two_processes_finds_what_one_process_finds(monkeypatch):
+    # Other processes do not see the few repeats of these tests.
+    monkeypatch.setattr(consensus, "N_REPEATS", ALL_REPEATS)
     grid = {"n_clusters": [2, 3]}
     one, two = (GridSearchCV(model(), grid, cv=2, n_jobs=n).fit(X) for n in (1, 2))
     assert np.array_equal(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])

@@ -63,3 +63,8 @@ def table(planted, tmp_path):
         writer.writerow(["from", "to"])
         writer.writerows((f"node {a}", f"node {b}") for a, b in planted.edges.T)
     return rows, edges
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_fits(few_repeats):
+    """These tests are about the command, not about the clusters that a fit finds."""

@@ -15,6 +15,7 @@ def test_the_cases_are_listed_with_a_line_each(pamc):
     assert [case["name"] for case in pamc("bench", "--list", "--json").json] == list(cases_of("case"))
 
 
+@pytest.mark.slow
 def test_a_quick_run_prints_a_table_and_keeps_its_rows(pamc):
     result = pamc("bench", "loss", "--quick", "--device", "cpu")
     assert result.code == 0, result.err

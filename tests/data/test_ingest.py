@@ -416,7 +416,7 @@ def test_what_cannot_be_ingested_is_refused(tmp_path, write, take, refusal, peop
     (tmp_path / "mixed").mkdir()
     write("mixed/a.csv", "x\n1\n")
     write("mixed/b.tsv", "x\n1\n")
-    assert "several kinds (.csv, .tsv)" in refusal(take, tmp_path / "mixed")
+    assert "several formats (.csv, .tsv)" in refusal(take, tmp_path / "mixed")
     assert "no rows" in refusal(take, write("head.csv", "x,z\n"))
     assert "no valid row is left of 1" in refusal(take, write("all.csv", "x\nbad\n"), skip_bad_rows=True)
     assert "2 or 3 columns" in refusal(take, people, write("four.csv", "0,1,2,3\n"), drop=["name"])
@@ -447,7 +447,7 @@ def test_parts_with_other_columns_are_refused(tmp_path, write, take, refusal, pe
 
 
 def test_an_unusual_header_before_names_is_said_aloud(write, take, people):
-    with pytest.warns(DataWarning, match=r"first line \(paper, cites\) names no row"):
+    with pytest.warns(DataWarning, match=r"first line \(paper, cites\) matches no row"):
         store = take(people, write("e.csv", "paper,cites\nann,bob\n"), id_column="name")
     assert store.n_stored == 2
 
@@ -565,6 +565,7 @@ def count_events(rows, edges, out, options):
     return 10**9 - counter.left, store.manifest["files"]
 
 
+@pytest.mark.fast_variants(4)
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad-rows"])
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_ingest_that_was_killed_at_any_step_ends_as_if_it_had_not_been(tmp_path, bad, stride):

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from pamc.data.readers import open_table, read_features, read_graph
 from pamc.data.readers.columns import integers_if_all
-from pamc.data.readers.formats.delimited import first_delimited_cells
+from pamc.data.readers.edges import first_ends
 from pamc.data.readers.tables import Cell, is_integer_text, is_number_text
 from pamc.errors import BackendError, ConfigError, DataWarning
 
@@ -400,7 +400,7 @@ def test_what_counts_as_a_number_and_as_a_whole_number():
 
 
 def test_the_first_cells_are_those_of_the_first_line_with_any(write):
-    assert first_delimited_cells(write("x.csv", "\n a;b\n1;2\n")) == [" a", "b"]
+    assert first_ends(write("x.csv", "\n a;b\n1;2\n")) == ["a", "b"]
 
 
 def test_a_table_can_be_told_whether_it_has_a_header(write):

@@ -10,7 +10,7 @@ import pytest
 from pamc.data.synthetic import BlockModel, write_block_model
 from tests.distributed.torchrun import ROOT, environment, torchrun
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 SETTINGS = ["--set", "hidden=[32, 16]", "--set", "n_dims=4", "--set", "precision=float64", "--device", "cpu"]
 

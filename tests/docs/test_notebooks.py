@@ -29,7 +29,6 @@ def test_there_are_two_and_both_were_run():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("all_repeats")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_again_what_it_shows(path):

@@ -11,7 +11,7 @@ PAGES = [DOCS / "start.md", *sorted(page for page in (DOCS / "tutorials").glob("
 # The others, of a few seconds each, are run with the slow tests.
 FAST = ("start", "customers", "torch-model", "anndata")
 
-pytestmark = [pytest.mark.usefixtures("all_repeats")]
+pytestmark = pytest.mark.slow
 
 
 def run_page(page, monkeypatch):

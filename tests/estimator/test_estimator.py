@@ -107,6 +107,7 @@ def digest(kind, n_features, products, n_threads):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_three_threads_give_the_bits_of_one():
     assert len({digest(*KINDS[0], PRODUCTS[0], n_threads) for n_threads in ("1", "3")}) == 1
 
@@ -128,6 +129,7 @@ def test_global_random_state_and_arguments_are_left_alone(graph):
     assert torch.equal(torch_state, torch.random.get_rng_state())
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing_but_rounding(graph):
     options = {**SMALL, "precision": "float64"}
     whole = clusterer("pamcgc", 3, **options).fit(graph.features, adjacency=graph.edges)
@@ -137,6 +139,7 @@ def test_chunks_change_nothing_but_rounding(graph):
     assert np.array_equal(chunked.labels_, whole.labels_)
 
 
+@pytest.mark.slow
 def test_sparse_and_dense_features_give_one_answer(graph):
     features = np.where(graph.features > 0, graph.features, 0)
     options = {**SMALL, "precision": "float64", "preprocessing": "tfidf"}
@@ -233,6 +236,7 @@ def test_a_graph_without_edges_between_rows_is_refused(adjacency):
         clusterer("pamcgc", 2, **SMALL).fit(np.eye(6), adjacency=adjacency)
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8, bool])
 def test_all_number_types_are_taken(graph, dtype):
     features = (graph.features * 10).astype(np.int64).clip(0, 200).astype(dtype)
@@ -353,6 +357,7 @@ print(len(PamCGC.load(sys.argv[1]).predict(graph.features)))
 """
 
 
+@pytest.mark.slow
 def test_the_core_trains_with_its_five_packages_alone(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", CORE_ONLY, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -196,6 +196,7 @@ print(hashlib.sha256(targets.tobytes()).hexdigest(), recall, method)
 """
 
 
+@pytest.mark.slow
 def test_the_edges_are_the_same_for_any_number_of_threads():
     said = set()
     for n_threads in (1, 2, 4):

@@ -242,6 +242,7 @@ def directed(edges: np.ndarray) -> set[tuple[int, int]]:
     return set(map(tuple, edges.T.tolist()))
 
 
+@pytest.mark.slow
 def test_the_published_lists_of_usps_come_out_again():
     data = published("usps")
     ten = edges_of(data["x"], 10).reshape(2, -1, 10)
@@ -249,6 +250,7 @@ def test_the_published_lists_of_usps_come_out_again():
         assert directed(ten[:, :, :k].reshape(2, -1)) == directed(data[f"edges_k{k}"].T)
 
 
+@pytest.mark.slow
 def test_the_published_list_of_hhar_comes_out_again_between_rows_known_exactly():
     data = published("hhar")
     exact = data["row_exact"] == 1

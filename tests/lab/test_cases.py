@@ -11,7 +11,6 @@ from pamc.lab import sweep
 from pamc.lab.cases import epoch
 from pamc.lab.cases.epoch import part_values, sparse_values
 from pamc.lab.cases.loss import exponents, moved_bytes
-from pamc.lab.cases.whole_fits import RowsOnDevice
 from pamc.lab.cell import CASES, TASKS, Case, Cell, Scope, cases_of
 from pamc.lab.measure import call_values, is_out_of_memory, peak_memory
 from pamc.lab.pages.style import bytes_text, ratio_to_pamc, tables
@@ -52,6 +51,7 @@ CHEAP = [name for name, case in cases_of("case").items() if case.in_all]
 SLOW = ["choose_k", "confidence", "ingest", "neighbors", "processes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CHEAP, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_every_case_gives_rows_that_can_be_read_again(name, quick_rows):
     rows, notes, tmp_path = quick_rows(name)
@@ -70,6 +70,7 @@ def test_every_case_gives_rows_that_can_be_read_again(name, quick_rows):
     assert all("triton" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_loss_has_all_providers_and_an_exponent_for_each_sweep(quick_rows):
     rows = quick_rows("loss")[0]
     assert {row["provider"] for row in rows} == {"dense", "released", "torch"}
@@ -143,6 +144,7 @@ def task(monkeypatch):
     return cells
 
 
+@pytest.mark.slow
 def test_what_runs_out_of_memory_or_fails_is_a_row_and_the_rest_goes_on(tmp_path, notes, task):
     errors = [
         MemoryError(),
@@ -168,6 +170,7 @@ def test_what_runs_out_of_memory_or_fails_is_a_row_and_the_rest_goes_on(tmp_path
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
+@pytest.mark.slow
 def test_on_a_cpu_the_fastest_round_counts(tmp_path, task):
     times = iter([3.0, 1.0, 2.0])
     cells = task(lambda number: {"seconds": next(times)})
@@ -212,6 +215,6 @@ def test_rows_on_the_device_have_the_labels_of_rows_from_the_host():
     features = np.random.default_rng(0).standard_normal((700, 8), dtype=np.float32)
     encoder, centers = MLP((8, 20, 4), generator=generator(0, "weights")), torch.eye(4)
     host = FeatureLoader(features, device=CPU, dtype=torch.float32)
-    here = RowsOnDevice(torch.from_numpy(features), device=CPU, dtype=torch.float32, sparse=False)
+    here = FeatureLoader(torch.from_numpy(features), device=CPU, dtype=torch.float32)
     labels = [assign_rows(encoder, centers, rows, eta=1.0, chunk_size=100)[1].argmax(1) for rows in (host, here)]
     assert torch.equal(*labels)

@@ -5,6 +5,8 @@ import pytest
 from pamc.lab.cases.choosing import PLANTED, SETS, WITHOUT
 from pamc.lab.rows import stored
 
+pytestmark = pytest.mark.claims
+
 
 def _answers():
     return {(row["data_set"], row["seed"]): row["values"] for row in stored("choose_k")}

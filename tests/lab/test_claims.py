@@ -8,6 +8,8 @@ from pamc.lab.pages.style import ratio_to_pamc
 from pamc.lab.rows import stored
 from pamc.results.table import mean_std
 
+pytestmark = pytest.mark.claims
+
 
 def loss_over_nodes(provider):
     """Return the measured points of case `loss` over N on a CPU, by N, and the exponents fitted to the largest."""

@@ -2,8 +2,12 @@
 
 import copy
 
+import pytest
+
 from pamc.lab.cell import CASES, Scope
 from pamc.lab.rows import current, make_row
+
+pytestmark = pytest.mark.claims
 
 ORIGIN = {"date": "2024-05-01T10:00:00Z", "device": "cuda:0", "environment": {}}
 

@@ -17,6 +17,8 @@ from pamc.lab.pages.style import bar_groups, by, drawing, method_color, save_fig
 from pamc.lab.rows import QUICK_NOTE, make_row
 from pamc.results.table import Table
 
+pytestmark = pytest.mark.claims
+
 NAMES = [
     "ablation",
     "assignment",

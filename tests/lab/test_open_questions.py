@@ -375,6 +375,7 @@ def test_known_labels_are_measured_on_unknown_nodes():
     assert all_known["unknown"]["agreement"] <= all_known["unknown"]["acc"]
 
 
+@pytest.mark.slow
 def test_a_picture_has_classes_for_its_points_and_marks_once_trained():
     for stage in ("raw", "pretrained", "trained"):
         _, values = run("embeddings", stage=stage)
@@ -407,6 +408,7 @@ def test_peak_memory_is_read_from_the_second_epoch_to_the_last(monkeypatch):
     assert probe.peak == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pamcgc", "sdcn"])
 def test_times_have_all_their_parts(method):
     cell, values = run("time-memory", method=method)

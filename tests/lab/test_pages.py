@@ -10,6 +10,8 @@ from pamc.lab.pages import DOCS, filled
 from pamc.lab.pages.contents import PAGES, path_of
 from pamc.lab.rows import stored
 
+pytestmark = pytest.mark.claims
+
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_rows_give(name, tmp_path):

@@ -28,6 +28,7 @@ def value_and_gradient(function, z):
     return value.detach(), gradient
 
 
+@pytest.mark.fast_variants(4)
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 def test_every_provider_is_the_reference_in_value_and_gradient(name, dtype):

@@ -8,6 +8,8 @@ import pytest
 
 from pamc.lab.settings import METRICS, paper_decimals, paper_figure, paper_methods, paper_sets, paper_title
 
+pytestmark = pytest.mark.claims
+
 PAPER = os.environ.get("PAMC_PAPER")
 NAMES = {"k-means": "kmeans", "ourmodel": "pamcgc"}
 

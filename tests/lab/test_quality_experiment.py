@@ -1,9 +1,13 @@
 """The experiment `quality`: its cells spell everything out, and its artefacts are made of rows."""
 
+import pytest
+
 from pamc.config import FitConfig
 from pamc.lab.cases.quality import ABLATIONS, DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of, render
 from pamc.lab.cell import CASES, Scope
 from pamc.lab.rows import make_row
+
+pytestmark = pytest.mark.claims
 
 ORIGIN = {
     "date": "2024-05-01T10:00:00Z",

@@ -7,6 +7,8 @@ import pytest
 from pamc.lab.cases.quality import DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of
 from pamc.lab.rows import rows_of, stored
 
+pytestmark = pytest.mark.claims
+
 FLOORS = {
     "dblp": 81,
     "cite": 69.9,

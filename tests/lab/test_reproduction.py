@@ -9,6 +9,8 @@ from pamc.lab.rows import RESULTS, read_rows, rows_of
 from pamc.lab.settings import paper_figure, paper_methods
 from pamc.results.table import mean_std
 
+pytestmark = pytest.mark.claims
+
 SETS = ("dblp", "acm", "cite", "usps", "hhar", "news4", "reut21578_4")
 TEN_SEEDS = ("pamcgc", "scgc", "scgc*", "kmeans", "ae")
 

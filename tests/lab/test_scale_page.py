@@ -4,6 +4,8 @@ import pytest
 
 from pamc.lab.rows import stored
 
+pytestmark = pytest.mark.claims
+
 
 @pytest.mark.parametrize(("n_nodes", "seconds", "gibibytes"), [(10_000_000, 0.5, 125), (111_000_000, 6.0, 125)])
 def test_exact_epochs_are_as_fast_and_as_small_as_promised(n_nodes, seconds, gibibytes):

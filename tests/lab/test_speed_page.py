@@ -12,6 +12,8 @@ from pamc.lab.pages.speed import SPEED, Ceilings, Limit, ceilings_of, limits_of
 from pamc.lab.rows import RowFile, make_row, stamp, stored
 from pamc.lab.sweep import OUT_OF_MEMORY, run_case
 
+pytestmark = pytest.mark.claims
+
 CPU = torch.device("cpu")
 
 

@@ -89,6 +89,7 @@ def test_progress_counts_all_cells_the_reused_and_the_failed(tmp_path):
     assert [tuple(values.values()) for values in watch.seen] == [(1, 0), (2, 0), (2, 0), (2, 1)]
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_rows_of_one_process(tmp_path):
     mixed = [*cells(3), *cells(1, task="test-fail", healed=str(tmp_path / "never"))]
     one = run_cells(mixed, tmp_path / "one.jsonl", device="cpu")
@@ -125,6 +126,7 @@ def wait_until(true, seconds=60):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_loses_no_finished_row_and_runs_only_the_missing_cells(tmp_path):
     process = start_slow_sweep(tmp_path, jobs=1)
     process.kill()

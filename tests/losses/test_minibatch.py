@@ -51,6 +51,7 @@ def full_gradients(z, edges, assignment, proxy="eq2"):
     return {name: torch.autograd.grad(getattr(terms, name), z)[0] for name in ("positive", "proxy")}
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("proxy", ["eq2", "eq6"])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("size", [1, 24, 60, 240])

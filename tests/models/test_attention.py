@@ -249,6 +249,7 @@ def fit(seed):
         return graph.labels, model.read(rows.whole()), records
 
 
+@pytest.mark.slow
 def test_it_finds_planted_clusters_and_the_same_seed_gives_the_same_answer():
     labels, reading, records = fit(0)
     assert reading.z.isfinite().all()

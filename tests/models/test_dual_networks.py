@@ -291,6 +291,7 @@ def test_nothing_has_n_times_n_elements_but_in_the_loss_over_all_pairs(name):
         assert n_nodes * max(HIDDEN) <= sizes.largest < n_nodes**2 / 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_training_finds_planted_blocks(name):
     graph = block_model(200, 3, n_features=16, degree=8)

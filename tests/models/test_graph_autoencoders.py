@@ -200,6 +200,7 @@ def test_above_a_size_negatives_are_drawn_anew_in_each_epoch(name, monkeypatch):
     assert model.draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_training_finds_clusters_that_the_first_weights_do_not_show(name):
     graph = blocks(300, 4, degree=12, homophily=0.85, feature_noise=6.0)

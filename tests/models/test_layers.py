@@ -72,6 +72,7 @@ def test_columns_that_fill_up_a_layer_change_nothing(sparse, monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.fast_variants(1)
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize("fills", [False, True])
 def test_narrow_layers_have_the_same_gradients_through_kernels(fills, monkeypatch):

@@ -54,6 +54,7 @@ def test_the_reference_works_on_any_device():
     assert resolve_backend("reference", torch.device("mps")).name == "reference"
 
 
+@pytest.mark.fast_variants(6)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("self_edges", ["drop", "keep"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "reference"])

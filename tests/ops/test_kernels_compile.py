@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("triton", reason="triton is not installed")
 
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,8 @@ from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_dist
 from pamc.losses.pamc import pamc_terms
 from pamc.ops.torch.rows import column_sums, ordered_sum, row_product
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(int(sys.argv[1]))
 
 def show(name, *tensors):

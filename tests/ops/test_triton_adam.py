@@ -5,6 +5,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from pamc.ops.triton import adam as triton_adam
 
+pytestmark = pytest.mark.fast_variants(2)
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

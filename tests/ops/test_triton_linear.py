@@ -9,7 +9,7 @@ from pamc.ops.triton import linear as triton_linear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.fast_variants(2)]
 
 
 def problem(n_rows, n_columns, dtype):

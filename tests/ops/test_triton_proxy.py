@@ -10,7 +10,7 @@ from pamc.ops.triton import proxy as triton_proxy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.fast_variants(2)]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 

@@ -20,3 +20,8 @@ def chromium():
             "no Chromium: name one in PAMC_CHROMIUM, or as root allow its installation: PAMC_INSTALL_CHROMIUM=1"
         )
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_fits(few_repeats):
+    """These tests are about the report, not about the clusters that a fit finds."""

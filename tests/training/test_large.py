@@ -75,6 +75,7 @@ def test_pairs_of_two_hops_are_pruned_and_the_kept_share_is_told(store):
     assert 0 < fit.facts["kept_influence"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(store, size):
     config = FitConfig(**SMALL, precision="float64")
@@ -170,6 +171,7 @@ def test_the_number_of_rows_decides_how_a_store_is_fitted(store, monkeypatch):
     assert fit_method("pamcgc", store, config, seed=0, device=CPU).config.n_hops == 1
 
 
+@pytest.mark.slow
 def test_rows_in_memory_are_dealt_out_to_several_processes_as_one_fits_them(store):
     config, graph = FitConfig(**SMALL, precision="float64"), store.to_graph().without_labels()
     alone = fit_method("pamcgc", graph, config, seed=0, device=CPU)

@@ -27,6 +27,7 @@ def test_every_start_has_a_name():
     assert set(INITIALIZERS) == set(CHOICES["init"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", sorted(CHOICES["init"]))
 def test_a_start_leads_to_the_clusters_and_needs_no_graph_for_new_rows(graph, start):
     model = clusterer("pamcgc", 3, init=start, pretrain_epochs=100, **SMALL).fit(graph.features, adjacency=graph.edges)
@@ -34,6 +35,7 @@ def test_a_start_leads_to_the_clusters_and_needs_no_graph_for_new_rows(graph, st
     assert (model.predict(graph.features[:20]) == model.labels_[:20]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", sorted(CHOICES["init"]))
 def test_a_start_is_the_same_for_the_same_seed(graph, start):
     one, same = (
@@ -51,6 +53,7 @@ def test_the_size_of_the_embedding_follows_from_start_and_clusters(graph, option
     assert clusterer("pamcgc", **settings).fit(graph.features, adjacency=graph.edges).embedding_.shape == (240, n_dims)
 
 
+@pytest.mark.slow
 def test_a_random_graph_is_left_out_and_the_user_is_told():
     noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
     with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
@@ -61,6 +64,7 @@ def test_a_random_graph_is_left_out_and_the_user_is_told():
     assert facts_of(always)["inputs"] == "features and graph"
 
 
+@pytest.mark.slow
 def test_features_of_noise_are_learnt_by_heart():
     noisy = block_model(300, 3, homophily=0.9, degree=15, feature_noise=1000.0, random_state=0)
     with pytest.warns(DataWarning, match="the features left out"):

@@ -62,6 +62,7 @@ def same(fit, expected):
         assert (one - other).abs().max() <= 1e-10
 
 
+@pytest.mark.fast_variants(1)
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_fit_that_others_help_with_is_the_fit_of_one(graph, size):
     same(fit_by(size, graph), whole_fit(graph))
@@ -76,6 +77,7 @@ def test_sparse_rows_are_dealt_out_too(graph):
     same(fit_by(2, words), expected)
 
 
+@pytest.mark.fast_variants(1)
 @pytest.mark.parametrize("then", [1, 2, 3])
 def test_a_fit_of_two_that_was_stopped_goes_on_with_any_number(graph, tmp_path, then):
     plan = CheckpointPlan(tmp_path, every=2)
