@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from pamc.config import FitConfig
+from pamc.data.catalog import CATALOG
 from pamc.lab.cases.choosing import CHOOSING
-from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, summary_table
+from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of
 from pamc.lab.cases.tables import Comparison, differences
 from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
@@ -21,6 +22,9 @@ from pamc.results.table import Table, mean_std
 
 _SHOWN_METHODS = ("kmeans", "ae", "gae", "sdcn", "agcn", "scgc*", "pamcgc")
 
+# Data sets in the table at the top of the README: images, sensors, text and graphs.
+_FIRST_SETS = ("usps", "hhar", "news4", "dblp", "acm", "cora", "amazon_photo")
+
 # ACC of K-means in Tables 2 and 3 of the paper.
 PAPER_KMEANS = {name: figure.mean for name in PAPER_SETS if (figure := paper_figure(name, "kmeans", "acc")) is not None}
 
@@ -28,6 +32,18 @@ PAPER_KMEANS = {name: figure.mean for name in PAPER_SETS if (figure := paper_fig
 def path_of(page: str) -> Path:
     """Return the file of a page."""
     return CHECKOUT / "README.md" if page == "README" else DOCS / f"{page}.md"
+
+
+def _first_table(rows: Sequence[Row], folder: Path) -> str:
+    """Return the ACC of K-means, of the best other program and of pamc, and the seconds of a fit, per data set."""
+    seconds = {row["data_set"]: row["values"]["seconds"] for row in stored("fit-time") if row["provider"] == "pamc"}
+    body = []
+    for name in _FIRST_SETS:
+        data_set = CATALOG[name]
+        title = f"{data_set.title}, {data_set.n_nodes:,} × {data_set.n_features:,}"
+        accuracies = [percent(figures_of(rows, variant, name)) for variant in ("kmeans none", DEFAULT)]
+        body.append([title, accuracies[0], rival_figure(name, "acc"), f"**{accuracies[1]}**", f"{seconds[name]:.1f}"])
+    return Table(["ACC (%)", "K-means", "best other program", "pamc", "seconds"], body).markdown()
 
 
 def _costs(loss: Sequence[Row], folder: Path) -> str:
@@ -162,16 +178,9 @@ _QUALITY = [f"quality{part}" for part in ("", "-starts", "-decisions", "-ablatio
 
 # The parts of each page by the name of their markers.
 PAGES: dict[str, dict[str, Part]] = {
-    "README": {
-        "quality": Part(
-            partial(rows_of, "quality"), lambda rows, folder: summary_table(rows, DATA_SETS, ("acc",)).markdown()
-        ),
-        "speed": Part(_EPOCHS, lambda rows, folder: training_table(rows)),
-        "costs": Part(_LOSS, _costs),
-        "kmeans": Part(partial(stored, "kmeans"), _kmeans),
-        "reproduce": Part(_systems, lambda rows, folder: _systems_table(rows)),
-    },
+    "README": {"first": Part(partial(rows_of, "quality"), _first_table)},
     "reproduce": {
+        "kmeans": Part(partial(stored, "kmeans"), _kmeans),
         "table2": experiment("table2", "table2-short", "table2-tests", titled=True),
         "table3": experiment("table3", "table3-short", "table3-tests", titled=True),
         "reasons": Part(_systems, lambda rows, folder: differences(rows, rows_of("differences"))),
@@ -189,7 +198,7 @@ PAGES: dict[str, dict[str, Part]] = {
         "fit-time": Part(partial(stored, "fit-time"), _fit_times),
         "start-choices": Part(partial(stored, "start-choices"), _tried),
     },
-    "speed": SPEED,
+    "speed": {**SPEED, "costs": Part(_LOSS, _costs)},
     "scale": SCALE,
     "choosing": CHOOSING,
     "rivals": {
