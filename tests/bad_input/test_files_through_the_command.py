@@ -117,7 +117,7 @@ def test_an_adjacency_of_another_size_is_refused(refused, name):
         sp.save_npz(name, sp.eye(35, format="csr"))
     else:
         __import__("scipy.io").io.mmwrite(name, sp.eye(35))
-    says = [name, "35 × 35, but the features have 36 rows", "a row and a column for each"]
+    says = [name, "35 × 35, but the features have 36 rows", "one row and one column for each"]
     refused("fit", "rows.csv", "--edges", name, "-k", 3, code=3, says=says)
 
 

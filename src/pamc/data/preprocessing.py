@@ -102,11 +102,11 @@ def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:
     """
     if kind == "auto":
         kind = choose_preprocessing(features)
-    if kind not in _FITS:
-        raise UnknownNameError("preprocessing", kind, ["auto", *_FITS])
+    if kind not in _KINDS:
+        raise UnknownNameError("preprocessing", kind, ["auto", *_KINDS])
     if kind in ("scale", "standardize"):
         _check_magnitude(features)
-    return Preprocessing(kind, _FITS[kind](features))
+    return Preprocessing(kind, _FITS[kind](features) if kind in _FITS else {})
 
 
 def _check_magnitude(features: Features) -> None:
@@ -164,12 +164,10 @@ def _near_one(features: Features) -> Features:
     return sp.csr_matrix(sp.diags(factor, dtype=features.dtype) @ features)
 
 
-# Functions that fit the arrays of each kind.
+_KINDS = ("none", "scale", "standardize", "unit", "rms", "tfidf")
+# Functions that fit the arrays of a kind; the other kinds have none.
 _FITS: dict[str, Callable[[Features], dict[str, NDArray[Any]]]] = {
-    "none": lambda features: {},
     "scale": _fit_scale,
     "standardize": _fit_standardize,
-    "unit": lambda features: {},
-    "rms": lambda features: {},
     "tfidf": _fit_tfidf,
 }

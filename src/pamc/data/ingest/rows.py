@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,15 +192,10 @@ class RowIngest:
         if len(places) == 0:
             return
         positions = np.array([self.parts.first.names.index(name) for name in self.feature_names])
-        columns: dict[str, NDArray[Any]] = {
-            "part": np.full(len(places), "rows", dtype=object),
-            "file": np.full(len(places), number),
-            "place": places + place,
-            "row": places + row,
-            "col": positions[wrong[places].argmax(axis=1)],
-            "reason": np.full(len(places), "number", dtype=object),
-        }
-        self.workspace.insert("bad", columns)
+        self.workspace.insert(
+            f"INSERT INTO bad BY NAME SELECT 'rows' AS part, {number} AS file, 'number' AS reason, * FROM added",
+            {"place": places + place, "row": places + row, "col": positions[wrong[places].argmax(axis=1)]},
+        )
 
     def _note(self, column: str, reason: str, rows: str) -> None:
         """Record the rows of a query as bad, except those that are recorded already."""

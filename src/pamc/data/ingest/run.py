@@ -219,7 +219,14 @@ class _Ingest:
         rows = RowIngest(
             workspace, writer, self.rows, names, id_column, truth_column, dtype, self.memory_bytes, bad, self.progress
         )
-        n_rows = self._read_rows(rows, skip=skip)
+        n_rows = rows.read()
+        if not skip:
+            bad.refuse("rows")
+        if id_column is None and self.edge_files and bad.count("rows", "line"):
+            raise DataError(
+                f"{self.rows.first.path}: malformed lines cannot be skipped if edges refer to row numbers, because "
+                "the numbers of later rows would change: correct the file, or identify rows by a column with --id"
+            )
         skipped = rows.skipped()
         if len(skipped) == n_rows:
             raise DataError(f"{self.rows.first.path}: no valid row is left of {n_rows}")
@@ -238,18 +245,6 @@ class _Ingest:
         if bad.count("rows") or bad.count("edges"):
             bad.write(writer.path(BAD_ROWS_FILE))
         return facts
-
-    def _read_rows(self, rows: RowIngest, *, skip: bool) -> int:
-        """Read and check the rows, and return their number."""
-        n_rows = rows.read()
-        if not skip:
-            rows.bad.refuse("rows")
-        if rows.id_column is None and self.edge_files and rows.bad.count("rows", "line"):
-            raise DataError(
-                f"{self.rows.first.path}: malformed lines cannot be skipped if edges refer to row numbers, because "
-                "the numbers of later rows would change: correct the file, or identify rows by a column with --id"
-            )
-        return n_rows
 
 
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:

@@ -78,12 +78,12 @@ class Workspace:
             fetched: dict[str, NDArray[Any]] = self._connection.execute(query).fetchnumpy()
             return fetched
 
-    def insert(self, table: str, columns: dict[str, NDArray[Any]]) -> None:
-        """Append columns of equal length to a table, matched by name."""
+    def insert(self, query: str, columns: dict[str, NDArray[Any]]) -> None:
+        """Execute a query that reads columns of equal length as the table ``added``."""
         with self.explained():
             self._connection.register("added", columns)
             try:
-                self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM added")
+                self._connection.execute(query)
             finally:
                 self._connection.unregister("added")
 

@@ -16,7 +16,7 @@ from pamc.data.attributed_graph import check_edges
 from pamc.data.files import existing_file, naming
 from pamc.data.readers.columns import find_rows
 from pamc.data.readers.format import EdgeList, format_of, open_table, wrong_ending
-from pamc.data.readers.tables import Cell, Table, is_integer_text
+from pamc.data.readers.tables import Cell, Table, first_record, is_integer_text
 from pamc.errors import DataError, DataWarning
 
 _END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
@@ -66,9 +66,9 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
 def first_ends(path: Path) -> list[str] | None:
     """Return the first two cells of an edge table, or None if its format stores the column names."""
     file_format = format_of(path)
-    if file_format is None or file_format.first_cells is None:
+    if file_format is None or file_format.read_records is None:
         return None
-    return [cell.strip() for cell in file_format.first_cells(path)[:2]]
+    return [cell.strip() for cell in first_record(path, file_format.read_records(path))[1][:2]]
 
 
 def open_edge_table(path: Path, *, header: bool) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from pamc.data.files import existing_file, kind_of
-from pamc.data.readers.tables import Table
+from pamc.data.readers.tables import Records, Table
 from pamc.errors import DataError
 from pamc.registry import Registry
 
@@ -45,8 +45,8 @@ class Format:
     open_table
         Function that opens the table in a file. The second argument says whether the first line is a header; if None,
         the format decides.
-    first_cells
-        Function that returns the cells of the first line of a table; None if the format stores the column names.
+    read_records
+        Function that yields the `Records` of a text file; None if the format stores the column names.
     read_features
         Function that reads the matrix in a file. The second argument is the name of its true labels, or None.
     read_edges
@@ -57,7 +57,7 @@ class Format:
 
     endings: tuple[str, ...]
     open_table: Callable[[Path, bool | None], Table] | None = None
-    first_cells: Callable[[Path], list[str]] | None = None
+    read_records: Callable[[Path], Records] | None = None
     read_features: Callable[[Path, str | None], Matrix] | None = None
     read_edges: Callable[[Path], Any] | None = None
     read_labels: Callable[[Path, str | None], NDArray[Any]] | None = None

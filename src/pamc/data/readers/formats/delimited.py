@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pamc.data.files import check_gzip, kind_of
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.tables import Records, TextTable, first_record, header_of, text_lines
+from pamc.data.readers.tables import Records, TextTable, header_of, text_lines
 from pamc.errors import DataError
 
 # Bytes of text read at a time when memory is limited; a line may have up to a quarter of them.
@@ -53,11 +53,6 @@ def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter)
 
 
-def first_delimited_cells(path: Path) -> list[str]:
-    """Return the cells of the first line that is not blank."""
-    return first_record(path, _records(path, _delimiter_of(path)))[1]
-
-
 def _delimiter_of(path: Path) -> str:
     if kind_of(path) != ".csv":
         return "\t"
@@ -65,8 +60,8 @@ def _delimiter_of(path: Path) -> str:
     return next((mark for mark in ",;\t" if mark in first), ",")
 
 
-def _records(path: Path, delimiter: str) -> Records:
-    reader = csv.reader(text_lines(path), delimiter=delimiter, strict=True)
+def _records(path: Path, delimiter: str | None = None) -> Records:
+    reader = csv.reader(text_lines(path), delimiter=delimiter or _delimiter_of(path), strict=True)
     try:
         for cells in reader:
             yield reader.line_num, cells
@@ -75,5 +70,5 @@ def _records(path: Path, delimiter: str) -> Records:
 
 
 FORMATS.register("delimited")(
-    Format(endings=(".csv", ".tsv", ".tab"), open_table=open_delimited, first_cells=first_delimited_cells)
+    Format(endings=(".csv", ".tsv", ".tab"), open_table=open_delimited, read_records=_records)
 )

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pamc.data.files import check_gzip
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.tables import SPACES, Records, TextTable, first_record, header_of, text_lines
+from pamc.data.readers.tables import SPACES, Records, TextTable, header_of, text_lines
 
 # SQL that raises an error for a line with the wrong number of cells.
 _REFUSED = " ELSE error('cells')"
@@ -48,11 +48,6 @@ def open_whitespace(path: Path, header: bool | None) -> WhitespaceTable:
     return WhitespaceTable(path, names, unnamed, has_header, relation, n_skipped)
 
 
-def first_whitespace_cells(path: Path) -> list[str]:
-    """Return the cells of the first line that is neither blank nor a comment."""
-    return first_record(path, _records(path))[1]
-
-
 def _records(path: Path) -> Records:
     for line, text in enumerate(text_lines(path), start=1):
         bare = text.strip(SPACES + "\r\n")
@@ -60,5 +55,5 @@ def _records(path: Path) -> Records:
 
 
 FORMATS.register("whitespace")(
-    Format(endings=(".txt", ".edges", ".edgelist"), open_table=open_whitespace, first_cells=first_whitespace_cells)
+    Format(endings=(".txt", ".edges", ".edgelist"), open_table=open_whitespace, read_records=_records)
 )
