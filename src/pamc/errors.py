@@ -90,12 +90,7 @@ _COLLECTED: ContextVar[list[PamcWarning] | None] = ContextVar("collected", defau
 def warn(warning: PamcWarning, *, stacklevel: int = 1) -> None:
     """Issue a warning, or collect it inside :func:`collected_warnings`, where repeated warnings are dropped.
 
-    Parameters
-    ----------
-    warning
-        The warning.
-    stacklevel
-        Stack level of the caller to report; 1 is the caller of this function.
+    `stacklevel` selects the caller that the warning names; 1 is the caller of this function.
     """
     collected = _COLLECTED.get()
     if collected is None:

@@ -77,8 +77,7 @@ def datasets(as_json: bool = shared("--json")) -> None:
         print_json([{"name": name, "available": available(name) is not None} for name in CATALOG])
         return
     rows = []
-    for name in CATALOG:
-        entry = CATALOG[name]
+    for name, entry in CATALOG.items():
         counts = (entry.n_nodes, entry.n_features, entry.n_classes, entry.n_edges)
         rows.append([name, entry.modality, *map(str, counts), available(name) or "–"])
     print_table("built-in data sets", ["name", "kind", "rows", "features", "classes", "edges", "found"], rows)
