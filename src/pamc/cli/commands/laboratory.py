@@ -246,8 +246,10 @@ def _runnable(experiments: Sequence[Case], scope: Scope) -> list[tuple[Case, lis
     reasons = "; ".join(filter(None, missing.values()))
     if reasons:
         reasons += ". Set $PAMC_DATA to the folder that contains them"
+    if not runnable and reasons:
+        raise DataError(f"nothing can run: {reasons}")
     if not runnable:
-        raise DataError(f"nothing can run: {reasons}" if reasons else "no experiment uses these data sets and methods")
+        raise DataError("no experiment uses these data sets and methods")
     if reasons:
         note(f"skipped: {reasons}")
     return runnable
