@@ -23,6 +23,7 @@ from pamc.errors import ConfigError, UnknownNameError
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import influence
 from pamc.initialize.inputs import neighbor_edges
+from pamc.lab.cases.time_memory import measured, training_s
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
 from pamc.lab.fits import TrainingProbe, fit_cell, warm_up
 from pamc.lab.pages.style import (
@@ -117,26 +118,12 @@ _BY_EDGE = (
 )
 
 
-def _training_s(row: Row) -> float | None:
-    return float(row["values"]["seconds"]["training"]) if row["parameters"]["alone"] else None
-
-
-def _mebibytes(row: Row) -> float | None:
-    peak = row["values"]["peak_training_bytes"]
-    return None if peak is None else peak / (1 << 20)
-
-
-_DROP_PANELS: dict[str, Callable[[Row], float | None]] = {
-    "ACC (%)": acc_of,
-    "positive pairs (thousands)": lambda row: row["values"]["n_positive_pairs"] / 1000,
-    "training (s)": _training_s,
-    "peak GPU memory (MiB)": _mebibytes,
+_DROP_PANELS: dict[str, Callable[[Sequence[Row]], list[float]]] = {
+    "ACC (%)": lambda rows: list(map(acc_of, rows)),
+    "positive pairs (thousands)": lambda rows: [row["values"]["n_positive_pairs"] / 1000 for row in rows],
+    "training (s)": training_s,
+    "peak GPU memory (MiB)": partial(measured, measure="memory"),
 }
-
-
-def _known(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[float]:
-    """Return the values that were measured."""
-    return [number for row in rows if (number := value(row)) is not None]
 
 
 @register_experiment(
@@ -146,17 +133,17 @@ def _known(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[fl
 )
 def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Draw ACC, number of pairs, training time and memory over the share of dropped edges, and write a table."""
-    panels = {name: value for name, value in _DROP_PANELS.items() if _known(rows, value)}
+    panels = {name: values for name, values in _DROP_PANELS.items() if values(rows)}
     data_sets = by(rows, lambda row: str(row["data_set"]))
     size = (3.1 * len(panels), 0.9 + 2.5 * len(data_sets))
     with drawing(len(data_sets), len(panels), size=size, sharex=True) as (figure, axes):
         for line, (data_set, group) in zip(axes, data_sets.items(), strict=True):
-            for panel, (name, value) in zip(line, panels.items(), strict=True):
+            for panel, (name, values) in zip(line, panels.items(), strict=True):
                 for color, marker, (rule, label) in zip(PALETTE, "os^D", RULES.items(), strict=False):
                     # Rows without dropped edges belong to every rule.
                     own = [row for row in group if rule == row["parameters"]["rule"] or not row["parameters"]["share"]]
                     by_share = by(own, lambda row: 100 * row["parameters"]["share"])
-                    points = {share: numbers for share, same in by_share.items() if (numbers := _known(same, value))}
+                    points = {share: numbers for share, same in by_share.items() if (numbers := values(same))}
                     line_with_band(panel, points, label=label, color=color, marker=marker)
                 panel.set_title(f"{data_set}: {name}")
                 if name != "ACC (%)":
@@ -178,7 +165,7 @@ def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
         counted = ("n_edges", "n_positive_pairs", "n_isolated")
         counts = [mean_text([value[name] for value in values], 0) for name in counted]
         inside = percent([value["homophily"] for value in values])
-        costs = [mean_text(_known(group, _training_s), 2), mean_text(_known(group, _mebibytes), 0)]
+        costs = [mean_text(training_s(group), 2), mean_text(measured(group, "memory"), 0)]
         dropped = [RULES[rule] if share else "none dropped", f"{100 * share:.0f}"]
         body.append([data_set, *dropped, *metrics, *counts, inside, *costs])
     columns = ["data set", "rule", "dropped (%)", "ACC", "NMI", "edges", "positive pairs", "isolated", "inside classes"]

@@ -14,7 +14,7 @@ from pamc.graph.positives import PositivePairs
 from pamc.lab.cell import Cell, Row, Scope, register_case
 from pamc.lab.measure import call_values, release
 from pamc.lab.pages.style import by
-from pamc.lab.providers import PROVIDERS, Problem, normal, random_pairs, random_problem
+from pamc.lab.providers import PROVIDERS, normal, random_pairs, random_problem
 from pamc.lab.rows import fitted_row
 from pamc.lab.settings import bench_cells, kind_of_device
 from pamc.losses.pamc import meta_nodes, pamc_terms
@@ -63,6 +63,11 @@ _TERMS = ("positive", "proxy", "total")
 _N_NODES, _QUICK_NODES = 4000, 600
 
 
+# The providers of a point share its problem, which is created on the device and kept on the host.
+_random_problem = lru_cache(maxsize=1)(lambda *sizes, device: random_problem(*sizes, device=device).to("cpu"))
+_random_pairs = lru_cache(maxsize=1)(random_pairs)
+
+
 def exponents(rows: Sequence[Row]) -> list[Row]:
     """Return, for each provider and sweep, the exponents of time and peak memory over its larger sizes."""
     fitted = []
@@ -99,7 +104,7 @@ def loss_cells(scope: Scope) -> list[Cell]:
 def loss_values(cell: Cell, device: str) -> dict[str, Any]:
     """Return time and peak memory of one forward and backward pass, and the size of the stored graph."""
     place, shape = torch.device(device), cell.parameters
-    problem = _problem(shape["n_nodes"], shape["degree"], shape["n_clusters"], device)
+    problem = _random_problem(shape["n_nodes"], shape["degree"], shape["n_clusters"], device=device)
     z = normal(shape["n_nodes"], shape["n_dims"], device=place).requires_grad_()
     prepared = PROVIDERS[cell.provider].prepare(problem.to(place))
     release(place)
@@ -118,12 +123,6 @@ def _pass_values(step: Callable[[], object], cell: Cell, device: torch.device) -
     return call_values(step, device, budget_s=0.05 if cell.quick else 1.0, captured=True)
 
 
-@lru_cache(maxsize=1)
-def _problem(n_nodes: int, degree: int, n_clusters: int, device: str) -> Problem:
-    """Return a problem on the host, created on the device because that is fast; the providers of a point share it."""
-    return random_problem(n_nodes, degree, n_clusters, device=device).to("cpu")
-
-
 def positive_cells(scope: Scope) -> list[Cell]:
     """Return a cell per graph, number of dimensions and backend."""
     sizes = _QUICK_SIZES if scope.quick else _SIZES
@@ -140,7 +139,7 @@ def positive_values(cell: Cell, device: str) -> dict[str, Any]:
     """Return time, peak memory, bandwidth and errors of −(1/N)·Σ log mass, forward and backward."""
     parameters, place = cell.parameters, torch.device(device)
     hub = None if parameters["degrees"] == "uniform" else _QUICK_HUB if cell.quick else _HUB
-    pairs = _pairs(parameters["n_nodes"], parameters["n_pairs"], hub, device)
+    pairs = _random_pairs(parameters["n_nodes"], parameters["n_pairs"], hub=hub, device=device)
     unit = unit_rows(normal(pairs.n_nodes, parameters["n_dims"], device=place)).requires_grad_()
 
     def step() -> tuple[Tensor, Tensor]:
@@ -149,7 +148,7 @@ def positive_values(cell: Cell, device: str) -> dict[str, Any]:
     errors = _positive_errors(step(), unit, pairs)
     values = _pass_values(step, cell, place)
     n_bytes = moved_bytes(pairs.n_pairs, parameters["n_dims"])
-    rate, ceiling = n_bytes / values["seconds"], _copy_rate(device, cell.quick)
+    rate, ceiling = n_bytes / values["seconds"], _copy_rate(place, quick=cell.quick)["bytes_per_s"]
     return {
         **values,
         **errors,
@@ -186,16 +185,6 @@ def _positive(backend: str, unit: Tensor, pairs: PositivePairs) -> tuple[Tensor,
     return value.detach(), torch.autograd.grad(value, unit)[0]
 
 
-@lru_cache(maxsize=1)
-def _pairs(n_nodes: int, n_pairs: int, hub: int | None, device: str) -> PositivePairs:
-    return random_pairs(n_nodes, n_pairs, hub=hub, device=device)
-
-
-@lru_cache(maxsize=1)
-def _copy_rate(device: str, quick: bool) -> float:
-    return float(copy_rate(torch.device(device), quick=quick)["bytes_per_s"])
-
-
 def ceiling_cells(scope: Scope) -> list[Cell]:
     """Return a cell for the copy, and one per precision of matrix products on the device."""
     precisions = ("float32", "tf32") if kind_of_device(scope.device) == "cuda" else ("float32",)
@@ -223,6 +212,9 @@ def copy_rate(device: torch.device, *, quick: bool = False) -> dict[str, Any]:
     target = torch.empty_like(source)
     values = call_values(lambda: target.copy_(source), device)
     return {"seconds": values["seconds"], "n_bytes": 2 * n_bytes, "bytes_per_s": 2 * n_bytes / values["seconds"]}
+
+
+_copy_rate = lru_cache(maxsize=1)(copy_rate)
 
 
 def minibatch_cells(scope: Scope) -> list[Cell]:

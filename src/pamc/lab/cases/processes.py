@@ -85,13 +85,11 @@ def _train(options: dict[str, Any]) -> None:
     features, pairs = normal(n_nodes, options["n_features"]), random_pairs(n_nodes, n_nodes * options["n_neighbors"])
     config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS)
     encoder = MLP((options["n_features"], *HIDDEN, N_DIMS), generator=generator(0, "weights"))
-    first = FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32)
-    centers = encode_rows(encoder, first)
+    centers = encode_rows(encoder, FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32))
     shard = row_range(n_nodes, group.rank, group.size)
     rows = FeatureLoader(features.numpy()[shard], device=CPU, dtype=torch.float32)
-    model: Any = PamCGCModel(encoder, centers, pairs, config)
-    if group.size > 1:
-        model = PamCGCModel(encoder, centers, PairShard.of(pairs, shard), config, group=group)
+    own_pairs = pairs if group.size == 1 else PairShard.of(pairs, shard)
+    model = PamCGCModel(encoder, centers, own_pairs, config, group=group)
     chunk_size = -(-options["chunk_size"] // group.size)
     records = list(train(model, rows, n_epochs=options["n_epochs"] + 1, lr=1e-4, chunk_size=chunk_size))
     if group.rank == 0:
@@ -174,11 +172,16 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
     """Return how many runs finished, failed to resume or found other labels, over `n_kills` kills."""
     rng = random.Random(seed)
     write_data(folder)
-    _finish(begin(_arguments(folder, "whole")))
+    # In float64, one process and two find the same labels.
+    whole, resumed = (
+        [*fit_arguments(folder, epochs=_KILLS["n_epochs"], name=name), "--set", "precision=float64"]
+        for name in ("whole", "killed")
+    )
+    _finish(begin(whole))
     expected = _labels(folder / "whole")
     killed: Counter[str] = Counter()
     outcome = {"resumes_failed": 0, "runs_finished": 0, "runs_with_other_labels": 0}
-    arguments, kinds = [*_arguments(folder, "killed"), "--resume"], rng.sample(list(KINDS), len(KINDS))
+    arguments, kinds = [*resumed, "--resume"], rng.sample(list(KINDS), len(KINDS))
     started = time.perf_counter()
     while killed.total() < n_kills:
         kind = kinds[killed.total() % len(kinds)]
@@ -197,11 +200,6 @@ def crash(folder: Path, *, n_kills: int, seed: int) -> dict[str, Any]:
     _finish(begin(arguments), outcome)
     _compare(folder, expected, outcome)
     return {"n_kills": killed.total(), "by_kind": dict(killed), **outcome, "seconds": time.perf_counter() - started}
-
-
-def _arguments(folder: Path, name: str) -> list[Any]:
-    # In float64, one process and two find the same labels.
-    return [*fit_arguments(folder, epochs=_KILLS["n_epochs"], name=name), "--set", "precision=float64"]
 
 
 def _finish(process: Popen[str], outcome: dict[str, int] | None = None) -> None:

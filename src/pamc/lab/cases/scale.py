@@ -7,7 +7,6 @@ can reclaim the pages of files.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -268,16 +267,16 @@ def ingest(cell: Cell, device: str) -> dict[str, Any]:
     """Return time and memory of `pamc ingest`, or of sort and uniq, which only find repeated lines."""
     n_edges, memory = cell.parameters["n_edges"], cell.parameters["memory"]
     folder = _files(cell.parameters["n_nodes"], n_edges)
-    rows, edges, store, printed = (Path(folder.name, name) for name in ("rows.csv", "edges.csv", "store", "printed"))
+    rows, edges, store = (Path(folder.name, name) for name in ("rows.csv", "edges.csv", "store"))
     if cell.provider == "pamc ingest":
         command = [*_PAMC, "ingest", str(rows), str(edges), "--id", "id", "--out", str(store)]
-        values, text = _watched([*command, "--memory", memory, "--quiet", "--json"], printed)
+        values, text = _watched([*command, "--memory", memory, "--quiet", "--json"])
         summary = json.loads(text)
         values |= {"n_stored": summary["n_stored"], "store_bytes": summary["bytes"]}
         shutil.rmtree(store)
     else:
-        sort = f"sort -S {memory} --parallel=2 -T {folder.name} {edges} | uniq | wc -l"
-        values, text = _watched(["sh", "-c", sort], printed, {"LC_ALL": "C"})
+        sort = f"export LC_ALL=C; sort -S {memory} --parallel=2 -T {folder.name} {edges} | uniq | wc -l"
+        values, text = _watched(["sh", "-c", sort])
         values |= {"n_lines": int(text)}
     return {**values, "edges_per_s": n_edges / values["seconds"], "edge_file_bytes": edges.stat().st_size}
 
@@ -305,18 +304,18 @@ def _files(n_nodes: int, n_edges: int) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _watched(command: list[str], output: Path, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
-    """Run a command and return its time, the peak anonymous memory of all its processes, and its output."""
+def _watched(command: list[str]) -> tuple[dict[str, Any], str]:
+    """Run a command and return its time, the peak anonymous memory of all its processes, and its short output."""
     started, peak = time.perf_counter(), 0
-    with output.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, env={**os.environ, **(environment or {})})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:
             peak = max(peak, _anonymous_bytes(process.pid))
             time.sleep(_WATCH_EVERY_S)
-    seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        output, _ = process.communicate()
     if process.returncode != 0:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return {"seconds": seconds, "peak_anonymous_bytes": peak}, output.read_text()
+    return {"seconds": seconds, "peak_anonymous_bytes": peak}, output
 
 
 def _anonymous_bytes(pid: int) -> int:
@@ -345,7 +344,7 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
         subprocess.run([*_PAMC, "synthesize", *shape, "--out", str(store)], check=True, capture_output=True)
         command = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--epochs", str(n_epochs)]
         command += ["--memory", sizes["memory"], "--device", "cpu", "--out", str(run), "--quiet", "--json"]
-        values, text = _watched(command, Path(folder, "printed"))
+        values, text = _watched(command)
         result, record = json.loads(text), json.loads((run / "run.json").read_text(encoding="utf-8"))
     epoch_s = result["seconds"]["training"] / n_epochs
     return {

@@ -136,9 +136,12 @@ class Comparison:
         return None if rows is None else mean_std([row["values"][epoch][metric] for row in rows.values()])
 
     def _texts(self, data_set: str, method: str, metric: str) -> list[str]:
-        """Return our results at the last and at the oracle epoch."""
+        """Return our results at the last and at the oracle epoch, and their differences from the paper."""
         results = [self.ours(data_set, method, metric, epoch) for epoch in _EPOCHS]
-        return [MISSING if result is None else result.percent(decimals=self.decimals) for result in results]
+        paper = paper_figure(data_set, method, metric)
+        texts = [MISSING if result is None else result.percent(decimals=self.decimals) for result in results]
+        gaps = [None if result is None or paper is None else 100 * result.mean - paper.mean for result in results]
+        return texts + [MISSING if gap is None else f"{gap:+.{self.decimals}f}" for gap in gaps]
 
     def full(self) -> Table:
         """Return all methods and metrics on all data sets."""
@@ -149,17 +152,8 @@ class Comparison:
         for data_set, method, metric in product(self.shown, paper_methods(), METRICS):
             n_seeds = str(len(self.runs.get((data_set, method), ())) or MISSING)
             names = [_set_title(data_set), paper_title(method), metric.upper(), _paper(data_set, method, metric)]
-            texts = self._texts(data_set, method, metric) + self._gaps(data_set, method, metric)
-            lines.append([*names, *texts, n_seeds])
+            lines.append([*names, *self._texts(data_set, method, metric), n_seeds])
         return Table(columns, lines, align="lllrrrrrr")
-
-    def _gaps(self, data_set: str, method: str, metric: str) -> list[str]:
-        paper = paper_figure(data_set, method, metric)
-        ours = [self.ours(data_set, method, metric, epoch) for epoch in _EPOCHS]
-        return [
-            MISSING if result is None or paper is None else f"{100 * result.mean - paper.mean:+.{self.decimals}f}"
-            for result in ours
-        ]
 
     def short(self) -> Table:
         """Return ACC alone, one line per method."""
@@ -170,7 +164,7 @@ class Comparison:
             columns += [f"{title}, last epoch", f"{title}, oracle epoch (chosen with the true labels)"]
             for method, line in zip(paper_methods(), lines, strict=True):
                 line += [_paper(data_set, method, "acc")] if in_paper else []
-                line += self._texts(data_set, method, "acc")
+                line += self._texts(data_set, method, "acc")[:2]
         return Table(columns, lines)
 
     def tests(self) -> Table:

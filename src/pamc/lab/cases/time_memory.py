@@ -119,7 +119,7 @@ def render(rows: Sequence[Row], folder: Path) -> list[Path]:
     return [path for kind, group in groups.items() for make in (_tables, _figure) for path in make(group, folder, kind)]
 
 
-def _values(rows: Sequence[Row], measure: str) -> list[float]:
+def measured(rows: Sequence[Row], measure: str) -> list[float]:
     """Return a sum of phases in seconds or the peak memory in MiB, for the rows in which it was measured."""
     if measure == "memory":
         peaks = [row["values"]["peak_training_bytes"] for row in rows]
@@ -130,10 +130,10 @@ def _values(rows: Sequence[Row], measure: str) -> list[float]:
 
 def _tables(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     groups = by(rows, lambda row: (str(row["data_set"]), str(row["provider"])))
-    body = [
-        [data_set, title_of(method), *(_text(_values(group, name), 0 if name == "memory" else 2) for name in _MEASURES)]
-        for (data_set, method), group in groups.items()
-    ]
+    body = []
+    for (data_set, method), group in groups.items():
+        texts = [_text(measured(group, name), 0 if name == "memory" else 2) for name in _MEASURES]
+        body.append([data_set, title_of(method), *texts])
     units = ["memory (MiB)" if name == "memory" else f"{name} (s)" for name in _MEASURES]
     n_epochs, n_inferences = (rows[0]["values"][name] for name in ("n_epochs_run", "n_inferences"))
     note = (
@@ -168,7 +168,7 @@ def _ratios(groups: dict[tuple[str, str], list[Row]]) -> list[list[str]]:
     data_sets = dict.fromkeys(name for name, _ in groups if all((name, method) in groups for method in both))
     columns = []
     for measure in _MEASURES:
-        pairs = [[_values(groups[name, method], measure) for method in both] for name in data_sets]
+        pairs = [[measured(groups[name, method], measure) for method in both] for name in data_sets]
         ratios = [mean_std(a).mean / mean_std(b).mean if a and b else None for a, b in pairs]
         known = [ratio for ratio in ratios if ratio is not None]
         overall = float(gmean(known)) if known else None
@@ -181,7 +181,7 @@ def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     groups = by(rows, lambda row: (row["provider"], row["data_set"]))
 
     def bars(measure: str) -> dict[str, list[list[float]]]:
-        return {title_of(m): [_values(groups.get((m, name), []), measure) for name in data_sets] for m in methods}
+        return {title_of(m): [measured(groups.get((m, name), []), measure) for name in data_sets] for m in methods}
 
     def added(training: Sequence[float], paper: Sequence[float]) -> list[float]:
         return [mean_std(paper).mean - mean_std(training).mean] if training and paper else [0.0]
@@ -194,9 +194,9 @@ def _figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
         "inference": (f"inference, {values['n_inferences']} runs (s)", {}),
         "memory": ("peak GPU memory of an epoch (MiB)", {}),
     }
-    measured = [measure for measure in panels if _values(rows, measure)]
-    with drawing(1, len(measured), size=(1.2 + 3.9 * len(measured), 3.4)) as (figure, axes):
-        for panel, measure in zip(axes[0], measured, strict=True):
+    measures = [measure for measure in panels if measured(rows, measure)]
+    with drawing(1, len(measures), size=(1.2 + 3.9 * len(measures), 3.4)) as (figure, axes):
+        for panel, measure in zip(axes[0], measures, strict=True):
             title, options = panels[measure]
             bar_groups(panel, data_sets, bars(measure), colors=list(map(method_color, methods)), **options)
             panel.set_title(title)
@@ -241,9 +241,9 @@ def render_ablation(rows: Sequence[Row], folder: Path) -> list[Path]:
     return paths
 
 
-def _training_s(rows: Sequence[Row]) -> list[float]:
+def training_s(rows: Sequence[Row]) -> list[float]:
     """Return the training times of the runs that had the device to themselves."""
-    return _values([row for row in rows if row["parameters"]["alone"]], "training")
+    return measured([row for row in rows if row["parameters"]["alone"]], "training")
 
 
 def acc_differences(rows: Sequence[Row], network: str, data_set: str) -> list[float]:
@@ -258,7 +258,7 @@ def acc_differences(rows: Sequence[Row], network: str, data_set: str) -> list[fl
 def _ablation_table(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]:
     body = []
     for (data_set, method), group in by(rows, lambda row: (row["data_set"], row["provider"])).items():
-        times = _training_s(group)
+        times = training_s(group)
         network, _, added = method.partition("+")
         gain = _text(acc_differences(rows, network, data_set), 2) if added == "pamc" else ""
         acc = percent([row["values"]["last"]["acc"] for row in group])
@@ -277,9 +277,7 @@ def _ablation_figure(rows: Sequence[Row], folder: Path, kind: str) -> list[Path]
     data_sets = data_sets_in(rows)
     methods = [method for method in METHODS_COMPARED if any(row["provider"] == method for row in rows)]
     groups = by(rows, lambda row: (row["provider"], row["data_set"]))
-    times = {
-        title_of(method): [_training_s(groups.get((method, name), [])) for name in data_sets] for method in methods
-    }
+    times = {title_of(method): [training_s(groups.get((method, name), [])) for name in data_sets] for method in methods}
     gains = {title_of(network): [acc_differences(rows, network, name) for name in data_sets] for network in NETWORKS}
     with drawing(1, 2, size=(11.5, 3.6), width_ratios=[1.7, 1]) as (figure, axes):
         left, right = axes[0]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.cluster import KMeans
-from torch import Tensor
 
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
@@ -76,16 +75,6 @@ def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
     return {"seconds": seconds, **values, "peak_bytes": peak.n_bytes, "n_epochs": config.n_epochs}
 
 
-class RowsOnDevice(FeatureLoader):
-    """Rows that are already on the device, so that blocks are views."""
-
-    def block(self, start: int, stop: int) -> Tensor:
-        """Return rows start … stop−1."""
-        rows: Any = self._features
-        block: Tensor = rows[start:stop]
-        return block
-
-
 def inference_cells(scope: Scope) -> list[Cell]:
     """Return a cell per precision, for rows on the device and rows on the host."""
     kind = kind_of_device(scope.device)
@@ -107,12 +96,8 @@ def inference_values(cell: Cell, device: str) -> dict[str, Any]:
     tensor_cores = parameters["precision"] == "tf32"
     encoder = MLP(parameters["sizes"], generator=generator(0, "weights"), tensor_cores=tensor_cores).to(place)
     centers = torch.randn(_N_CLUSTERS, parameters["sizes"][-1], generator=generator(0, "centers")).to(place)
-    rows: FeatureLoader
-    if parameters["rows_in"] == "device":
-        on_device: Any = torch.from_numpy(host).to(place)
-        rows = RowsOnDevice(on_device, device=place, dtype=torch.float32, sparse=False)
-    else:
-        rows = FeatureLoader(host, device=place, dtype=torch.float32)
+    features = torch.from_numpy(host).to(place) if parameters["rows_in"] == "device" else host
+    rows = FeatureLoader(features, device=place, dtype=torch.float32)
 
     def labels() -> object:
         return assign_rows(encoder, centers, rows, eta=1.0, chunk_size=_CHUNK)[1].argmax(dim=1).cpu()
