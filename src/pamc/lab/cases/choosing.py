@@ -52,6 +52,8 @@ WITHOUT: dict[str, Callable[[int], AttributedGraph]] = {
     ),
 }
 
+ALL_DATA = (*SETS, *PLANTED, *WITHOUT)
+
 # Number of timed epochs; the time of the others is extrapolated.
 _TIMED_EPOCHS = 4
 _N_BINS = 10
@@ -66,11 +68,7 @@ def _graph(name: str, seed: int) -> AttributedGraph:
     "choose_k",
     "how many clusters choose_k finds, and what it costs beside a fit",
     cells=partial(
-        bench_cells,
-        case="choose_k",
-        measured=[("choose_k", {})],
-        data_sets=(*SETS, *PLANTED, *WITHOUT),
-        quick_sets=("blocks",),
+        bench_cells, case="choose_k", measured=[("choose_k", {})], data_sets=ALL_DATA, quick_sets=("blocks",)
     ),
     in_all=False,
 )
@@ -179,7 +177,7 @@ def _answers(rows: Sequence[Row], folder: Path) -> str:
     """Return a table of the answers of choose_k and the true number of classes, one line per data set."""
     by_name = by(rows, lambda row: str(row["data_set"]))
     body = []
-    for name in (name for name in (*SETS, *PLANTED, *WITHOUT) if name in by_name):
+    for name in (name for name in ALL_DATA if name in by_name):
         values = by_name[name][0]["values"]
         table, numbers = values["table"], values["table"]["n_clusters"]
         most_stable = int(np.argmax(table["stability"]))

@@ -96,7 +96,7 @@ def fit_with_changed_edges(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-def _drop_variants(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+def _dropped(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
     """Return the rules and shares to run; without dropped edges, one rule stands for all.
 
     Some cells of seed 0 are timed and must run alone on their device.
@@ -107,7 +107,7 @@ def _drop_variants(scope: Scope, data_set: str, method: str, seed: int) -> list[
     return [({}, {"rule": rule, "share": share, "alone": share in timed}) for rule, share in changes]
 
 
-def _noise_variants(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
+def _rewired(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
     """Return the shares to run, for methods without a graph only the first."""
     shares = NOISE_SHARES[::3] if scope.quick else NOISE_SHARES
     return [({}, {"rule": "rewire", "share": share}) for share in shares if share == 0 or METHODS[method].uses_graph]
@@ -129,7 +129,7 @@ _DROP_PANELS: dict[str, Callable[[Sequence[Row]], list[float]]] = {
 @register_experiment(
     "edge-drop",
     summary="PamCGC with 0 to 90 % of the edges dropped: at random, by weight, and by two rules that use the data.",
-    cells=partial(fit_cells, case="edge-drop", task="edges", data_sets=("usps", "acm"), variants=_drop_variants),
+    cells=partial(fit_cells, case="edge-drop", task="edges", data_sets=("usps", "acm"), variants=_dropped),
 )
 def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Draw ACC, number of pairs, training time and memory over the share of dropped edges, and write a table."""
@@ -183,12 +183,7 @@ def _drop_table(rows: Sequence[Row], folder: Path) -> list[Path]:
     "edge-noise",
     summary="PamCGC, SCGC*, SDCN, GAE and K-means with 0 to 50 % of the edges rewired at random.",
     cells=partial(
-        fit_cells,
-        case="edge-noise",
-        task="edges",
-        data_sets=NOISE_SETS,
-        methods=NOISE_METHODS,
-        variants=_noise_variants,
+        fit_cells, case="edge-noise", task="edges", data_sets=NOISE_SETS, methods=NOISE_METHODS, variants=_rewired
     ),
 )
 def render_noise(rows: Sequence[Row], folder: Path) -> list[Path]:

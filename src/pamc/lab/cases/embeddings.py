@@ -23,6 +23,7 @@ from pamc.runtime import resolve_device, seed_for
 Points: TypeAlias = "NDArray[np.float64]"
 
 DATA_SETS = ("usps", "hhar", "news4", "reut21578_4", "acm", "cite", "dblp")
+METHODS = ("pamcgc", "scgc*")
 STAGES = {
     ("pamcgc", "raw"): "raw features",
     ("pamcgc", "pretrained"): "after AE\npre-training",
@@ -97,13 +98,7 @@ def _rounded(points: Points) -> list[list[float]]:
     "embeddings",
     summary="Raw features and the embeddings of the autoencoder, SCGC* and PamCGC in two dimensions.",
     cells=partial(
-        fit_cells,
-        case="embeddings",
-        task="embed",
-        data_sets=DATA_SETS,
-        methods=("pamcgc", "scgc*"),
-        n_seeds=1,
-        variants=_stages,
+        fit_cells, case="embeddings", task="embed", data_sets=DATA_SETS, methods=METHODS, n_seeds=1, variants=_stages
     ),
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pamc.data.catalog import available
 from pamc.lab.cell import Cell, Row, Scope, register_experiment
@@ -213,33 +213,23 @@ def _tested(a: Sequence[float], b: Sequence[float]) -> list[str]:
     return [f"{100 * (mean_std(a).mean - mean_std(b).mean):+.2f}", f"{test.statistic:.2f}", f"{test.p_value:.2g}"]
 
 
-# Changes that may explain a difference, by the names that rows refer to, and their settings.
-VARIANTS: dict[str, dict[str, Any]] = {
+# Changes that may explain a difference, by the names that rows refer to: of the pre-trained autoencoder, of other
+# networks, of K-means, of methods without features, and of single methods. The tables use the settings of PamCGC for
+# SCGC*, which differs from it only in the loss.
+_Changes: TypeAlias = dict[str, dict[str, Any]]
+_AUTOENCODER: _Changes = {
     "a start from the features as they are": {"preprocessing": "none"},
     "a start from rows of root mean square 1": {"preprocessing": "rms"},
     "a start from rows of unit length, 100 epochs of pre-training": {"preprocessing": "unit", "pretrain_epochs": 100},
     "a start from standardized columns": {"preprocessing": "standardize"},
-    "features as they are": {"preprocessing": "none"},
-    "rows of unit length": {"preprocessing": "unit"},
-    "tf-idf": {"preprocessing": "tfidf"},
-    "30 epochs of training": {"n_epochs": 30},
-    "2 dimensions": {"n_dims": 2},
-    "100 dimensions": {"n_dims": 100},
 }
-_OF_AN_AUTOENCODER = tuple(VARIANTS)[:4]
-_OF_A_NETWORK = ("features as they are", "rows of unit length", "tf-idf", "30 epochs of training")
-_OF_A_DECOMPOSITION = ("2 dimensions", "100 dimensions")
-_OF_ROWS = ("rows of unit length", "tf-idf")
-
-# The tables use the settings of PamCGC for SCGC*, which differs from it only in the loss.
-_OF_ONE_METHOD: dict[str, dict[str, dict[str, Any]]] = {
+_ROWS: _Changes = {"rows of unit length": {"preprocessing": "unit"}, "tf-idf": {"preprocessing": "tfidf"}}
+_NETWORK = {"features as they are": {"preprocessing": "none"}, **_ROWS, "30 epochs of training": {"n_epochs": 30}}
+_DECOMPOSITION: _Changes = {"2 dimensions": {"n_dims": 2}, "100 dimensions": {"n_dims": 100}}
+_ONE_METHOD: dict[str, _Changes] = {
     "scgc*": {"the settings of its own program": {"own_program": True}},
     "pamcgc": {"Eq 6 and self-edges, as in the released program": {"proxy": "eq6", "self_edges": "keep"}},
 }
-METHODS_TRIED = (
-    "kmeans", "svd", "ae", "dec", "idec", "gae", "vgae", "arga", "dgi", "daegc", "sdcn", "agcn", "cgc", "scgc", "scgc*",
-    "pamcgc",
-)  # fmt: skip
 
 
 def variant_title(name: str) -> str:
@@ -247,22 +237,20 @@ def variant_title(name: str) -> str:
     return name.replace("a start from", "initialization from").replace("features as they are", "raw features")
 
 
-def _variants_of(method: str) -> dict[str, dict[str, Any]]:
-    """Return the variants of a method by name, each with the settings that it changes."""
+def _changes_of(method: str) -> _Changes:
+    """Return the changes to try for a method."""
     entry = METHODS[method]
-    names: tuple[str, ...]
     if method == "kmeans":
-        names = _OF_ROWS
-    elif not entry.uses_features:
-        names = _OF_A_DECOMPOSITION
-    else:
-        names = _OF_AN_AUTOENCODER if entry.init == "autoencoder" or "init" in entry.config.names() else _OF_A_NETWORK
-    return {**_OF_ONE_METHOD.get(method, {}), **{name: VARIANTS[name] for name in names}}
+        return _ROWS
+    if not entry.uses_features:
+        return _DECOMPOSITION
+    with_autoencoder = entry.init == "autoencoder" or "init" in entry.config.names()
+    return {**_ONE_METHOD.get(method, {}), **(_AUTOENCODER if with_autoencoder else _NETWORK)}
 
 
 def _changed(scope: Scope, data_set: str, method: str, seed: int) -> list[Variant]:
     """Return the variants that differ from the settings of the tables; in a quick run, the first."""
-    variants = [(changes, {"variant": name}) for name, changes in _variants_of(method).items()]
+    variants = [(changes, {"variant": name}) for name, changes in _changes_of(method).items()]
     if scope.quick:
         return variants[:1]
     config = METHODS[method].config
@@ -277,7 +265,7 @@ def _changed(scope: Scope, data_set: str, method: str, seed: int) -> list[Varian
 @register_experiment(
     "differences",
     summary="Every method with one setting changed at a time, to explain differences from the paper's figures.",
-    cells=partial(fit_cells, case="differences", methods=METHODS_TRIED, n_seeds=2, variants=_changed),
+    cells=partial(fit_cells, case="differences", methods=paper_methods(), n_seeds=2, variants=_changed),
 )
 def render_differences(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write a table with one line per method and variant and one column per data set."""

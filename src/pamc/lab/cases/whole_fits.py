@@ -35,6 +35,8 @@ _N_CLUSTERS = 10
 _N_ROWS = {"cuda": 2_000_000, "cpu": 50_000}
 _QUICK_ROWS = 5_000
 
+_KMEANS_SETS = ("dblp", "acm", "usps", "hhar", "cite")
+
 # Chunk size of `predict`.
 _CHUNK = 16384
 
@@ -109,13 +111,7 @@ def inference_values(cell: Cell, device: str) -> dict[str, Any]:
 @register_case(
     "kmeans",
     "K-means on raw features against the paper's row",
-    cells=partial(
-        _data_cells,
-        case="kmeans",
-        measured=[("kmeans", {})],
-        data_sets=("dblp", "acm", "usps", "hhar", "cite"),
-        n_seeds=10,
-    ),
+    cells=partial(_data_cells, case="kmeans", measured=[("kmeans", {})], data_sets=_KMEANS_SETS, n_seeds=10),
 )
 def kmeans(cell: Cell, device: str) -> dict[str, Any]:
     """Return the metrics of K-means on raw features, 20 initializations: a check of data and metrics."""
