@@ -66,7 +66,7 @@ def _graph(name: str, seed: int) -> AttributedGraph:
 
 @register_case(
     "choose_k",
-    "how many clusters choose_k finds, and what it costs beside a fit",
+    "number of clusters that choose_k finds, and its cost relative to a fit",
     cells=partial(
         bench_cells, case="choose_k", measured=[("choose_k", {})], data_sets=ALL_DATA, quick_sets=("blocks",)
     ),
@@ -119,7 +119,7 @@ def confidence_cells(scope: Scope) -> list[Cell]:
 
 @register_case(
     "confidence",
-    "what confidence is worth against accuracy and re-fits, and what it costs",
+    "confidence compared with accuracy and re-fits, and its cost",
     cells=confidence_cells,
     in_all=False,
 )

@@ -141,8 +141,10 @@ def render_drop(rows: Sequence[Row], folder: Path) -> list[Path]:
             for panel, (name, values) in zip(line, panels.items(), strict=True):
                 for color, marker, (rule, label) in zip(PALETTE, "os^D", RULES.items(), strict=False):
                     # Rows without dropped edges belong to every rule.
-                    own = [row for row in group if rule == row["parameters"]["rule"] or not row["parameters"]["share"]]
-                    by_share = by(own, lambda row: 100 * row["parameters"]["share"])
+                    same_rule = [
+                        row for row in group if rule == row["parameters"]["rule"] or not row["parameters"]["share"]
+                    ]
+                    by_share = by(same_rule, lambda row: 100 * row["parameters"]["share"])
                     points = {share: numbers for share, same in by_share.items() if (numbers := values(same))}
                     line_with_band(panel, points, label=label, color=color, marker=marker)
                 panel.set_title(f"{data_set}: {name}")

@@ -75,7 +75,7 @@ def cells(scope: Scope) -> list[Cell]:
 
 @register_case(
     "epoch",
-    "training on the paper's data sets: the released program, the N × N loss, pamc, the bare encoder",
+    "training on the paper's data sets: released program, N × N loss, pamc, and the encoder alone",
     cells=cells,
 )
 def epoch_values(cell: Cell, device: str) -> dict[str, Any]:

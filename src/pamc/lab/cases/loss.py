@@ -96,7 +96,7 @@ def loss_cells(scope: Scope) -> list[Cell]:
 
 @register_case(
     "loss",
-    "the loss alone, forward and backward: time and memory over N, degree, dimensions, clusters",
+    "time and memory of the loss, forward and backward, over N, degree, dimensions and clusters",
     cells=loss_cells,
     sum_up=exponents,
     n_rounds=3,
@@ -132,7 +132,7 @@ def positive_cells(scope: Scope) -> list[Cell]:
 
 @register_case(
     "positive",
-    "the positive term alone at a million nodes: time, bandwidth, error, uniform and power-law",
+    "time, bandwidth and error of the positive term at a million nodes, uniform and power-law degrees",
     cells=positive_cells,
 )
 def positive_values(cell: Cell, device: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def ceiling_cells(scope: Scope) -> list[Cell]:
     return bench_cells(scope, "ceilings", [("copy", {}), *(("matmul", {"precision": name}) for name in precisions)])
 
 
-@register_case("ceilings", "what the machine can do: bandwidth of a copy, rate of matrix products", cells=ceiling_cells)
+@register_case("ceilings", "hardware limits: bandwidth of a copy and rate of matrix products", cells=ceiling_cells)
 def ceiling_values(cell: Cell, device: str) -> dict[str, Any]:
     """Return the rate of a copy, or of a square matrix product."""
     place = torch.device(device)
@@ -224,7 +224,7 @@ def minibatch_cells(scope: Scope) -> list[Cell]:
     return bench_cells(scope, "minibatch", [("torch", {"batches": kind, "batch_size": size}) for kind, size in kinds])
 
 
-@register_case("minibatch", "bias of mini-batches against full batch", cells=minibatch_cells)
+@register_case("minibatch", "gradient error of mini-batches compared with the full batch", cells=minibatch_cells)
 def gradient_errors(cell: Cell, device: str) -> dict[str, Any]:
     """Return the relative error of the mean gradient of mini-batches, and the share of pairs inside batches.
 

@@ -53,7 +53,7 @@ def _faiss() -> Any:
         return None
 
 
-@register_case("neighbors", "approximate beside exact nearest neighbors: time and recall", cells=cells, in_all=False)
+@register_case("neighbors", "time and recall of approximate and exact nearest neighbors", cells=cells, in_all=False)
 def neighbors(cell: Cell, device: str) -> dict[str, Any]:
     """Return the time of a search, its recall, and its speedup over the exact search."""
     n_nodes, kind = cell.parameters["n_nodes"], cell.parameters["rows"]

@@ -120,7 +120,7 @@ def _command(line: Sequence[object], *, n_processes: int, max_restarts: int = 0)
 
 @register_case(
     "processes",
-    "two processes of one thread against one process of two",
+    "two processes of one thread compared with one process of two threads",
     cells=lambda scope: bench_cells(scope, "processes", [("gloo", _QUICK_SIZES if scope.quick else _SIZES)]),
     in_all=False,
 )
@@ -156,7 +156,7 @@ def processes(cell: Cell, device: str) -> dict[str, Any]:
 
 @register_case(
     "crashes",
-    "runs that are killed and go on: what is lost",
+    "runs that are killed and resumed: failures and changed labels",
     cells=lambda scope: bench_cells(
         scope, "crashes", [("SIGKILL", {**_KILLS, "n_kills": 1} if scope.quick else _KILLS)]
     ),

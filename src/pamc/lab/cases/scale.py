@@ -71,7 +71,7 @@ def cells(scope: Scope) -> list[Cell]:
 
 @register_case(
     "scale",
-    "exact epochs on planted graphs of up to 111 million rows: time, memory, what is found",
+    "exact epochs on planted graphs of up to 111 million rows: time, memory and NMI",
     cells=cells,
     sum_up=exponents,
 )
@@ -262,7 +262,7 @@ def ingest_cells(scope: Scope) -> list[Cell]:
     return bench_cells(scope, "ingest", [(name, {**sizes, "memory": memory}) for name, memory in _MEMORY.items()])
 
 
-@register_case("ingest", "ingest of edges between string ids, beside sort", cells=ingest_cells, in_all=False)
+@register_case("ingest", "ingest of edges between string ids, compared with sort", cells=ingest_cells, in_all=False)
 def ingest(cell: Cell, device: str) -> dict[str, Any]:
     """Return time and memory of `pamc ingest`, or of sort and uniq, which only find repeated lines."""
     n_edges, memory = cell.parameters["n_edges"], cell.parameters["memory"]
@@ -331,7 +331,7 @@ def _anonymous_bytes(pid: int) -> int:
 
 @register_case(
     "large-fit",
-    "a fit of a store that is never in memory",
+    "fit of a store that is larger than memory",
     cells=lambda scope: bench_cells(scope, "large-fit", [("pamc fit", _QUICK_BLOCKS if scope.quick else _BLOCKS)]),
     in_all=False,
 )

@@ -49,12 +49,12 @@ def _phases(graph: AttributedGraph, config: FitConfig, device: torch.device) -> 
 
 @register_case(
     "fit-time",
-    "whole fits: the defaults and the paper's recipe",
+    "time of whole fits with the defaults and with the paper's recipe",
     cells=partial(_data_cells, case="fit-time", measured=[("pamc", {}), ("paper", {})], data_sets=DATA_SETS),
 )
 @register_case(
     "fit",
-    "whole fits from raw rows with the defaults, by phases",
+    "time of whole fits from raw rows with the defaults, by phase",
     cells=partial(_data_cells, case="fit", task="whole-fit", measured=[("pamc", {})], data_sets=("usps",)),
     task="whole-fit",
 )
@@ -86,9 +86,7 @@ def inference_cells(scope: Scope) -> list[Cell]:
     return bench_cells(scope, "inference", [("pamc", shape) for shape in shapes])
 
 
-@register_case(
-    "inference", "rows per second of predict, from the device's memory and from the host's", cells=inference_cells
-)
+@register_case("inference", "rows per second of predict, for rows on the device and on the host", cells=inference_cells)
 def inference_values(cell: Cell, device: str) -> dict[str, Any]:
     """Return the time of labeling all rows, rows per second, and the peak memory beyond the rows themselves."""
     parameters, place = cell.parameters, torch.device(device)
@@ -110,7 +108,7 @@ def inference_values(cell: Cell, device: str) -> dict[str, Any]:
 
 @register_case(
     "kmeans",
-    "K-means on raw features against the paper's row",
+    "K-means on raw features, compared with the paper",
     cells=partial(_data_cells, case="kmeans", measured=[("kmeans", {})], data_sets=_KMEANS_SETS, n_seeds=10),
 )
 def kmeans(cell: Cell, device: str) -> dict[str, Any]:
@@ -120,7 +118,7 @@ def kmeans(cell: Cell, device: str) -> dict[str, Any]:
     return dict(evaluate(np.asarray(graph.labels), labels))
 
 
-@register_case("import", "what importing pamc costs", cells=lambda scope: bench_cells(scope, "import", [("pamc", {})]))
+@register_case("import", "time to import pamc", cells=lambda scope: bench_cells(scope, "import", [("pamc", {})]))
 def import_time(cell: Cell, device: str) -> dict[str, Any]:
     """Return the time that `import pamc` adds to `import torch`, in fresh processes."""
     seconds: dict[str, list[float]] = {"import torch": [], "import torch, pamc": []}
