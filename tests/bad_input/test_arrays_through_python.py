@@ -228,7 +228,7 @@ def test_no_number_of_clusters_is_sought_in_rows_that_are_all_alike(candidates):
         (X[:0], "0 sample(s)"),
         (X[0], "Reshape your data"),
         (with_cell(np.nan), ["NaN: row 7, column 2", NO_FILL]),
-        (with_cell(1e30), ["row 7 is too far", "look at its units"]),
+        (with_cell(1e30), ["row 7 is too far", "check its units"]),
         (with_cell(1e300), "row 7 is too far"),
         ("rows.csv", "read_graph"),
     ],

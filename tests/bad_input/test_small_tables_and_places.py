@@ -107,5 +107,5 @@ def test_what_to_do_about_a_damaged_model_is_said(run, refused):
         refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="restore it, or fit again")
         assert_refused(lambda: PamCGC.load("run"), "restore it, or fit again")
     path.unlink()
-    refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="name a folder that `pamc fit`")
+    refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="pass a folder that `pamc fit`")
     assert json.loads(Path("run/run.json").read_text())["seed"] == 0

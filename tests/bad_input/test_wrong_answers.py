@@ -390,7 +390,7 @@ class TestModelsFromPython:
 class TestTheRecordOfAFitThatLostAClusterTwice:
     @pytest.fixture
     def undone(self, monkeypatch):
-        monkeypatch.setattr(fallback, "_drained", lambda before, after: before is not None)
+        monkeypatch.setattr(fallback, "_lost_a_cluster", lambda before, after: True)
         seen = []
         with pytest.warns(CollapseWarning, match="lost a cluster"):
             fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append(epoch))
@@ -411,7 +411,7 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
 
     def test_the_second_attempt_is_seen_once(self, monkeypatch):
         answers = iter([True, False])
-        monkeypatch.setattr(fallback, "_drained", lambda before, after: next(answers))
+        monkeypatch.setattr(fallback, "_lost_a_cluster", lambda before, after: next(answers))
         seen = []
         fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append((epoch, labels())))
         assert [epoch for epoch, _ in seen] == [1, 2, 3]
@@ -432,7 +432,7 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
         ],
     )
     def test_a_cluster_that_is_nearly_empty_is_lost(self, before, after, lost):
-        assert fallback._drained(torch.tensor(before), torch.tensor(after)) is lost
+        assert fallback._lost_a_cluster(torch.tensor(before), torch.tensor(after)) is lost
 
 
 @pytest.mark.filterwarnings("ignore::pamc.errors.EmptyClusterWarning")
