@@ -58,6 +58,7 @@ def test_a_command_is_one_file(extended):
     assert "Greet somebody" in extended("--help")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_variants(1)
 @pytest.mark.parametrize("chosen", [["--method", "first-columns"], ["--set", "init=pca", "--epochs", "5"]])
 def test_a_method_an_initializer_and_a_reader_are_one_file_each(extended, chosen):

@@ -10,6 +10,7 @@ README = path_of("README")
 TEXT = README.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_python_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)

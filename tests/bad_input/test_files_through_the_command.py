@@ -164,6 +164,7 @@ def test_a_number_of_clusters_that_cannot_be_is_a_usage_error(refused, n_cluster
     refused("fit", "rows.csv", "--n-clusters", n_clusters, "--out", "run", *FAST, code=2, says=says)
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "uint8", "bool"])
 def test_arrays_of_any_number_type_are_fitted(pamc, dtype):
     np.save("rows.npy", np.round(X).clip(0, 200).astype(dtype))
@@ -194,6 +195,7 @@ NAMED = {
 }
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("kind", NAMED)
 def test_ids_of_every_kind_join_edges_and_come_back_as_they_were(pamc, kind):
     names = NAMED[kind]

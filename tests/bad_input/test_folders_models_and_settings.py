@@ -83,6 +83,7 @@ def test_whoever_may_read_one_file_of_a_run_may_read_all(run):
 MODEL = Path("run/model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 4, 100, -1])
 def test_predict_refuses_a_truncated_model(run, refused, size):
     MODEL.write_bytes(MODEL.read_bytes()[:size])
@@ -96,6 +97,7 @@ def test_predict_refuses_a_tampered_model(run, refused):
     refused("predict", "run", "rows.csv", "--out", "p.csv", code=3, says="changed after it was written")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [None, b"", b"{", b'{"data": 3}', b"\xff"])
 def test_predict_needs_no_record(run, pamc, text):
     assert pamc("predict", "run", "rows.csv", "--out", "p.csv").code == 0
@@ -136,6 +138,7 @@ def test_predict_refuses_an_array_with_another_number_of_columns(run, pamc, refu
     assert pamc("predict", "run", "new.npy", "--out", "p.csv").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("out", "code", "says"),
     [

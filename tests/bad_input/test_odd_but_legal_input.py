@@ -19,6 +19,8 @@ from pamc.initialize import consensus
 from tests.bad_input.conftest import PATH, X
 from tests.bad_input.test_arrays_through_python import SMALL, model
 
+pytestmark = pytest.mark.slow
+
 ALL_REPEATS = consensus.N_REPEATS
 
 

@@ -317,6 +317,7 @@ class TestSparseMatrices:
             read_features(tmp_path / "rows.npz").features.toarray(), np.where(X > 0, X, 0).astype("f4")
         )
 
+    @pytest.mark.fast_variants(3)
     @pytest.mark.parametrize("name", ["indices", "indptr"])
     @pytest.mark.parametrize("value", [-1, 4, 10**9])
     @pytest.mark.parametrize("format", ["csr", "csc", "bsr"])

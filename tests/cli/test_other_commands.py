@@ -42,6 +42,7 @@ def test_doctor_prints_what_a_bug_report_needs(pamc):
     assert facts["packages"]["numpy"]
 
 
+@pytest.mark.slow
 def test_the_demo_shows_both_methods_and_writes_a_run(pamc):
     result = pamc("demo", "--seeds", 1, "--epochs", 1, "--quiet", "--out", "demo")
     assert result.code == 0, result.err

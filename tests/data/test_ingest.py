@@ -565,7 +565,7 @@ def count_events(rows, edges, out, options):
     return 10**9 - counter.left, store.manifest["files"]
 
 
-@pytest.mark.fast_variants(4)
+@pytest.mark.fast_variants(1)
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad-rows"])
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_ingest_that_was_killed_at_any_step_ends_as_if_it_had_not_been(tmp_path, bad, stride):

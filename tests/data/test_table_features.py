@@ -166,6 +166,7 @@ CELLS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 IDS = CELLS.map(lambda text: text.strip(" \t")).filter(bool)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     table=hnp.arrays(

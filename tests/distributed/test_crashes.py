@@ -86,9 +86,10 @@ def test_torchrun_starts_killed_workers_again_and_they_go_on_by_themselves(refer
 
 
 @pytest.mark.slow
-def test_twenty_kills_of_one_or_both_processes_change_nothing(tmp_path):
-    found = crash(tmp_path, n_kills=20, seed=1)
-    assert found["n_kills"] == 20
+def test_kills_of_one_or_both_processes_change_nothing(tmp_path):
+    # `pamc bench crashes` kills twenty times.
+    found = crash(tmp_path, n_kills=5, seed=1)
+    assert found["n_kills"] == 5
     assert found["resumes_failed"] == 0
-    assert found["runs_finished"] >= 2
+    assert found["runs_finished"] >= 1
     assert found["runs_with_other_labels"] == 0

@@ -155,6 +155,7 @@ def test_without_a_graph_a_knn_graph_is_built(graph):
     assert model.record().facts["n_positive_pairs"] > 0
 
 
+@pytest.mark.slow
 def test_it_works_in_a_pipeline_and_in_a_grid_search(graph):
     pipeline = make_pipeline(StandardScaler(), clusterer("pamcgc", 3, **SMALL))
     labels = pipeline.fit_predict(graph.features)

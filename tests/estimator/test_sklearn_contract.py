@@ -7,7 +7,7 @@ from tests.methods.tiny import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")
 
-SMALL = {"hidden": (16,), "n_dims": 5, "n_epochs": 5, "pretrain_epochs": 5, "n_init": 2}
+SMALL = {"hidden": (16,), "n_dims": 5, "n_epochs": 2, "pretrain_epochs": 4, "n_init": 2}
 
 
 # Four clusters, because two checks take whatever has `predict_proba` for a classifier of their four classes.

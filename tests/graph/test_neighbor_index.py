@@ -68,6 +68,7 @@ def share(found, exact):
     return np.mean([len(set(a) & set(b)) / len(a) for a, b in zip(exact.tolist(), found.tolist(), strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [clustered, even])
 def test_nearly_all_exact_neighbors_are_found_and_the_recall_says_how_many(make, dtype):

@@ -101,6 +101,7 @@ def test_exponents_are_those_of_the_larger_sizes():
     assert fitted_exponent([1, 2], [1, 8]) == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", [name for name in epoch.TRAINERS if name != "triton"])
 def test_every_trainer_runs_and_says_what_it_took(provider):
     values = epoch.training_values(provider, START, CPU, "float32", n_epochs=2)

@@ -55,6 +55,7 @@ def test_the_loss_in_float32_is_eq_3_of_the_reference(n_nodes, n_dims, n_cluster
     assert_is_the_reference(case, soft=soft, tau=tau, proxy=proxy, self_edges=self_edges, dtype=torch.float32)
 
 
+@pytest.mark.fast_variants(3)
 @quiet
 @pytest.mark.parametrize("tau", [0.25, 1.0, 20.0, 100.0])
 @pytest.mark.parametrize(("proxy", "self_edges"), OPTIONS)

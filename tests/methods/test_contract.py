@@ -63,6 +63,7 @@ def test_a_method_is_finite_and_better_than_chance(name, graph, fitted):
     assert evaluate(graph.labels, model.labels_)["acc"] > 1 / N_CLUSTERS + 0.2
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_seed_gives_the_same_answer_and_leaves_the_global_generators_alone(name, graph, fitted):
@@ -76,6 +77,7 @@ def test_the_same_seed_gives_the_same_answer_and_leaves_the_global_generators_al
     assert torch.equal(torch.get_rng_state(), torch_before)
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("name", METHODS)
 def test_a_watcher_sees_every_epoch_and_changes_nothing(name, graph, fitted):
@@ -91,6 +93,7 @@ def test_a_watcher_sees_every_epoch_and_changes_nothing(name, graph, fitted):
     assert np.array_equal(again.embedding_, first.embedding_)
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("name", METHODS)
 def test_sparse_rows_give_what_dense_rows_give(name):
@@ -182,6 +185,7 @@ def test_a_method_names_its_paper(name):
     assert inspect.getdoc(method.build)
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("n_nodes", [4, 17])

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import hashlib, sys, torch
 from pamc.graph.positives import PositivePairs
 from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_distribution
 from pamc.losses.pamc import pamc_terms
 from pamc.ops.torch.rows import column_sums, ordered_sum, row_product
-
-pytestmark = pytest.mark.slow
 
 torch.set_num_threads(int(sys.argv[1]))
 

@@ -26,7 +26,7 @@ from pamc.ops.triton.objective import objective
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.fast_variants(2)]
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.fast_variants(1)]
 
 SETTINGS = {
     "alpha": 0.7,

@@ -131,6 +131,7 @@ def test_rows_are_read_again_where_they_still_are(fitted, planted, tmp_path, mon
     assert "NaN" in run_data(folder, map_by="pca")["notes"][0]
 
 
+@pytest.mark.slow
 def test_rows_that_were_shuffled_are_put_in_order_by_their_ids(planted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ids, kinds = [f"p{i}" for i in range(120)], np.array(["red", "green", "blue"])[planted.labels]

@@ -35,6 +35,7 @@ def brute_force(y_true: np.ndarray, y_pred: np.ndarray) -> tuple[float, float]:
     return best / len(y_true), max(f1 for n_right, f1 in outcomes if n_right == best)
 
 
+@pytest.mark.slow
 @given(LABELINGS)
 @settings(max_examples=60, deadline=None)
 def test_accuracy_and_f1_are_those_of_the_best_of_all_matchings(labelings):

@@ -97,6 +97,7 @@ def test_the_gradient_of_any_number_of_processes_is_that_of_one(options, size, c
     assert torch.equal(torch.cat([terms.labels for terms, _ in results]), expected.labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("chunk_size", [None, 64])
 def test_twenty_epochs_of_several_processes_are_those_of_one(size, chunk_size):

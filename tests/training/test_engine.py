@@ -167,6 +167,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_terms():
         list(train(Exploding(), rows, n_epochs=3, lr=1e-3))
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("chunk_size", [1, 7, 100, 400])
 @pytest.mark.parametrize("name", ["idec", "scgc", "pamcgc+ae"])
 def test_reconstruction_is_added_chunk_by_chunk_to_the_same_gradient(name, chunk_size):

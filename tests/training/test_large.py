@@ -58,6 +58,7 @@ def test_blocks_are_found_without_reading_labels(store):
     assert fit.confidence.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_chunks_give_what_one_chunk_gives(store):
     whole, chunked = (
         fit_store(store, FitConfig(**SMALL, precision="float64", chunk_size=size), seed=0, device=CPU)
@@ -146,6 +147,7 @@ def test_the_estimator_fits_a_store_and_predicts_its_rows(store):
         PamCGC.from_config(FitConfig(**SMALL), encoder=torch.nn.Linear(12, 4)).fit_store(store)
 
 
+@pytest.mark.slow
 def test_a_table_in_memory_is_fitted_as_a_store_of_the_same_rows(store):
     config = FitConfig(**SMALL)
     of_store, of_graph = (
@@ -158,6 +160,7 @@ def test_a_table_in_memory_is_fitted_as_a_store_of_the_same_rows(store):
     assert of_graph.adjacency.nnz == store.n_stored
 
 
+@pytest.mark.slow
 def test_the_number_of_rows_decides_how_a_store_is_fitted(store, monkeypatch):
     monkeypatch.setattr(sources, "LARGE_ROWS", 900)
     config = FitConfig(**{**SMALL, "n_hops": None})

@@ -74,6 +74,7 @@ def test_features_of_noise_are_learnt_by_heart():
     assert evaluate(noisy.labels, model.labels_)["acc"] > 0.9
 
 
+@pytest.mark.fast_variants(1)
 @pytest.mark.parametrize(
     ("n_failures", "fallback"), [(0, None), (1, "a tenth of the learning rate"), (2, "the clusters of the start")]
 )

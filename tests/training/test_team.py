@@ -68,6 +68,7 @@ def test_a_fit_that_others_help_with_is_the_fit_of_one(graph, size):
     same(fit_by(size, graph), whole_fit(graph))
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_dealt_out_too(graph):
     words = AttributedGraph(
         sp.random(150, 80, density=0.05, format="csr", random_state=0) + sp.eye(150, 80), graph.edges
