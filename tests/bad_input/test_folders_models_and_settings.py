@@ -12,6 +12,8 @@ import pytest
 from tests.bad_input.conftest import IDS, X, table, write
 from tests.cli.conftest import FAST
 
+pytestmark = pytest.mark.slow
+
 
 def no_space(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

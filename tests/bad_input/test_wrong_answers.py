@@ -27,6 +27,8 @@ from tests.bad_input.conftest import IDS, PATH, X, edge_table, table, write
 from tests.bad_input.test_arrays_through_python import assert_refused, model
 from tests.cli.conftest import FAST
 
+pytestmark = pytest.mark.slow
+
 # Names that duckdb would take for patterns, each beside a file that the pattern matches.
 TRAPS = [("r[1]", "r1"), ("r*", "r12"), ("r?", "r7"), ("[a-z]x", "bx"), ("~", "home"), ("a\\[1]", "a1")]
 

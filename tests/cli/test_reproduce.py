@@ -14,6 +14,8 @@ from pamc.lab.rows import QUICK_NOTE, is_quick, read_rows
 from pamc.registry import Registry
 from tests.lab import fake_tasks
 
+pytestmark = pytest.mark.slow
+
 
 def cells_of(name, data_set="blocks"):
     def cells(scope):

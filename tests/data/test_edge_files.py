@@ -25,6 +25,7 @@ def listed(separator=",", names=None, weights=None):
     return "".join(separator.join(row) + "\n" for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [None, NAMES], ids=["numbers", "names"])
 @pytest.mark.parametrize("weights", [None, [0.5, 2, 3]], ids=["plain", "weighted"])
 @pytest.mark.parametrize("header", [False, True], ids=["bare", "header"])

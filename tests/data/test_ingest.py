@@ -276,6 +276,7 @@ BAD_ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "options", "part"), BAD_ROWS, ids=[row[2][:40] for row in BAD_ROWS])
 def test_a_bad_row_is_refused_with_its_place_and_skipped_on_request(
     tmp_path, write, take, refusal, text, options, part
@@ -565,7 +566,7 @@ def count_events(rows, edges, out, options):
     return 10**9 - counter.left, store.manifest["files"]
 
 
-@pytest.mark.fast_variants(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad-rows"])
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_ingest_that_was_killed_at_any_step_ends_as_if_it_had_not_been(tmp_path, bad, stride):

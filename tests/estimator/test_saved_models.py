@@ -43,6 +43,7 @@ def test_a_run_folder_holds_labels_embedding_model_and_record(run, model):
     assert set(record.scores) == {"modularity", "silhouette", "objective"}
 
 
+@pytest.mark.fast_variants(2)
 @pytest.mark.parametrize("preprocessing", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
 def test_a_loaded_model_predicts_the_same_bits(graph, preprocessing, tmp_path):
     features = np.abs(graph.features)

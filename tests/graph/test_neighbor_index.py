@@ -232,6 +232,7 @@ def test_a_low_recall_is_a_warning(monkeypatch):
     assert caught[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_a_fit_of_many_rows_says_how_its_neighbors_were_found(monkeypatch):
     options = {"n_epochs": 1, "pretrain_epochs": 1, "hidden": (16,), "random_state": 0, "device": "cpu"}
     rows = clustered(900)

@@ -144,6 +144,7 @@ def test_every_setting_is_that_of_the_reference(options):
     assert_is_the_reference(*problem(41, 10, 7), **options)
 
 
+@pytest.mark.slow
 def test_known_labels_stand_for_the_labels_in_the_meta_nodes_alone():
     case, centers = problem(41, 10, 7)
     known = torch.where(torch.arange(41) % 5 == 0, 3, -1)
@@ -188,6 +189,7 @@ def test_without_pairs_the_positives_are_nothing():
     assert_is_the_reference(case, centers)
 
 
+@pytest.mark.slow
 def test_rows_of_any_stride_are_taken_as_they_are():
     case, centers = problem(41, 10, 7)
     expected = by_kernels(case, centers, None)
@@ -212,6 +214,7 @@ def test_rows_that_are_no_numbers_have_labels_that_exist():
     assert 0 <= labels.min() <= labels.max() < 7
 
 
+@pytest.mark.slow
 def test_bits_repeat():
     case, centers = problem(29, 10, 3, torch.float32)
     first, second = (by_kernels(case, centers, None) for _ in range(2))

@@ -147,6 +147,7 @@ def positives_of(z, pairs):
     return log_mass.detach().cpu(), alignment.cpu(), torch.autograd.grad(log_mass.sum(), own)[0].cpu()
 
 
+@pytest.mark.slow
 def test_columns_beyond_32_bits_are_kept_in_64(monkeypatch):
     monkeypatch.setattr(positives, "_MOST_NODES_IN_32_BITS", 40)
     case = awkward_case(41, 10)
@@ -160,6 +161,7 @@ def test_the_layout_is_made_once_for_each_pairs():
     assert positives.pieces_of(pairs, 3) is positives.pieces_of(pairs, 3)
 
 
+@pytest.mark.slow
 def test_rows_in_bfloat16_are_summed_in_float32():
     case = awkward_case(41, 10, dtype=torch.float32)
     # Four entries of ±1 have length 2: the unit rows are exact in bfloat16.

@@ -83,6 +83,7 @@ def test_the_margin_is_by_how_much_log_q_of_the_own_cluster_exceeds_any_other(ch
     assert distances == pytest.approx([0.0, np.sqrt(1.25), np.sqrt(5)])
 
 
+@pytest.mark.slow
 def test_training_does_not_change_what_was_before(graph):
     model = clusterer("pamcgc", 3, **SETTINGS).fit_graph(graph)
     fit = model._fit_result
