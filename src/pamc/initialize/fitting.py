@@ -9,17 +9,50 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pamc.graph.smoothing import Floats, unit_rows
 from pamc.initialize.base import InitContext
 from pamc.models.layers import MLP
 from pamc.ops.cuda_graph import Captured
+from pamc.ops.kmeans import Labels
 from pamc.ops.torch.rows import hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 
 # Small data sets use smaller batches, so that an epoch has several steps.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
 
+# With so few columns none is redundant, and none is hidden.
+_FEW_COLUMNS = 16
+
 # With fewer rows than this, pre-training runs more epochs to see as many rows, up to this many times longer.
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
+
+
+# Share of the squared length of a target that codes the initial cluster; the rest codes the smoothed features.
+_CLUSTER_SHARE = 0.5
+
+
+def labeled_target(points: Floats, labels: Labels, n_clusters: int, n_dims: int) -> Floats:
+    """Return targets (N, n_dims) of length 1 that hold the smoothed features and the initial cluster of each row.
+
+    Clusters of any shape become compact: one coordinate per cluster separates those that the smoothed features do not.
+    With no more dimensions than clusters, the targets are the smoothed features alone.
+
+    Parameters
+    ----------
+    points
+        (N, r) smoothed embedding with rows of length 1, leading directions first.
+    """
+    n_free = n_dims - n_clusters
+    if n_free < 1:
+        return _unit(points, n_dims)
+    code = np.sqrt(_CLUSTER_SHARE) * np.eye(n_clusters)[labels]
+    return np.concatenate([np.sqrt(1 - _CLUSTER_SHARE) * _unit(points, n_free), code], axis=1)
+
+
+def _unit(points: Floats, n_dims: int) -> Floats:
+    """Return the first `n_dims` columns with rows of length 1, with zeros for missing columns."""
+    leading = points[:, :n_dims]
+    return np.pad(unit_rows(leading), ((0, 0), (0, n_dims - leading.shape[1])))
 
 
 def fitted_to(target: NDArray[np.floating], context: InitContext, *, times_longer: int = 1) -> MLP:
@@ -33,7 +66,8 @@ def fitted_to(target: NDArray[np.floating], context: InitContext, *, times_longe
     ).to(rows.device)
     targets = torch.from_numpy(target).to(device=rows.device, dtype=dtype)
 
-    share, step = config.pretrain_dropout, torch.zeros((), dtype=torch.int64, device=rows.device)
+    share = config.pretrain_dropout if rows.n_features > _FEW_COLUMNS else 0.0
+    step = torch.zeros((), dtype=torch.int64, device=rows.device)
     seed = seed_for(context.seed, "hidden features")
 
     def distance_to_target(batch: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, initial_centers, mean_centers
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
-from pamc.initialize.fitting import fitted_to
-from pamc.initialize.inputs import directions_of
+from pamc.initialize.fitting import fitted_to, labeled_target
+from pamc.initialize.inputs import compared_by_angle, directions_of
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
@@ -112,14 +112,17 @@ def initialize_from_sample(
     with progress.phase("sample"), one_thread():
         directions = directions_of(sample.around(), sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
-    inputs = InputSource("features and graph", directions[core], adjacency)
+    is_text = compared_by_angle(sample.features, sample.preprocessing)
+    inputs = InputSource("features and graph", directions[core], adjacency, is_knn=True, by_angle=is_text)
     core_rows = FeatureLoader(sample.features[core], device=device, dtype=dtype)
     context = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
     if config.init == _GRAPH_START:
         result = _consensus_init(context, rows, sample, directions, core)
         with progress.phase("confidence"):
             core_index = core if numbers is None else numbers[core]
-            halves = fit_split_halves(inputs, config, seed=seed, device=device, rows=core_index)
+            halves = fit_split_halves(
+                inputs, config, seed=seed, device=device, family=result.facts["clusters_by"], rows=core_index
+            )
         result = result._replace(halves=halves)
     else:
         result = INITIALIZERS[config.init](context)
@@ -136,17 +139,17 @@ def _consensus_init(
 ) -> InitResult:
     """Return the consensus clusters of the core, and an encoder fitted to the whole sample."""
     config, device, inputs, seed = core_context.config, rows.device, core_context.inputs, core_context.seed
-    options: dict[str, Any] = {"n_dims": config.n_dims, "seed": seed, "device": device}
     with core_context.progress.phase("consensus"), one_thread():
-        agreed: Agreed = agreed_clusters(inputs.rows, inputs.adjacency, config.n_clusters, **options)  # type: ignore[union-attr]
-        targets = _sample_targets(directions, core, agreed.points, device)
+        agreed: Agreed = agreed_clusters(inputs, config.n_clusters, seed=seed, device=device)  # type: ignore[arg-type]
+        points = labeled_target(agreed.points, agreed.labels, config.n_clusters, config.n_dims)
+        targets = _sample_targets(directions, core, points, device)
     share = _TIMES_LONGER * len(core) / len(rows)
     shorter = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
     context = InitContext(rows, sample.features, None, None, shorter, seed, core_context.progress)
     facts = {
         "inputs": "features and graph",
-        "clusters_by": agreed.how,
-        "agreement": agreed.agreement,
+        "clusters_by": agreed.family,
+        "agreement": agreed.support,
         "sampled_rows": len(rows),
         "clustered_rows": len(core),
     }

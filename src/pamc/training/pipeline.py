@@ -59,7 +59,7 @@ from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, check_even, source_of
 
 # Default size of the embedding: dimensions per cluster, their maximum, and the paper's value.
-_DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
+_MOST_FREE_DIMS, _MOST_DIMS, _PAPER_DIMS = 16, 80, 10
 
 # Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
@@ -158,7 +158,7 @@ def assign_rows(
 def settled(config: Any, n_nodes: int) -> Any:
     """Return the settings with every None replaced whose value follows from the other settings and from N."""
     if "n_dims" in config.names() and config.n_dims is None:
-        n_dims = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
+        n_dims = min(config.n_clusters + min(config.n_clusters, _MOST_FREE_DIMS), _MOST_DIMS)
         config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else n_dims)
     if "n_hops" in config.names() and config.n_hops is None:
         # In large tables, γ beyond direct neighbors has too many pairs.

@@ -183,7 +183,13 @@ class GraphSource(Source):
         start = self._networks(fit, prepared, neighbors)
         if start.init is not None:
             with fit.clock.phase("confidence"):
-                split = fit_split_halves(neighbors.inputs, fit.config, seed=fit.seed, device=fit.device)
+                split = fit_split_halves(
+                    neighbors.inputs,
+                    fit.config,
+                    seed=fit.seed,
+                    device=fit.device,
+                    family=start.init.facts.get("clusters_by"),
+                )
             start = replace(start, init=start.init._replace(halves=split))
         with fit.clock.phase("centers"):
             return replace(start, centers=self._centers(fit, prepared, start))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
 from pamc.initialize.consensus import agreed_clusters
-from pamc.initialize.fitting import fitted_to
+from pamc.initialize.fitting import fitted_to, labeled_target
 from pamc.runtime import one_thread
 
 # If only the graph has clusters, the encoder must memorize them, because the features do not predict them.
@@ -22,16 +22,11 @@ def fit_consensus(context: InitContext) -> InitResult:
     only.
     """
     inputs: Any = context.inputs
+    config = context.config
     with context.progress.phase("consensus"), one_thread():
-        agreed = agreed_clusters(
-            inputs.rows,
-            inputs.adjacency,
-            context.config.n_clusters,
-            n_dims=context.config.n_dims,
-            seed=context.seed,
-            device=context.rows.device,
-        )
+        agreed = agreed_clusters(inputs, config.n_clusters, seed=context.seed, device=context.rows.device)
     memorizes = inputs.kind == "graph"
-    encoder = fitted_to(agreed.points, context, times_longer=_TIMES_LONGER_BY_HEART if memorizes else 1)
-    facts = {"inputs": inputs.kind, "clusters_by": agreed.how, "agreement": agreed.agreement}
+    target = labeled_target(agreed.points, agreed.labels, config.n_clusters, config.n_dims)
+    encoder = fitted_to(target, context, times_longer=_TIMES_LONGER_BY_HEART if memorizes else 1)
+    facts = {"inputs": inputs.kind, "clusters_by": agreed.family, "agreement": agreed.support}
     return InitResult(encoder, labels=agreed.labels, facts=facts)
