@@ -12,18 +12,11 @@ from numpy.typing import NDArray
 
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
 from pamc.graph.neighbors import DIRECTIONS, knn_adjacency, nearest
-from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
+from pamc.graph.smoothing import Floats, unit_rows
 from pamc.initialize.coassociation import agreement
-from pamc.initialize.family import FAMILIES, FamilyInput, choose_partition, repeated_kmeans
+from pamc.initialize.family import FAMILIES, MIDDLE, FamilyInput, choose_partition, repeated_kmeans, smoothed_embeddings
 from pamc.ops.kmeans import Labels
 from pamc.runtime import quiet_libraries, seed_for
-
-# Reaches of the random walks that smooth the features. The encoder is fitted to the embedding of the middle one.
-_REACHES = (0.8, 0.9, 0.95)
-_MIDDLE = 1
-
-# Dimensions of the smoothed embeddings: per cluster, and at most.
-_DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
 
 # Number of clusterings of each randomized family for each reach, a multiple of 3.
 N_REPEATS = 54
@@ -126,7 +119,8 @@ def agreed_clusters(
         points=points,
         neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
         adjacency=inputs.adjacency,
-        smoothed=_smoothed_points(inputs, n_clusters, device),
+        rows=inputs.rows,
+        smoothed=smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device),
         n_clusters=n_clusters,
         n_repeats=n_repeats or N_REPEATS,
         seed=seed,
@@ -138,20 +132,13 @@ def agreed_clusters(
         partitions = {name: FAMILIES[name](given) for name in (FAMILIES if family is None else [family])}
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
     choice = choose_partition(partitions, graph)
-    return Agreed(partitions[choice.family], given.smoothed[_MIDDLE], *choice)
+    return Agreed(partitions[choice.family], given.smoothed[MIDDLE], *choice)
 
 
 def _mutual_neighbors(edges: NDArray[np.int64], n_nodes: int) -> Adjacency:
     """Return the graph of the pairs of rows that are neighbors of each other."""
     directed = sp.csr_matrix((np.ones(edges.shape[1]), tuple(edges)), shape=(n_nodes, n_nodes))
     return directed.minimum(directed.T).tocsr()
-
-
-def _smoothed_points(inputs: InputSource, n_clusters: int, device: torch.device) -> list[Floats]:
-    """Return the (N, 2C) embedding of the smoothed rows for each reach, with at most 32 columns."""
-    n_dims = min(_DIMS_PER_CLUSTER * n_clusters, _MOST_DIMS)
-    rows = on_sphere(inputs.rows)
-    return [embedding(smooth, n_dims) for smooth in smoothed(rows, inputs.adjacency, _REACHES, device=device)]
 
 
 def choose_inputs(
@@ -206,6 +193,6 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
 
 def _stability(inputs: InputSource, n_clusters: int, seed: int, device: torch.device) -> float:
     """Return the mean NMI between repeated clusterings of the inputs by K-means."""
-    smoothed_points = _smoothed_points(inputs, n_clusters, device)
+    smoothed_points = smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device)
     labelings = repeated_kmeans(smoothed_points, n_clusters, N_REPEATS, seed=seed, device=device)
     return agreement(labelings, n_clusters, device)

@@ -11,11 +11,18 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import Adjacency
-from pamc.graph.smoothing import Floats
+from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
 from pamc.ops.kmeans import Labels, kmeans
 from pamc.ops.scores import conductance
 from pamc.registry import Registry
 from pamc.runtime import seed_for
+
+# Reaches of the random walks that smooth the features. The encoder is fitted to the embedding of the middle one.
+_REACHES = (0.8, 0.9, 0.95)
+MIDDLE = 1
+
+# Dimensions of the smoothed embeddings: per cluster, and at most.
+_DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
 
 # Number of other families whose partitions support a partition: those most similar to it.
 _N_SUPPORTERS = 2
@@ -31,8 +38,10 @@ class FamilyInput:
 
     Parameters
     ----------
+    rows
+        (N, r) rows in their leading directions, to be smoothed along a graph.
     points
-        (N, r) rows in their leading directions, with mean squared length 1, compared by Euclidean distance.
+        (N, r) the same in fewer directions, with mean squared length 1, compared by Euclidean distance.
     neighbors
         (N, N) symmetric kNN graph of the points.
     adjacency
@@ -43,6 +52,7 @@ class FamilyInput:
         Number of clusters, repeats of randomized clusterings, random seed, and device of the computation.
     """
 
+    rows: Floats
     points: Floats
     neighbors: Adjacency
     adjacency: Adjacency
@@ -93,12 +103,18 @@ def choose_partition(partitions: Mapping[str, Labels], graph: Adjacency) -> Choi
     return Choice(names[best], float(support[best]))
 
 
+def smoothed_embeddings(rows: Floats, adjacency: Adjacency, n_clusters: int, device: torch.device) -> list[Floats]:
+    """Return the (N, 2C) embedding of the smoothed rows for each reach, with at most 32 columns."""
+    n_dims = min(_DIMS_PER_CLUSTER * n_clusters, _MOST_DIMS)
+    return [embedding(smooth, n_dims) for smooth in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
+
+
 def repeated_kmeans(
-    smoothed: list[Floats], n_clusters: int, n_repeats: int, *, seed: int, device: torch.device, name: str = "k-means"
+    embeddings: list[Floats], n_clusters: int, n_repeats: int, *, seed: int, device: torch.device, name: str = "k-means"
 ) -> list[Labels]:
     """Return the labels of repeated K-means on each of the smoothed embeddings; `name` tells random streams apart."""
     labelings = []
-    for number, points in enumerate(smoothed):
+    for number, points in enumerate(embeddings):
         seeds = [seed_for(seed, f"{name} {number} {repeat}") for repeat in range(n_repeats)]
         labelings += [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
     return labelings

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pamc.graph.smoothing import smoothed_embeddings
 from pamc.initialize.coassociation import consensus_and_agreement
-from pamc.initialize.family import FAMILIES, FamilyInput, repeated_kmeans
+from pamc.initialize.family import FAMILIES, FamilyInput, repeated_kmeans, smoothed_embeddings
 from pamc.initialize.partitions import edge_list, merged_labels
 from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for
@@ -40,6 +39,5 @@ def cluster_by_merging(given: FamilyInput) -> Labels:
 @FAMILIES.register("merged neighbors")
 def cluster_by_merging_neighbors(given: FamilyInput) -> Labels:
     """Return :func:`cluster_by_merging` along the kNN graph of the points."""
-    n_dims = given.smoothed[0].shape[1]
-    smoothed = smoothed_embeddings(given.rows, given.neighbors, n_dims, device=given.device)
+    smoothed = smoothed_embeddings(given.rows, given.neighbors, given.n_clusters, given.device)
     return cluster_by_merging(replace(given, adjacency=given.neighbors, smoothed=smoothed))
