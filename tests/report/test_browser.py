@@ -334,7 +334,7 @@ def test_technical_details_are_closed_and_a_link_opens_them(opened, customers):
     page = opened(customers)
     assert not page.locator("#scores").is_visible()
     page.locator("#contents a", has_text="Technical details").click()
-    assert page.locator("#scores").is_visible()
+    page.locator("#scores").wait_for(state="visible")
     assert "silhouette in the features" in page.locator("#scores").text_content()
     assert "silhouette in the embedding" in page.locator("#scores").text_content()
 
