@@ -184,7 +184,7 @@ def test_notes_about_the_data_go_to_standard_error_once(pamc):
     assert any("label" in text for text in result.json["warnings"]) or "label" in result.err
 
 
-@pytest.mark.fast_variants(1)
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 @pytest.mark.parametrize("moment", ["pre-training", "training"])
 def test_ctrl_c_leaves_no_folder_and_exits_130(tmp_path, moment):

@@ -23,7 +23,7 @@ def alone():
     return records, torch.cat([tensor.ravel() for tensor in model.state_dict().values()]).numpy()
 
 
-@pytest.mark.fast_variants(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_loss_curve_weights_and_labels_are_those_of_one_process(size, alone, tmp_path):
     done = torchrun("tests.distributed.train_worker", tmp_path, n_processes=size)
