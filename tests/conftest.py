@@ -10,6 +10,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from pamc.initialize import consensus
+from pamc.initialize.families import layout
 
 
 def pytest_collection_modifyitems(items):
@@ -29,4 +30,6 @@ def few_repeats():
     """Initialize fits from few quick clusterings, in tests of everything but the clusters that are found."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consensus, "N_REPEATS", 3)
+        for name, value in {"_N_LAYOUTS": 1, "_N_MIXTURES": 1, "_N_EPOCHS": 30}.items():
+            patch.setattr(layout, name, value)
         yield

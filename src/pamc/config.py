@@ -239,10 +239,20 @@ class FitConfig(
     The names spell out the symbols of the paper.
     """
 
+    # A fit replaces None by a number before anything is computed from it.
+    alpha: float | None = setting(  # type: ignore[assignment]
+        None,
+        Number(),
+        "Multiply the contrastive term of Eq 12 by this weight. The default, None, is 1 for a kNN graph; the weight of "
+        "a given graph is chosen from the data, the larger the better the graph predicts the initial clusters.",
+        optional=True,
+        expert=False,
+    )
     beta: float = 10.0
     tau: float = 0.5
     metric: str = "auto"
-    lr: float = 1e-4
+    n_epochs: int = 50
+    lr: float = 4e-4
     precision: str = "auto"
     init: str = setting(
         "consensus",
@@ -257,7 +267,7 @@ class FitConfig(
         None,
         Count(),
         'Number of dimensions of the embedding z. None is 10 for init "autoencoder", as in the paper, and otherwise '
-        "two per cluster, at most 32.",
+        "two per cluster, or 16 more than clusters if that is less, at most 80.",
         optional=True,
     )
     graph_trust: str = setting(
@@ -266,11 +276,12 @@ class FitConfig(
         'Whether init "consensus" always uses features and graph ("always"), or leaves one of them out if the two are '
         'unrelated ("auto").',
     )
-    embedding_scale: float = setting(
-        2.0,
+    embedding_scale: float | None = setting(
+        None,
         Number(positive=True),
         'Length of the rows of z after any init other than "autoencoder". The kernel of Eq 9 has width 1, so a larger '
-        "scale makes the initial assignment sharper.",
+        "scale makes the initial assignment sharper. The default, None, is 2 for a given graph and 8 for a kNN graph.",
+        optional=True,
     )
     pretrain_epochs: int = setting(
         30,
@@ -313,6 +324,7 @@ _PAPER = FitConfig(
     n_dims=10,
     init="autoencoder",
     pretrain_epochs=30,
+    n_epochs=200,
     lr=1e-3,
     proxy="eq2",
     meta_assignment="hard",

@@ -101,7 +101,7 @@ class PamCGC(RowClusterer):
         init: str = FitConfig.init,
         n_neighbors: int = FitConfig.n_neighbors,
         n_hops: int | None = FitConfig.n_hops,
-        alpha: float = FitConfig.alpha,
+        alpha: float | None = FitConfig.alpha,
         beta: float = FitConfig.beta,
         n_epochs: int = FitConfig.n_epochs,
         advanced: Advanced | Mapping[str, Any] | None = None,

@@ -20,6 +20,7 @@ from pamc.errors import CollapseWarning, ModelFileError, warn
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.calibration import SplitHalfFits
 from pamc.initialize.consensus import InputSource
+from pamc.initialize.family import Judge
 from pamc.models.layers import MLP, Autoencoder
 from pamc.models.loader import FeatureLoader
 from pamc.ops.kmeans import kmeans
@@ -74,6 +75,8 @@ class InitResult(NamedTuple):
         Decisions of the initializer, as plain values for the record of the fit.
     halves
         Clusterings of random halves of the rows, which calibrate confidence; None if there are none.
+    judge
+        Scores partitions of the rows without labels, so that training is undone if it makes them worse; or None.
     """
 
     encoder: MLP
@@ -82,6 +85,13 @@ class InitResult(NamedTuple):
     labels: NDArray[np.int64] | None = None
     facts: Mapping[str, object] = MappingProxyType({})
     halves: SplitHalfFits | None = None
+    judge: Judge | None = None
+
+    @property
+    def family(self) -> str | None:
+        """Name of the family of clusterings that found the labels; None for other initializers."""
+        name = self.facts.get("clusters_by")
+        return None if name is None else str(name)
 
 
 Initializer: TypeAlias = Callable[[InitContext], InitResult]

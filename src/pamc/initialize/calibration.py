@@ -9,7 +9,7 @@ margins to confidence without any labels.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,9 +142,10 @@ def fit_split_halves(
     *,
     seed: int,
     device: torch.device,
+    family: str | None = None,
     rows: NDArray[np.int64] | None = None,
 ) -> SplitHalfFits | None:
-    """Cluster random halves of the rows as the consensus initializer does, with fewer repeats.
+    """Cluster random halves of the rows by the family that found the initial clusters, with fewer repeats.
 
     Returns None if there is nothing to compare: no consensus initializer, one cluster, or too few rows. Each split
     costs about a twentieth of the consensus.
@@ -153,6 +154,8 @@ def fit_split_halves(
     ----------
     inputs
         Rows and graph that the initializer clusters.
+    family
+        Name of the family of clusterings; None chooses one for each half.
     rows
         (n,) indices of these rows in the table if they are a sample; None if they are all rows.
     """
@@ -169,15 +172,10 @@ def fit_split_halves(
             for side, half in enumerate((shuffled[: n_rows // 2], shuffled[n_rows // 2 :])):
                 half = np.sort(half)
                 number = 2 * split + side
-                labels[number, half] = agreed_clusters(
-                    inputs.rows[half],
-                    inputs.adjacency[half][:, half],
-                    config.n_clusters,
-                    n_dims=config.n_dims,
-                    seed=seed_for(seed, f"half {number}"),
-                    device=device,
-                    n_repeats=_N_REPEATS,
-                ).labels
+                part = replace(inputs, rows=inputs.rows[half], adjacency=inputs.adjacency[half][:, half])
+                options: dict[str, Any] = {"seed": seed_for(seed, f"half {number}"), "device": device}
+                agreed = agreed_clusters(part, config.n_clusters, n_repeats=_N_REPEATS, family=family, **options)
+                labels[number, half] = agreed.labels
     return SplitHalfFits(np.arange(n_rows) if rows is None else rows, labels)
 
 

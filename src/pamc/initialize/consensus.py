@@ -1,4 +1,4 @@
-"""Initial clusters: the consensus of many quick clusterings of smoothed features, and the choice of their inputs."""
+"""Initial clusters: the choice of their inputs, and the partition on which families of quick clusterings agree."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
-from pamc.graph.adjacency import Adjacency, symmetric_normalize, with_self_loops
-from pamc.graph.neighbors import knn_adjacency
-from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed, unit_rows
-from pamc.initialize.coassociation import agreement, consensus_and_agreement
-from pamc.initialize.partitions import edge_list, merged_labels
-from pamc.ops.kmeans import Labels, kmeans
-from pamc.ops.scores import edge_information
+from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.neighbors import DIRECTIONS, knn_adjacency, nearest
+from pamc.graph.smoothing import Floats, unit_rows
+from pamc.initialize.coassociation import agreement
+from pamc.initialize.family import (
+    FAMILIES,
+    MIDDLE,
+    FamilyInput,
+    Judge,
+    choose_partition,
+    repeated_kmeans,
+    smoothed_embeddings,
+)
+from pamc.ops.kmeans import Labels
 from pamc.runtime import quiet_libraries, seed_for
 
-# Reaches of the random walks that smooth the features. The encoder is fitted to the embedding of the middle one.
-_REACHES = (0.8, 0.9, 0.95)
-_MIDDLE = 1
+# Number of clusterings of each randomized family for each reach, a multiple of 3.
+N_REPEATS = 18
 
-# Groups per cluster that K-means forms before they are merged along the graph.
-_GROUPS_PER_CLUSTER = (4, 6, 8)
-
-# Number of clusterings by K-means, and by merging, for each reach.
-N_REPEATS = 54
-
-# Beyond this many clusters, groups are not merged, because that takes time cubic in their number.
-_MOST_MERGED = 64
+# The family that finds any number of clusters in any number of rows. With more clusters, or with fewer rows per
+# cluster, the others are not tried.
+_ROBUST_FAMILY = "smoothed k-means"
+_MOST_CLUSTERS = 64
 ROWS_PER_GROUP = 5
 
-# Merged clusters are used only if the agreement of their repeats is at least this share of that of K-means.
-_NEARLY_AS_STABLE = 0.85
+# Number of neighbors of each row in the graph that families see.
+_N_NEIGHBORS = 10
 
 # Features and graph are unrelated unless linked rows are more similar than random rows by this many standard errors.
 _BEYOND_CHANCE = 4.0
@@ -40,109 +44,10 @@ _BEYOND_CHANCE = 4.0
 # With fewer edges (each counted in both directions), the test of similarity has too little power.
 _LEAST_EDGES = 400
 
+# Shares of correct predictions closer to 0 or 1 than this count as equally small or large.
+_LEAST_SHARE = 0.01
+
 _CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, eq=False)
-class Agreed:
-    """The consensus of repeated clusterings.
-
-    Parameters
-    ----------
-    labels
-        (N,) consensus clusters.
-    points
-        (N, n_dims) embedding to which the encoder is fitted, with rows of length 1.
-    how
-        Name of the clusterings: "k-means" or "merged groups".
-    agreement
-        Mean NMI between the repeats.
-    """
-
-    labels: Labels
-    points: Floats
-    how: str
-    agreement: float
-
-
-def agreed_clusters(
-    rows: Floats,
-    adjacency: Adjacency,
-    n_clusters: int,
-    *,
-    n_dims: int,
-    seed: int,
-    device: torch.device = _CPU,
-    n_repeats: int | None = None,
-) -> Agreed:
-    """Return the consensus of 162 quick clusterings, by K-means or by merging groups along the graph.
-
-    Both are computed. Merging finds clusters of any shape and size, but overfits sparse graphs: it is used if its
-    clusters explain the edges better (:func:`~pamc.ops.scores.edge_information`) and its repeats agree nearly as well
-    as those of K-means. O(E·r + N·(r² + C²)) time.
-
-    Parameters
-    ----------
-    rows
-        (N, r) features in their leading directions.
-    adjacency
-        (N, N) symmetric weights.
-    device
-        Device of the smoothing, of K-means and of the consensus.
-    n_repeats
-        Clusterings of each kind for each of the 3 reaches of the smoothing, a multiple of 3; None means 54.
-    """
-    points = _smoothed_points(rows, adjacency, n_dims, device)
-    n_repeats = n_repeats or N_REPEATS
-
-    def consensus(labelings: list[Labels], how: str, name: str) -> Agreed:
-        labels, agreement = consensus_and_agreement(labelings, n_clusters, seed=seed_for(seed, name), device=device)
-        return Agreed(labels, points[_MIDDLE], how, agreement)
-
-    by_kmeans = consensus(_repeated_kmeans(points, n_clusters, n_repeats, seed, device), "k-means", "consensus")
-    if not 1 < n_clusters <= _MOST_MERGED or len(rows) < ROWS_PER_GROUP * n_clusters:
-        return by_kmeans
-    labelings = _repeated_merging(points, adjacency, n_clusters, n_repeats, seed, device)
-    merged = consensus(labelings, "merged groups", "consensus of merged")
-    explains = edge_information(adjacency, merged.labels) > edge_information(adjacency, by_kmeans.labels)
-    return merged if explains and merged.agreement >= _NEARLY_AS_STABLE * by_kmeans.agreement else by_kmeans
-
-
-def _smoothed_points(rows: Floats, adjacency: Adjacency, n_dims: int, device: torch.device) -> list[Floats]:
-    """Return the (N, n_dims) embedding of the smoothed rows for each reach."""
-    return [embedding(smooth, n_dims) for smooth in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
-
-
-def _repeated_kmeans(
-    points: list[Floats], n_clusters: int, n_repeats: int, seed: int, device: torch.device
-) -> list[Labels]:
-    """Return the labels of repeated K-means on each of the embeddings."""
-    labelings = []
-    for number, embedded in enumerate(points):
-        seeds = [seed_for(seed, f"k-means {number} {repeat}") for repeat in range(n_repeats)]
-        labelings += _labelings(embedded, n_clusters, seeds, device)
-    return labelings
-
-
-def _repeated_merging(
-    points: list[Floats], adjacency: Adjacency, n_clusters: int, n_repeats: int, seed: int, device: torch.device
-) -> list[Labels]:
-    """Return the labels of repeated groupings of each of the embeddings, merged along the graph."""
-    most = max(n_clusters, adjacency.shape[0] // ROWS_PER_GROUP)
-    repeats = range(n_repeats // len(_GROUPS_PER_CLUSTER))
-    groupings = []
-    for number, embedded in enumerate(points):
-        for per_cluster in _GROUPS_PER_CLUSTER:
-            seeds = [seed_for(seed, f"groups {number} {per_cluster} {repeat}") for repeat in repeats]
-            groupings += _labelings(embedded, min(per_cluster * n_clusters, most), seeds, device)
-    edges = edge_list(adjacency)
-    # Not in threads: counting edges holds the interpreter lock.
-    return [merged_labels(groups, edges, n_clusters) for groups in groupings]
-
-
-def _labelings(points: Floats, n_clusters: int, seeds: list[int], device: torch.device) -> list[Labels]:
-    with quiet_libraries:
-        return [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +62,140 @@ class InputSource:
         (N, r) coordinates to smooth.
     adjacency
         The graph along which they are smoothed, and whose edges are the positive pairs.
+    is_knn
+        Whether the graph is the kNN graph of the rows.
+    by_angle
+        Whether rows are compared by the angle between them, as texts are, and not by their distance.
     """
 
     kind: str
     rows: Floats
     adjacency: Adjacency
+    is_knn: bool = False
+    by_angle: bool = False
+
+    def points(self) -> Floats:
+        """Return the rows in up to 50 leading directions, with mean squared length 1, to be compared by distance."""
+        points = self.rows[:, :DIRECTIONS]
+        if self.by_angle:
+            return unit_rows(points)
+        return points / (np.sqrt(np.square(points).sum(axis=1).mean()) or 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """The partition on which families of clusterings agree.
+
+    Parameters
+    ----------
+    labels
+        (N,) clusters.
+    points
+        (N, r) smoothed embedding, with rows of length 1.
+    family
+        Name of the family that found the clusters.
+    judge
+        Scores partitions of the rows; None if only one family was tried.
+    graph_trust
+        How far the given graph is trusted (:func:`graph_trust`); None if the graph was built from the rows.
+    """
+
+    labels: Labels
+    points: Floats
+    family: str
+    judge: Judge | None
+    graph_trust: float | None = None
+
+    def facts(self) -> dict[str, object]:
+        """Return the family, the score of the partition and the trust, as plain values for the record of the fit."""
+        facts: dict[str, object] = {"clusters_by": self.family}
+        if self.judge is not None:
+            facts |= self.judge.score(self.labels)._asdict()
+        if self.graph_trust is not None:
+            facts["graph_trust"] = self.graph_trust
+        return facts
+
+
+def agreed_clusters(
+    inputs: InputSource,
+    n_clusters: int,
+    *,
+    seed: int,
+    device: torch.device = _CPU,
+    n_repeats: int | None = None,
+    family: str | None = None,
+) -> Agreed:
+    """Cluster the rows by all families, and return the partition that agrees best with the others and with the graph.
+
+    Parameters
+    ----------
+    device
+        Device of the smoothing, of K-means, of the layout and of the consensus.
+    n_repeats
+        Clusterings of each randomized family for each of the 3 reaches of the smoothing; None means 18.
+    family
+        Name of the only family to use; None compares all.
+    """
+    n_rows, points = len(inputs.rows), inputs.points()
+    edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
+    given = FamilyInput(
+        points=points,
+        neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
+        adjacency=inputs.adjacency,
+        rows=inputs.rows,
+        smoothed=smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device),
+        n_clusters=n_clusters,
+        n_repeats=n_repeats or N_REPEATS,
+        seed=seed,
+        device=device,
+    )
+    if not 1 < n_clusters <= _MOST_CLUSTERS or n_rows < ROWS_PER_GROUP * n_clusters:
+        family = _ROBUST_FAMILY
+    with quiet_libraries:
+        partitions = {name: FAMILIES[name](given) for name in (FAMILIES if family is None else [family])}
+    graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
+    best, judge = choose_partition(partitions, graph)
+    labels = partitions[best]
+    trust = None if inputs.is_knn else graph_trust(inputs.adjacency, given.neighbors, labels)
+    return Agreed(labels, given.smoothed[MIDDLE], best, judge, trust)
+
+
+def graph_trust(adjacency: Adjacency, neighbors: Adjacency, labels: Labels) -> float:
+    """Return how far to trust a graph compared with the features, 0 to 1.
+
+    A row's cluster is predicted by the most frequent cluster of its neighbors in the graph, and by that of its nearest
+    rows in the features. The trust is the odds that the graph is right, as a share of the sum of both odds.
+    O(E + N·C) time and memory.
+
+    Parameters
+    ----------
+    adjacency
+        (N, N) symmetric weights of the graph.
+    neighbors
+        (N, N) symmetric kNN graph of the features.
+    labels
+        (N,) clusters.
+    """
+    by_graph, by_features = (_odds(_predicted_share(graph, labels)) for graph in (adjacency, neighbors))
+    return by_graph / (by_graph + by_features)
+
+
+def _predicted_share(graph: Adjacency, labels: Labels) -> float:
+    """Return the share of rows whose cluster is the most frequent one among their neighbors."""
+    votes = np.asarray((graph @ sp.identity(int(labels.max()) + 1, format="csr")[labels]).todense())
+    own = votes[np.arange(len(labels)), labels]
+    return float(np.mean((own > 0) & (own >= votes.max(axis=1))))
+
+
+def _odds(share: float) -> float:
+    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    return share / (1 - share)
+
+
+def _mutual_neighbors(edges: NDArray[np.int64], n_nodes: int) -> Adjacency:
+    """Return the graph of the pairs of rows that are neighbors of each other."""
+    directed = sp.csr_matrix((np.ones(edges.shape[1]), tuple(edges)), shape=(n_nodes, n_nodes))
+    return directed.minimum(directed.T).tocsr()
 
 
 def choose_inputs(
@@ -172,6 +206,7 @@ def choose_inputs(
     n_neighbors: int,
     seed: int,
     device: torch.device = _CPU,
+    by_angle: bool = False,
 ) -> InputSource:
     """Return features and graph, or, if they are unrelated, the one of them that has clusters by itself.
 
@@ -180,10 +215,11 @@ def choose_inputs(
     whose repeated clusterings agree better is used: the features with their kNN graph, or the graph with its leading
     directions as features.
     """
-    both = InputSource("features and graph", rows, adjacency)
+    both = InputSource("features and graph", rows, adjacency, by_angle=by_angle)
     if n_clusters < 2 or adjacency.nnz < _LEAST_EDGES or _excess_similarity(rows, adjacency, seed) >= _BEYOND_CHANCE:
         return both
-    alone = InputSource("features", rows, knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device, seed=seed))
+    neighbors = knn_adjacency(rows, min(n_neighbors, len(rows) - 1), device, seed=seed)
+    alone = InputSource("features", rows, neighbors, is_knn=True, by_angle=by_angle)
     graph = InputSource("graph", _graph_directions(adjacency, n_clusters, seed), adjacency)
     return max(alone, graph, key=lambda inputs: _stability(inputs, n_clusters, seed, device))
 
@@ -214,5 +250,6 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
 
 def _stability(inputs: InputSource, n_clusters: int, seed: int, device: torch.device) -> float:
     """Return the mean NMI between repeated clusterings of the inputs by K-means."""
-    points = _smoothed_points(inputs.rows, inputs.adjacency, 2 * n_clusters, device)
-    return agreement(_repeated_kmeans(points, n_clusters, N_REPEATS, seed, device), n_clusters, device)
+    smoothed_points = smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device)
+    labelings = repeated_kmeans(smoothed_points, n_clusters, N_REPEATS, seed=seed, device=device)
+    return agreement(labelings, n_clusters, device)

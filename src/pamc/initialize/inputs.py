@@ -51,7 +51,7 @@ def graph_and_inputs(
     """
     needs_inputs = getattr(config, "init", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
-    directions = None
+    directions, is_text = None, compared_by_angle(features, preprocessing)
     with one_thread():
         if needs_inputs or by_angle:
             directions = directions_of(features, preprocessing, seed, device)
@@ -60,7 +60,8 @@ def graph_and_inputs(
     if not needs_inputs or adjacency is None or directions is None:
         return adjacency, None, facts
     if graph.edges is None or config.graph_trust == "always":
-        return adjacency, InputSource("features and graph", directions, adjacency), facts
+        is_knn = graph.edges is None
+        return adjacency, InputSource("features and graph", directions, adjacency, is_knn, by_angle=is_text), facts
     with one_thread():
         inputs = choose_inputs(
             directions,
@@ -69,6 +70,7 @@ def graph_and_inputs(
             n_neighbors=config.n_neighbors,
             seed=seed,
             device=device,
+            by_angle=is_text,
         )
     if inputs.kind != "features and graph":
         left_out = "features" if inputs.kind == "graph" else "graph"
@@ -130,11 +132,14 @@ def _neighbors(
     return nearest(directions, config.n_neighbors, metric=ANGLE, device=device, seed=seed)
 
 
+def compared_by_angle(features: Features, preprocessing: str) -> bool:
+    """Return whether preprocessed features are treated as text: they are never centered, only their angles count."""
+    return bool(preprocessing == "tfidf" or (features != 0).sum() <= THIN_SHARE * np.prod(features.shape))
+
+
 def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
     """Return the coordinates (N, r) of preprocessed features in their leading directions."""
-    # Features that are mostly zero are never centered, as this would make them dense.
-    mostly_zero = (features != 0).sum() <= THIN_SHARE * np.prod(features.shape)
-    centered = preprocessing != "tfidf" and not mostly_zero
+    centered = not compared_by_angle(features, preprocessing)
     seed = seed_for(seed, "directions")
     n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz
     fits = n_values * np.float64().itemsize <= _MOST_BYTES_ON_DEVICE

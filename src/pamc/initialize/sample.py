@@ -9,7 +9,7 @@ rows, and the encoder is fitted to these targets. Time and memory do not depend 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ from pamc.graph.neighbors import ANGLE, DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, initial_centers, mean_centers
 from pamc.initialize.calibration import fit_split_halves
-from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
-from pamc.initialize.fitting import fitted_to
-from pamc.initialize.inputs import directions_of
+from pamc.initialize.consensus import InputSource, agreed_clusters
+from pamc.initialize.fitting import fitted_encoder
+from pamc.initialize.inputs import compared_by_angle, directions_of
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
@@ -112,15 +112,17 @@ def initialize_from_sample(
     with progress.phase("sample"), one_thread():
         directions = directions_of(sample.around(), sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
-    inputs = InputSource("features and graph", directions[core], adjacency)
+    is_text = compared_by_angle(sample.features, sample.preprocessing)
+    inputs = InputSource("features and graph", directions[core], adjacency, is_knn=True, by_angle=is_text)
     core_rows = FeatureLoader(sample.features[core], device=device, dtype=dtype)
     context = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
     if config.init == _GRAPH_START:
         result = _consensus_init(context, rows, sample, directions, core)
         with progress.phase("confidence"):
             core_index = core if numbers is None else numbers[core]
-            halves = fit_split_halves(inputs, config, seed=seed, device=device, rows=core_index)
-        result = result._replace(halves=halves)
+            halves = fit_split_halves(inputs, config, seed=seed, device=device, family=result.family, rows=core_index)
+        judge = None if result.judge is None else replace(result.judge, rows=core_index)
+        result = result._replace(halves=halves, judge=judge)
     else:
         result = INITIALIZERS[config.init](context)
     z = encode_rows(result.encoder, core_rows, chunk_size=config.chunk_size)
@@ -136,21 +138,25 @@ def _consensus_init(
 ) -> InitResult:
     """Return the consensus clusters of the core, and an encoder fitted to the whole sample."""
     config, device, inputs, seed = core_context.config, rows.device, core_context.inputs, core_context.seed
-    options: dict[str, Any] = {"n_dims": config.n_dims, "seed": seed, "device": device}
     with core_context.progress.phase("consensus"), one_thread():
-        agreed: Agreed = agreed_clusters(inputs.rows, inputs.adjacency, config.n_clusters, **options)  # type: ignore[union-attr]
-        targets = _sample_targets(directions, core, agreed.points, device)
+        agreed = agreed_clusters(inputs, config.n_clusters, seed=seed, device=device)  # type: ignore[arg-type]
     share = _TIMES_LONGER * len(core) / len(rows)
     shorter = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
     context = InitContext(rows, sample.features, None, None, shorter, seed, core_context.progress)
+
+    def spread(points: Floats) -> Floats:
+        with one_thread():
+            return _sample_targets(directions, core, points, device)
+
+    encoder, targets = fitted_encoder(agreed, context, clustered=core_context.rows, spread=spread)
     facts = {
         "inputs": "features and graph",
-        "clusters_by": agreed.how,
-        "agreement": agreed.agreement,
+        "encoder_fitted_to": targets,
+        **agreed.facts(),
         "sampled_rows": len(rows),
         "clustered_rows": len(core),
     }
-    return InitResult(fitted_to(targets, context), labels=agreed.labels, facts=facts)
+    return InitResult(encoder, labels=agreed.labels, facts=facts, judge=agreed.judge)
 
 
 def _sample_targets(directions: Floats, core: NDArray[np.int64], points: Floats, device: torch.device) -> Floats:

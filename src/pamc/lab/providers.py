@@ -31,7 +31,7 @@ _MAX_ROUNDS = 50
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 # Settings of the objective in the check.
-_CHECKED = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
+_CHECKED: Any = FitConfig(n_clusters=7, alpha=2.0, beta=1.5, tau=0.5)
 
 # A loss as a function of z, a function that returns the labels, C and τ.
 Contrast: TypeAlias = Callable[[Tensor, Callable[[], Tensor], int, float], Tensor]
@@ -179,7 +179,8 @@ def why_refused(provider: Provider, device: torch.device, *, dtype: torch.dtype 
         q = reference.soft_assignment(z, centers, eta=_CHECKED.eta)
         kl = reference.kl_divergence(reference.target_distribution(q.detach()), q, reduction="mean")
         contrast = provider.exact(z, gamma, replace(problem, labels=q.detach().argmax(dim=1), tau=_CHECKED.tau))
-        return _CHECKED.alpha * contrast + _CHECKED.beta * kl
+        result: Tensor = _CHECKED.alpha * contrast + _CHECKED.beta * kl
+        return result
 
     def objective(z: Tensor, centers: nn.Parameter) -> Tensor:
         return provider.objective(z, centers, on_device.pairs, _CHECKED)
@@ -217,13 +218,14 @@ def _plain_contrast(name: str, pairs: PositivePairs) -> tuple[Contrast, tuple[Te
     ), edges
 
 
-def plain_objective(name: str, pairs: PositivePairs, config: FitConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def plain_objective(name: str, pairs: PositivePairs, config: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Return Eq 12 with the "dense" or "released" loss, as a function of z, its assignment q and the target p."""
     contrast, _ = _plain_contrast(name, pairs)
 
     def objective(z: Tensor, q: Tensor, p: Tensor) -> Tensor:
         value = contrast(z, lambda: q.detach().argmax(dim=1), q.shape[1], config.tau)
-        return config.alpha * value + config.beta * kl_div(q.log(), p, reduction="batchmean")
+        result: Tensor = config.alpha * value + config.beta * kl_div(q.log(), p, reduction="batchmean")
+        return result
 
     return objective
 

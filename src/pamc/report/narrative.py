@@ -10,8 +10,8 @@ from pamc.errors import UnknownNameError, counted
 from pamc.estimator.advanced import EXPERT
 from pamc.models.method import METHODS
 from pamc.report.page_file import plain
-from pamc.training.fallback import START_RETURNED
-from pamc.training.pipeline import settled
+from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
+from pamc.training.pipeline import chosen
 
 _PREPROCESSED = {
     "none": "used unchanged",
@@ -29,10 +29,18 @@ _INPUTS = {
     "and the graph alone gives more stable clusters.",
 }
 _CLUSTERED_BY = {
-    "k-means": "by K-means. Merging small groups along the edges was not chosen: there were too few rows or too many "
-    "clusters for it, more of its edges left their cluster, or its repetitions agreed less.",
-    "merged groups": "by merging small groups along the edges. More edges stay inside these clusters than inside those "
-    "of K-means, and the repetitions agree almost as well.",
+    "Gaussian mixture": "a mixture of Gaussians",
+    "k-means": "K-means",
+    "layout": "Gaussian mixtures of a low-dimensional layout",
+    "merged groups": "merging small groups along the edges",
+    "merged neighbors": "merging small groups along nearest rows",
+    "smoothed k-means": "K-means of features smoothed along the edges",
+    "spectral": "spectral clustering of nearest rows",
+}
+_FITTED_TO = {
+    "smoothed features": "The encoder was fitted to features smoothed along the edges, which keep the clusters apart.",
+    "initial clusters": "The encoder was fitted to these clusters directly, because smoothed features do not keep them "
+    "apart.",
 }
 
 
@@ -76,6 +84,12 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
     if n_pairs and n_hops:
         steps = "one step" if n_hops == 1 else f"up to {n_hops} steps"
         text += f" Rows {steps} apart on it are positive pairs: {counted(n_pairs, 'pair', grouped=True)}."
+    if "graph_trust" in facts:
+        text += (
+            f" The graph was trusted with {100 * facts['graph_trust']:.0f} %: this is how well its edges predict the "
+            "initial cluster of a row, compared with the nearest rows by features. The weight of the contrastive loss "
+            f"is {config['alpha']:.2g}."
+        )
     return text
 
 
@@ -87,21 +101,37 @@ def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if "clustered_rows" in facts:
         rows = f"{counted(facts['clustered_rows'], 'row', grouped=True)} of a sample of {facts['sampled_rows']:,}"
     how = _CLUSTERED_BY.get(str(facts["clusters_by"]), str(facts["clusters_by"]))
+    encoder = _FITTED_TO.get(str(facts.get("encoder_fitted_to")), "")
+    if "support" not in facts:
+        return f"{rows} were clustered by {how}. {encoder}".rstrip()
     return (
-        f"{rows} were clustered many times, {how} The initial clusters are the consensus of these clusterings. The "
-        f"mean agreement of two of them is {facts['agreement']:.2f} (NMI: 0 is none, 1 is complete)."
-    )
+        f"{rows} were clustered in {len(_CLUSTERED_BY)} ways, and the initial clusters are those of {how}: among all, "
+        f"they agree best with the others (adjusted Rand index {facts['support']:.2f} with the two most similar; 1 is "
+        f"complete agreement) and cut few edges ({100 * facts['conductance']:.0f} % of a cluster's edges). {encoder}"
+    ).rstrip()
 
 
 def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    if facts.get("fallback") == INITIAL_RETURNED:
+        return (
+            "Training drained a cluster, also at a tenth of the learning rate, so the initial clusters are the result."
+        )
+    if facts.get("fallback") == TRAINING_UNDONE:
+        return (
+            f"Training was undone: it lowered the label-free score of the clusters from {facts['score_before']:.2f} to "
+            f"{facts['score_after']:.2f}, so the initial clusters are the result."
+        )
     n_epochs = record.get("n_epochs_run")
     if not n_epochs:
         return ""
     text = f"Training ran {counted(n_epochs, 'epoch', grouped=True)} over all rows; {record.get('stopped', '')}."
-    if facts.get("fallback") == START_RETURNED:
-        text += " It lost a cluster, also at a tenth of the learning rate, so the initial clusters are the result."
-    elif facts.get("fallback"):
-        text += f" It first lost a cluster and was repeated with {facts['fallback']}."
+    if facts.get("fallback"):
+        text += f" It first drained a cluster and was repeated with {facts['fallback']}."
+    if "score_before" in facts:
+        text += (
+            f" The label-free score of the clusters was {facts['score_before']:.2f} before and "
+            f"{facts['score_after']:.2f} after training."
+        )
     if (facts.get("n_processes") or 1) > 1:
         text += f" {facts['n_processes']} processes took part."
     return text
@@ -129,14 +159,14 @@ def stability(record: Mapping[str, Any], mean_confidence: float) -> list[dict[st
 
     Examples
     --------
-    >>> stability({"facts": {"agreement": 0.9}}, 0.5)[0]["value"]
+    >>> stability({"facts": {"support": 0.9}}, 0.5)[0]["value"]
     0.9
     """
     facts = record.get("facts") or {}
     lines: list[dict[str, Any]] = []
-    if isinstance(facts.get("agreement"), float):
-        meaning = "mean NMI of two clusterings; 1 is complete agreement"
-        lines.append({"what": "Quick clusterings before training", "value": facts["agreement"], "meaning": meaning})
+    if isinstance(facts.get("support"), float):
+        meaning = "mean ARI with the two most similar results of other methods; 1 is complete agreement"
+        lines.append({"what": "Other clustering methods", "value": facts["support"], "meaning": meaning})
     if facts.get("confidence") == "agreement of half fits":
         meaning = (
             "share of rows that keep their cluster when only half of the rows are clustered: the mean confidence, ± "
@@ -163,7 +193,7 @@ def python_lines(record: Mapping[str, Any]) -> str:
     method, data, facts = str(record.get("method")), record.get("data") or {}, record.get("facts") or {}
     is_pamcgc = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
-    changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)))
+    changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)), facts)
     # `PamCGC` takes expert settings in one dict.
     expert = {name: changed.pop(name) for name in list(changed) if is_pamcgc and name in EXPERT}
     settings = [f"{name}={value!r}" for name, value in (changed | ({"advanced": expert} if expert else {})).items()]
@@ -195,14 +225,14 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     return {}, [], fit if facts.get("graph") == "given" else ".fit(X)  # X: your rows"
 
 
-def _changed(method: str, config: Mapping[str, Any], n_nodes: int) -> dict[str, Any]:
+def _changed(method: str, config: Mapping[str, Any], n_nodes: int, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return n_clusters and the settings that differ from the method's defaults."""
     try:
         defaults = METHODS[method].config()
     except UnknownNameError:
         return dict(config)
     n_clusters = config.get("n_clusters", defaults.n_clusters)
-    usual = plain(settled(defaults.with_(n_clusters=n_clusters), n_nodes).to_dict())
+    usual = plain(chosen(defaults.with_(n_clusters=n_clusters), n_nodes, facts).to_dict())
     changed = {name: value for name, value in plain(config).items() if usual.get(name) != value}
     # The plan of a store chooses the chunk size.
     for name in ("n_clusters", "chunk_size"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pamc.runtime import environment
 from pamc.training.constants import fit_constants
-from pamc.training.fallback import START_RETURNED
+from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
 from pamc.training.phases import Fit
 
 # Attributes that are copied from the fit.
@@ -106,6 +106,8 @@ class RunRecord:
 
 
 def _why_stopped(fit: Fit, n_epochs_run: int) -> str:
-    if fit.facts.get("fallback") == START_RETURNED:
-        return "training lost a cluster and was undone"
+    if fit.facts.get("fallback") == INITIAL_RETURNED:
+        return "training drained a cluster and was undone"
+    if fit.facts.get("fallback") == TRAINING_UNDONE:
+        return "training lowered the score of the clusters and was undone"
     return "all epochs run" if n_epochs_run == getattr(fit.config, "n_epochs", 0) else "labels stopped changing"

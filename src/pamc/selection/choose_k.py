@@ -22,6 +22,7 @@ from pamc.data.preprocessing import fit_preprocessing
 from pamc.errors import BackendError, ConfigError, DataError
 from pamc.initialize.base import mean_centers
 from pamc.initialize.consensus import InputSource
+from pamc.initialize.family import smoothed_dims
 from pamc.initialize.inputs import graph_and_inputs, positives
 from pamc.models.method import METHODS
 from pamc.models.methods.pamcgc import PamCGCModel
@@ -30,7 +31,7 @@ from pamc.progress import Progress, SilentProgress
 from pamc.runtime import one_thread, resolve_device, resolve_dtype, seed_for, seed_of
 from pamc.selection.split_half import WAYS, Decision, clusters_of, decide, null_reference, split_half_agreement
 from pamc.training.phases import Clock, check_enough_rows, count_distinct
-from pamc.training.pipeline import settled
+from pamc.training.pipeline import scaled, settled, weighted
 
 _DEFAULT_CANDIDATES = range(2, 21)
 
@@ -236,13 +237,11 @@ def choose_k(
     settings = (config or FitConfig()).with_(init="consensus", n_clusters=numbers[len(numbers) // 2], n_dims=None)
     settings = settings.with_(n_hops=settled(settings, graph.n_nodes).n_hops)
 
-    def dims(n_clusters: int) -> int:
-        return int(settled(settings.with_(n_clusters=n_clusters), graph.n_nodes).n_dims)
-
     with clock.phase("graph"):
         inputs, is_knn_graph = _inputs(graph, settings, seed, where)
+    settings = weighted(scaled(settings, is_given=not is_knn_graph), None)
     with clock.timed("halves"), clock.progress.phase("halves", 1 + _N_NULLS) as phase, one_thread():
-        compare = partial(split_half_agreement, candidates=numbers, dims=dims)
+        compare = partial(split_half_agreement, candidates=numbers, dims=smoothed_dims)
         agreement = compare(inputs, n_splits=_N_SPLITS, seed=seed_for(seed, "halves"))
         phase.advance()
         n_neighbors, nulls = settings.n_neighbors, []
@@ -255,7 +254,7 @@ def choose_k(
             phase.advance()
     decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=graph.n_nodes // _LEAST_ROWS_PER_CLUSTER)
     with clock.phase("scores"), one_thread():
-        scores = list(_scores(inputs, numbers, decision, settings, dims, seed))
+        scores = list(_scores(inputs, numbers, decision, settings, seed))
     return _answer(numbers, decision, scores, inputs.kind, clock.seconds)
 
 
@@ -295,14 +294,16 @@ def _inputs(graph: AttributedGraph, config: Any, seed: int, device: torch.device
 
 
 def _scores(
-    inputs: InputSource, numbers: list[int], decision: Decision, config: Any, dims: Any, seed: int
+    inputs: InputSource, numbers: list[int], decision: Decision, config: Any, seed: int
 ) -> Iterator[dict[str, float]]:
     """Yield, for each candidate, the label-free scores of a quick clustering of all rows."""
     cpu, dtype = torch.device("cpu"), resolve_dtype(config.precision)
     pairs, _ = positives(inputs.adjacency, config, cpu, dtype)
     for k, way_index in zip(numbers, decision.way.tolist(), strict=True):
         way = WAYS[way_index]
-        labels, points = clusters_of(inputs, k, n_dims=dims(k), way=way, seed=seed_for(seed, "clusters of all rows"))
+        labels, points = clusters_of(
+            inputs, k, n_dims=smoothed_dims(k), way=way, seed=seed_for(seed, "clusters of all rows")
+        )
         z = torch.from_numpy(config.embedding_scale * points).to(dtype)
         k_config: Any = config.with_(n_clusters=k)
         with torch.no_grad():

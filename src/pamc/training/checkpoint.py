@@ -32,6 +32,7 @@ from pamc.errors import ConfigError, DataError, DataWarning, OutputError, warn
 from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import SplitHalfFits
+from pamc.initialize.family import Judge
 from pamc.models.layers import MLP
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
@@ -410,6 +411,22 @@ class CheckpointedInit(NamedTuple):
     adjacency: Adjacency | None
 
 
+def _judge_tensors(judge: Judge) -> dict[str, Tensor]:
+    """Return the tensors from which :func:`_judge_from` restores a judge."""
+    tensors = {name: torch.from_numpy(getattr(judge.graph, name)) for name in _ADJACENCY}
+    tensors["others"] = _narrow(torch.from_numpy(judge.others))
+    if judge.rows is not None:
+        tensors["rows"] = torch.from_numpy(judge.rows)
+    return tensors
+
+
+def _judge_from(tensors: Mapping[str, Tensor]) -> Judge:
+    others = tensors["others"].long().numpy()
+    indptr, indices, data = (tensors[name].numpy() for name in _ADJACENCY)
+    graph = sp.csr_matrix((data, indices, indptr), shape=(others.shape[1], others.shape[1]))
+    return Judge(others, graph, tensors["rows"].numpy() if "rows" in tensors else None)
+
+
 class FitCheckpoints:
     """The checkpoints of one fit of PamCGC.
 
@@ -444,13 +461,15 @@ class FitCheckpoints:
         tensors, facts = stored
         n_nodes = facts["n_nodes"]
         encoder = encoder_from(tensors, facts["sizes"], self._config).to(device)
-        halves, adjacency = None, None
+        halves, adjacency, judge = None, None, None
+        if "judge.others" in tensors:
+            judge = _judge_from(tensors_under("judge.", tensors))
         if "halves.rows" in tensors:
             halves = SplitHalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())
         if facts["graph_kept"]:
             indptr, indices, data = (tensors[f"adjacency.{name}"].numpy() for name in _ADJACENCY)
             adjacency = sp.csr_matrix((data, indices, indptr), shape=(n_nodes, n_nodes))
-        init = InitResult(encoder, cached=facts["init_kept"], facts=facts["started"], halves=halves)
+        init = InitResult(encoder, cached=facts["init_kept"], facts=facts["started"], halves=halves, judge=judge)
         return CheckpointedInit(init, tensors["centers"].to(device), adjacency)
 
     def write_init(self, init: InitResult, centers: Tensor, adjacency: Adjacency | None, *, n_nodes: int) -> None:
@@ -459,6 +478,8 @@ class FitCheckpoints:
         tensors["centers"] = centers.detach()
         if init.halves is not None:
             tensors |= {f"halves.{name}": torch.from_numpy(array) for name, array in init.halves._asdict().items()}
+        if init.judge is not None:
+            tensors |= {f"judge.{name}": tensor for name, tensor in _judge_tensors(init.judge).items()}
         if adjacency is not None:
             tensors |= {f"adjacency.{name}": torch.from_numpy(getattr(adjacency, name)) for name in _ADJACENCY}
         facts = {

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -41,12 +41,34 @@ LABELED_AT_A_TIME = 16384
 # Name of the paper's initializer.
 PAPER_START = "autoencoder"
 
-# Name of the fallback that is used when training loses a cluster twice.
-START_RETURNED = "the clusters of the start"
+# Names of the fallbacks without training: it drained a cluster twice, or it made the clusters worse.
+INITIAL_RETURNED = "the initial clusters"
+TRAINING_UNDONE = "the initial clusters, which have a better score"
 
-# A cluster is lost if its size falls below this share of its initial size or below this number of rows.
-_LEAST_SHARE = 0.05
+# A cluster is drained if its size falls below this share of its initial size or below this number of rows.
+_LEAST_SHARE = 0.2
 _LEAST_ROWS = 2
+
+# Training is undone if it lowers the score of the clusters by more than this.
+_TOLERANCE = 0.05
+
+
+class Outcome(NamedTuple):
+    """The outcome of training.
+
+    Parameters
+    ----------
+    history
+        The record of each epoch; empty if training was undone.
+    fallback
+        Name of the fallback that was used; None if there was no need for one.
+    facts
+        Label-free scores of the clusters before and after training, as plain values; empty without a judge.
+    """
+
+    history: list[EpochRecord]
+    fallback: str | None
+    facts: dict[str, object]
 
 
 def train_with_fallback(
@@ -59,19 +81,20 @@ def train_with_fallback(
     seed: int,
     on_epoch: OnEpoch | None,
     checkpointer: FileCheckpointer | None = None,
-) -> tuple[list[EpochRecord], str | None]:
-    """Train the model; return the records of its epochs, and the fallback that was needed, or None.
+) -> Outcome:
+    """Train the model, unless its initial clusters are better than what training makes of them.
 
-    If training empties a cluster of the initialization, it restarts at a tenth of the learning rate; if that loses a
-    cluster too, the initialization itself is the result, with no epochs. With the paper's initializer there is no
-    fallback, as in the paper. `on_epoch` is called for the returned epochs only: as each one ends, or, where training
-    may restart, after the attempt has succeeded.
+    If training drains a cluster of the initialization, it restarts at a tenth of the learning rate. If that drains a
+    cluster too, or if the judge of the initialization scores the trained clusters below the initial ones, the
+    initialization itself is the result, with no epochs. With the paper's initializer there is no fallback, as in the
+    paper. `on_epoch` is called for the returned epochs only: as each one ends, or, where training may be undone, after
+    the attempt has succeeded.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
     can_fall_back = init is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
     if can_fall_back:
         weights = copy.deepcopy(model.state_dict())
-        sizes = _cluster_sizes(model, rows, config, 0)
+        before = _current_labels(model, rows, config, 0)
     for attempt, (rate, fallback) in enumerate(((lr, None), (lr / 10, "a tenth of the learning rate"))):
         if checkpointer is not None and not checkpointer.enter(attempt):
             continue
@@ -96,39 +119,64 @@ def train_with_fallback(
                         watched.append((record.epoch, labels().astype(np.min_scalar_type(config.n_clusters))))
                     else:
                         on_epoch(record.epoch, labels)
-        if not can_fall_back or not _lost_a_cluster(sizes, _cluster_sizes(model, rows, config, len(history))):
-            for warning in caught:
-                warn(warning, stacklevel=3)
-            if on_epoch is not None:
-                for epoch, compact in watched:
-                    on_epoch(epoch, partial(compact.astype, np.int64))
-            return history, fallback
-        model.load_state_dict(weights)
+        facts: dict[str, object] = {}
+        if can_fall_back:
+            after = _current_labels(model, rows, config, len(history))
+            if _drains(before, after, config.n_clusters):
+                model.load_state_dict(weights)
+                continue
+            is_worse, facts = _compared(init, before, after, model)
+            if is_worse:
+                model.load_state_dict(weights)
+                return Outcome([], TRAINING_UNDONE, facts)
+        for warning in caught:
+            warn(warning, stacklevel=3)
+        if on_epoch is not None:
+            for epoch, compact in watched:
+                on_epoch(epoch, partial(compact.astype, np.int64))
+        return Outcome(history, fallback, facts)
     warn(
         CollapseWarning(
-            "training lost a cluster, at a tenth of the learning rate too: the clusters of the start are returned"
+            "training drained a cluster, at a tenth of the learning rate too: the initial clusters are returned"
         ),
         stacklevel=3,
     )
-    return [], START_RETURNED
+    return Outcome([], INITIAL_RETURNED, {})
 
 
-def _lost_a_cluster(before: Tensor, after: Tensor) -> bool:
-    """Return whether a cluster lost nearly all of its rows, from the sizes (C,) before and after training."""
-    least = (before * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
-    return bool((after < torch.minimum(before, least)).any())
+def _drains(before: Tensor, after: Tensor, n_clusters: int) -> bool:
+    """Return whether a cluster lost most of its rows, from the labels (N,) before and after training."""
+    old, new = (torch.bincount(labels, minlength=n_clusters) for labels in (before, after))
+    least = (old * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
+    return bool((new < torch.minimum(old, least)).any())
 
 
-def _cluster_sizes(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_run: int) -> Tensor:
-    """Return the current number of rows (C,) in each cluster of a model."""
+def _compared(
+    init: InitResult | None, before: Tensor, after: Tensor, model: AnyModel
+) -> tuple[bool, dict[str, object]]:
+    """Return whether the clusters after training have a lower score than those before it, and the scores as facts.
+
+    In a process group, rank 0 has the judge and decides for all processes.
+    """
+    judge = None if init is None else init.judge
+    facts: dict[str, object] = {}
+    is_worse = False
+    if judge is not None:
+        old, new = (judge.score(labels.cpu().numpy()) for labels in (before, after))
+        facts = {"score_before": old.value, "score_after": new.value}
+        is_worse = new.value < old.value - _TOLERANCE
+    decision = torch.tensor([float(is_worse)], device=before.device)
+    return bool(model.group.sum(decision)), facts
+
+
+def _current_labels(model: AnyModel, rows: FeatureLoader, config: Any, n_epochs_run: int) -> Tensor:
+    """Return the current clusters (N,) of all rows, those of other processes included."""
     when = f"after epoch {n_epochs_run}"
     if isinstance(model, Model) and model.centers is not None and model.group.size == 1:
-        labels = labeled(model, rows, config, when=when)[1]
-    else:
-        z, q, _ = read_model(model, rows, config, seed=0)
-        check_embedding(q, len(z), when, "A smaller lr")
-        labels = q.argmax(dim=1)
-    return torch.bincount(labels, minlength=config.n_clusters)
+        return labeled(model, rows, config, when=when)[1]
+    z, q, _ = read_model(model, rows, config, seed=0)
+    check_embedding(q, len(z), when, "A smaller lr")
+    return q.argmax(dim=1)
 
 
 @torch.no_grad()

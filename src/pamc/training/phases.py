@@ -206,7 +206,9 @@ class Trained:
     history
         The record of each epoch.
     fallback
-        Name of the fallback that was used because a cluster was lost; None if no cluster was lost.
+        Name of the fallback that was used because training drained a cluster or made the clusters worse; else None.
+    facts
+        Label-free scores of the clusters before and after training.
     before
         Encoder and centers before the first epoch, from which confidence is computed; None if it is not calibrated.
     """
@@ -215,6 +217,7 @@ class Trained:
     loader: FeatureLoader
     history: list[EpochRecord]
     fallback: str | None
+    facts: dict[str, object]
     before: BeforeTraining | None
 
 

@@ -6,6 +6,7 @@ depend on where the rows are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -58,11 +59,18 @@ from pamc.training.phases import (
 from pamc.training.plan import Plan, memory_of, plan_fit
 from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSource, build_input, check_even, source_of
 
-# Default size of the embedding: dimensions per cluster, their maximum, and the paper's value.
-_DIMS_PER_CLUSTER, _MOST_DIMS, _PAPER_DIMS = 2, 32, 10
+# Default size of the embedding: dimensions besides one per cluster, the maximum of all, and the paper's value.
+_FREE_DIMS, _MOST_DIMS, _PAPER_DIMS = 16, 80, 10
 
 # Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
+
+# Default length of the rows of z. With a given graph the initial assignment is less certain, and training moves rows.
+_SCALE_OF_GIVEN_GRAPH, _SCALE_OF_KNN_GRAPH = 2.0, 8.0
+
+# Default weight of the contrast: for a kNN graph, and for a given graph that is fully trusted. It is a multiple of the
+# step, because GPU kernels are compiled for each weight.
+_ALPHA, _MOST_ALPHA, _ALPHA_STEP = 1.0, 4.0, 0.25
 
 # The silhouette, which compares all pairs of rows, is computed on a sample of this size.
 _SILHOUETTE_ROWS = 2000
@@ -126,7 +134,7 @@ def fit_method(
     if checkpoints is not None:
         check_checkpointable(fit.method.name, plain=encoder is None and pretrained is None and known_labels is None)
         saved = FitCheckpoints(checkpoints, data, fit.config, method=fit.method.name, seed=seed)
-    ready = _initialize(fit, source, saved)
+    fit, ready = _initialize(fit, source, saved)
     trained = _train(fit, source, ready, on_epoch)
     with clock.phase("labels"):
         return _assign(fit, source, ready, trained, plan)
@@ -162,12 +170,38 @@ def assign_rows(
 def settled(config: Any, n_nodes: int) -> Any:
     """Return the settings with `n_dims` and `n_hops` chosen, from the other settings and from N, if they are None."""
     if "n_dims" in config.names() and config.n_dims is None:
-        n_dims = min(_DIMS_PER_CLUSTER * config.n_clusters, _MOST_DIMS)
+        n_dims = min(config.n_clusters + min(config.n_clusters, _FREE_DIMS), _MOST_DIMS)
         config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else n_dims)
     if "n_hops" in config.names() and config.n_hops is None:
         # In large tables, there would be too many positive pairs beyond direct neighbors.
         config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)
     return config
+
+
+def scaled(config: Any, *, is_given: bool) -> Any:
+    """Return the settings with `embedding_scale` chosen if it is None, for a given graph or for a kNN graph."""
+    if "embedding_scale" not in config.names() or config.embedding_scale is not None:
+        return config
+    return config.with_(embedding_scale=_SCALE_OF_GIVEN_GRAPH if is_given else _SCALE_OF_KNN_GRAPH)
+
+
+def weighted(config: Any, trust: float | None) -> Any:
+    """Return the settings with `alpha` chosen if it is None, by how far a given graph is trusted, 0 to 1."""
+    if "alpha" not in config.names() or config.alpha is not None:
+        return config
+    alpha = _ALPHA if trust is None else round(_MOST_ALPHA * trust / _ALPHA_STEP) * _ALPHA_STEP
+    return config.with_(alpha=alpha)
+
+
+def uses_given_graph(facts: Mapping[str, object]) -> bool:
+    """Return whether a fit with these facts about its graph and inputs uses the given graph."""
+    return facts.get("graph") == "given" and facts.get("inputs") != "features"
+
+
+def chosen(config: Any, n_nodes: int, facts: Mapping[str, Any]) -> Any:
+    """Return the settings with every None replaced by the value that a fit with these facts uses."""
+    config = scaled(settled(config, n_nodes), is_given=uses_given_graph(facts))
+    return weighted(config, facts.get("graph_trust"))
 
 
 def plan_store(
@@ -203,8 +237,11 @@ def _check(fit: FitContext, source: Source) -> None:
             check_even(source.store, config)
 
 
-def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> Initialized:
-    """Return the initialized model and the results of the previous phases, from a checkpoint if there is one."""
+def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> tuple[FitContext, Initialized]:
+    """Return the fit with all settings chosen, the initialized model and the results of the previous phases.
+
+    The initialization is read from a checkpoint if there is one.
+    """
     clock, restored = fit.clock, None if saved is None else saved.read_init(fit.device)
     with clock.phase("preprocessing"):
         prepared = source.prepare(fit)
@@ -213,8 +250,13 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
             neighbors = source.find_neighbors(fit, prepared)
         else:
             neighbors = Neighbors(restored.adjacency, None, {})
+    inputs = None if neighbors.inputs is None else neighbors.inputs.kind
+    is_given = uses_given_graph({**neighbors.facts, "inputs": inputs})
+    fit = replace(fit, config=scaled(fit.config, is_given=is_given))
     with clock.timed("start"):
         start = _start(fit, source, prepared, neighbors, restored)
+    trust: Any = None if start.init is None else start.init.facts.get("graph_trust")
+    fit = replace(fit, config=weighted(fit.config, trust))
     with clock.phase("graph"):
         model, kept_influence = _build(fit, source, neighbors, start)
     checkpointer = None
@@ -224,7 +266,7 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
             init: Any = start.init
             saved.write_init(init, model.centers, graph, n_nodes=source.n_nodes)
         checkpointer = saved.checkpointer(fit.group or SINGLE_PROCESS)
-    return Initialized(prepared, neighbors, start, model, kept_influence, checkpointer)
+    return fit, Initialized(prepared, neighbors, start, model, kept_influence, checkpointer)
 
 
 def _start(
@@ -275,8 +317,8 @@ def _train(fit: FitContext, source: Source, ready: Initialized, on_epoch: OnEpoc
         model, loader = share.model, share.rows
     with fit.clock.timed("training"):
         options: dict[str, Any] = {"seed": fit.seed, "on_epoch": on_epoch, "checkpointer": ready.checkpointer}
-        history, fallback = train_with_fallback(model, loader, fit.config, init, fit.clock.progress, **options)
-    return Trained(model, loader, history, fallback, before)
+        outcome = train_with_fallback(model, loader, fit.config, init, fit.clock.progress, **options)
+    return Trained(model, loader, *outcome, before)
 
 
 def _read(
@@ -338,6 +380,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         facts={
             **_facts(fit, source, ready, plan),
             "fallback": trained.fallback,
+            **trained.facts,
             **confidence_facts(calibration),
         },
         adjacency=source.adjacency(ready.neighbors),

@@ -131,7 +131,13 @@ class GraphSource:
         start = self._networks(fit, prepared, neighbors)
         if start.init is not None:
             with fit.clock.phase("confidence"):
-                halves = fit_split_halves(neighbors.inputs, fit.config, seed=fit.seed, device=fit.device)
+                halves = fit_split_halves(
+                    neighbors.inputs,
+                    fit.config,
+                    seed=fit.seed,
+                    device=fit.device,
+                    family=start.init.family,
+                )
             start = replace(start, init=start.init._replace(halves=halves))
         with fit.clock.phase("centers"):
             return replace(start, centers=self._centers(fit, prepared, start))

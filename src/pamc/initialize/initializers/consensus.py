@@ -1,4 +1,4 @@
-"""The default initializer: the consensus of many quick clusterings."""
+"""The default initializer: the partition on which families of quick clusterings agree."""
 
 from __future__ import annotations
 
@@ -6,32 +6,22 @@ from typing import Any
 
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
 from pamc.initialize.consensus import agreed_clusters
-from pamc.initialize.fitting import fitted_to
+from pamc.initialize.fitting import fitted_encoder
 from pamc.runtime import one_thread
-
-# If only the graph has clusters, the encoder must memorize them, because the features do not predict them.
-_TIMES_LONGER_BY_HEART = 8
 
 
 @INITIALIZERS.register("consensus")
 def fit_consensus(context: InitContext) -> InitResult:
-    """Return an encoder fitted to the smoothed features, and the consensus of many quick clusterings.
+    """Return the partition that families of quick clusterings agree on, and an encoder that keeps its clusters apart.
 
-    See :func:`~pamc.initialize.consensus.agreed_clusters`. The encoder predicts the smoothed embedding of a row from
-    the features of that row alone, so new rows need no graph. Departure from the paper, whose initializer uses features
-    only.
+    See :func:`~pamc.initialize.consensus.agreed_clusters` and :func:`~pamc.initialize.fitting.fitted_encoder`. The
+    encoder sees the features of a row alone, so new rows need no graph. Departure from the paper, whose initializer
+    uses features only.
     """
     inputs: Any = context.inputs
+    config = context.config
     with context.progress.phase("consensus"), one_thread():
-        agreed = agreed_clusters(
-            inputs.rows,
-            inputs.adjacency,
-            context.config.n_clusters,
-            n_dims=context.config.n_dims,
-            seed=context.seed,
-            device=context.rows.device,
-        )
-    memorizes = inputs.kind == "graph"
-    encoder = fitted_to(agreed.points, context, times_longer=_TIMES_LONGER_BY_HEART if memorizes else 1)
-    facts = {"inputs": inputs.kind, "clusters_by": agreed.how, "agreement": agreed.agreement}
-    return InitResult(encoder, labels=agreed.labels, facts=facts)
+        agreed = agreed_clusters(inputs, config.n_clusters, seed=context.seed, device=context.rows.device)
+    encoder, targets = fitted_encoder(agreed, context, by_heart=inputs.kind == "graph")
+    facts = {"inputs": inputs.kind, "encoder_fitted_to": targets, **agreed.facts()}
+    return InitResult(encoder, labels=agreed.labels, facts=facts, judge=agreed.judge)

@@ -16,7 +16,6 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pamc.config import FitConfig
 from pamc.graph.positives import PositivePairs
 from pamc.ops.dispatch import NUMBERS, ObjectiveValues
 from pamc.ops.kernels import objective as kernels
@@ -48,7 +47,7 @@ def objective(
     z: Tensor,
     centers: Tensor,
     pairs: PositivePairs,
-    config: FitConfig,
+    config: Any,
     *,
     watched: tuple[int, int],
     known_labels: Tensor | None = None,
@@ -98,7 +97,7 @@ class _Objective(torch.autograd.Function):
         z: Tensor,
         centers: Tensor,
         pairs: PositivePairs,
-        config: FitConfig,
+        config: Any,
         watched: tuple[int, int],
         known_labels: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,125 @@
+"""A low-dimensional layout of the kNN graph as in UMAP (McInnes, Healy and Melville 2018), clustered by a mixture.
+
+Neighbors attract each other and all other rows repel each other, so that dense regions contract to compact clusters,
+whatever their shape. Repulsion comes from a few rows that are drawn anew in each epoch and shared by all rows, which
+makes an epoch a handful of matrix products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from pamc.graph.adjacency import Adjacency
+from pamc.graph.smoothing import Floats
+from pamc.initialize.coassociation import consensus_and_agreement
+from pamc.initialize.families.gaussian_mixture import mixture_labels
+from pamc.initialize.families.spectral import leading_eigenvectors
+from pamc.initialize.family import FAMILIES, FamilyInput
+from pamc.ops.kmeans import Labels
+from pamc.runtime import seed_for
+
+_MOST_DIMS = 10
+_N_EPOCHS = 300
+
+# Layouts whose mixtures form a consensus, and mixtures per layout, of which the likeliest is used. Clusters are compact
+# in a layout: a mixture takes few iterations, and its likelihood tells a good one from one that merges two clusters.
+_N_LAYOUTS = 3
+_N_MIXTURES = 10
+
+# Rows that repel all others in an epoch, and the number of them that an edge of weight 1 stands for, as in UMAP.
+_N_REPELLING = 64
+_REPULSIONS_PER_EDGE = 5
+
+# The attraction of two rows at distance d is 1 / (1 + a·d^2b), UMAP's curve for a minimum distance of 0.1.
+_A, _B = 1.577, 0.8951
+
+# Step size of the first epoch, the largest repulsion by one row, and the largest change of a coordinate in an epoch.
+_STEP, _MOST_FORCE, _MOST_STEP = 0.25, 4.0, 10.0
+
+# Size of the initial layout, and of the noise that separates copies of a row.
+_EXTENT, _NOISE = 10.0, 1e-3
+
+_BISECTIONS = 40
+
+
+@FAMILIES.register("layout")
+def cluster_layout(given: FamilyInput) -> Labels:
+    """Return the consensus of Gaussian mixtures of several layouts."""
+    n_clusters, device = given.n_clusters, given.device
+    n_dims = min(_MOST_DIMS, max(2, given.points.shape[1]))
+    graph = fuzzy_graph(given.points, given.neighbors)
+    labelings = []
+    for number in range(_N_LAYOUTS):
+        seed = seed_for(given.seed, f"family layout {number}")
+        positions = layout(graph, n_dims, seed=seed, device=device)
+        labelings.append(mixture_labels(positions, n_clusters, seed=seed, n_init=_N_MIXTURES))
+    seed = seed_for(given.seed, "consensus of layouts")
+    return consensus_and_agreement(labelings, n_clusters, seed=seed, device=device).labels
+
+
+def fuzzy_graph(points: Floats, neighbors: Adjacency) -> Adjacency:
+    """Return the kNN graph with UMAP's weights: 1 for the nearest neighbor, falling off at a scale set by each row.
+
+    The scale is such that the weights of the k edges of a row sum to log₂ k. The two weights a, b of an edge, one from
+    each end, are combined to a + b − ab.
+    """
+    edges: Any = neighbors.tocoo()
+    distance = np.sqrt(np.square(points[edges.row] - points[edges.col]).sum(axis=1))
+    n_nodes, degree = len(points), np.bincount(edges.row, minlength=len(points))
+    nearest = np.full(n_nodes, np.inf)
+    np.minimum.at(nearest, edges.row, distance)
+    excess, target = distance - nearest[edges.row], np.log2(np.maximum(degree, 2))
+    low, high, scale = np.zeros(n_nodes), np.full(n_nodes, np.inf), np.ones(n_nodes)
+    for _ in range(_BISECTIONS):
+        total = np.bincount(edges.row, np.exp(-excess / scale[edges.row]), minlength=n_nodes)
+        low, high = np.where(total > target, low, scale), np.where(total > target, scale, high)
+        scale = np.where(np.isinf(high), 2 * scale, (low + high) / 2)
+    scale = np.maximum(scale, _NOISE * distance.mean())
+    one_way = sp.csr_matrix((np.exp(-excess / scale[edges.row]), (edges.row, edges.col)), shape=neighbors.shape)
+    return sp.csr_matrix(one_way + one_way.T - one_way.multiply(one_way.T))
+
+
+def layout(graph: Adjacency, n_dims: int, *, seed: int, device: torch.device) -> Floats:
+    """Return positions (N, n_dims) of the rows of a weighted graph, from the leading eigenvectors on."""
+    rng = np.random.default_rng(seed)
+    start = leading_eigenvectors(graph, n_dims + 1, seed=seed)[:, 1:]
+    start = _EXTENT * start / np.maximum(np.abs(start).max(axis=0), np.finfo(np.float64).tiny)
+    missing = np.zeros((len(start), n_dims - start.shape[1]))
+    start = np.concatenate([start, missing], axis=1) + rng.normal(scale=_NOISE, size=(len(start), n_dims))
+    positions = torch.from_numpy(start).to(device, torch.float32)
+    # Both directions of each edge, ordered by row: sums over the edges of a row do not depend on the number of threads.
+    edges: Any = (graph / (graph.max() or 1.0)).tocsr()
+    edges.sort_indices()
+    degree = torch.from_numpy(np.diff(edges.indptr)).to(device, torch.int64)
+    columns = torch.from_numpy(edges.indices).to(device, torch.int64)
+    rows = torch.repeat_interleave(torch.arange(len(start), device=device), degree)
+    weight = torch.from_numpy(edges.data).to(device, torch.float32)
+    total = torch.segment_reduce(weight[:, None], "sum", lengths=degree, unsafe=True)
+    repulsion = total * (_REPULSIONS_PER_EDGE / _N_REPELLING)
+    for epoch in range(_N_EPOCHS):
+        force = _attraction(positions, rows, columns, weight, degree)
+        drawn = torch.from_numpy(rng.integers(len(start), size=_N_REPELLING)).to(device)
+        force += repulsion * _repulsion(positions, positions[drawn])
+        positions += _STEP * (1 - epoch / _N_EPOCHS) * force.clamp_(-_MOST_STEP, _MOST_STEP)
+    return np.asarray(positions.cpu().numpy(), dtype=np.float64)
+
+
+def _attraction(positions: Tensor, rows: Tensor, columns: Tensor, weight: Tensor, degree: Tensor) -> Tensor:
+    """Return the sum (N, n_dims) of the forces along the edges, which are ordered by row."""
+    difference = positions[columns] - positions[rows]
+    squared = difference.square().sum(dim=1)
+    grad = 2 * _A * _B * weight * squared.clamp(min=1e-8) ** (_B - 1) / (1 + _A * squared**_B)
+    return torch.segment_reduce(difference * grad[:, None], "sum", lengths=degree, unsafe=True)
+
+
+def _repulsion(positions: Tensor, repelling: Tensor) -> Tensor:
+    """Return the sum (N, n_dims) of the forces that the repelling rows (M, n_dims) exert."""
+    squared = torch.cdist(positions, repelling, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    grad = 2 * _B / ((1e-3 + squared) * (1 + _A * squared**_B))
+    grad = torch.minimum(grad, _MOST_FORCE / squared.sqrt().clamp(min=1e-6))
+    return grad.sum(dim=1, keepdim=True) * positions - grad @ repelling

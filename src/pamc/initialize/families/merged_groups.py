@@ -1,0 +1,43 @@
+"""The consensus of repeated groupings of smoothed features, whose groups are merged along a graph.
+
+There are two families: one smooths and merges along the graph of the fit, the other along the kNN graph of the points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pamc.initialize.coassociation import consensus_and_agreement
+from pamc.initialize.family import FAMILIES, FamilyInput, repeated_kmeans, smoothed_embeddings
+from pamc.initialize.partitions import edge_list, merged_labels
+from pamc.ops.kmeans import Labels
+from pamc.runtime import seed_for
+
+# Groups per cluster that K-means forms before they are merged, and the fewest rows of a group on average.
+_GROUPS_PER_CLUSTER = (4, 6, 8)
+_ROWS_PER_GROUP = 5
+
+
+@FAMILIES.register("merged groups")
+def cluster_by_merging(given: FamilyInput) -> Labels:
+    """Return the consensus of small groups of each of the smoothed embeddings, merged along the graph."""
+    n_clusters, seed = given.n_clusters, given.seed
+    most = max(n_clusters, len(given.points) // _ROWS_PER_GROUP)
+    groupings = []
+    for per_cluster in _GROUPS_PER_CLUSTER:
+        n_repeats = given.n_repeats // len(_GROUPS_PER_CLUSTER)
+        options: dict[str, Any] = {"seed": seed, "device": given.device, "name": f"groups {per_cluster}"}
+        groupings += repeated_kmeans(given.smoothed, min(per_cluster * n_clusters, most), n_repeats, **options)
+    edges = edge_list(given.adjacency)
+    # Not in threads: counting edges holds the interpreter lock.
+    labelings = [merged_labels(groups, edges, n_clusters) for groups in groupings]
+    consensus_seed = seed_for(seed, "consensus of merged")
+    return consensus_and_agreement(labelings, n_clusters, seed=consensus_seed, device=given.device).labels
+
+
+@FAMILIES.register("merged neighbors")
+def cluster_by_merging_neighbors(given: FamilyInput) -> Labels:
+    """Return :func:`cluster_by_merging` along the kNN graph of the points."""
+    smoothed = smoothed_embeddings(given.rows, given.neighbors, given.n_clusters, given.device)
+    return cluster_by_merging(replace(given, adjacency=given.neighbors, smoothed=smoothed))

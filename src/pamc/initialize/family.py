@@ -1,0 +1,156 @@
+"""Families of quick clusterings of the same rows, and the choice of one of their partitions without labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from pamc.graph.adjacency import Adjacency
+from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
+from pamc.ops.kmeans import Labels, kmeans
+from pamc.ops.scores import conductance
+from pamc.registry import Registry
+from pamc.runtime import seed_for
+
+# Reaches of the random walks that smooth the features. The encoder is fitted to the embedding of the middle one.
+_REACHES = (0.8, 0.9, 0.95)
+MIDDLE = 1
+
+# Dimensions of the smoothed embeddings: per cluster, and at most.
+_DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
+
+# Number of other families whose partitions support a partition: those most similar to it.
+_N_SUPPORTERS = 2
+
+# Weight of the logarithm of the conductance against the support, and the conductance that counts as none.
+_CONDUCTANCE_WEIGHT = 0.1
+_LEAST_CONDUCTANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyInput:
+    """The input of a family of clusterings.
+
+    Parameters
+    ----------
+    rows
+        (N, r) rows in their leading directions, to be smoothed along a graph.
+    points
+        (N, r) the same in fewer directions, with mean squared length 1, compared by Euclidean distance.
+    neighbors
+        (N, N) symmetric kNN graph of the points.
+    adjacency
+        (N, N) symmetric weights of the graph of the fit.
+    smoothed
+        (N, n_dims) embeddings of the rows, smoothed along the graph of the fit, one for each reach.
+    n_clusters, n_repeats, seed, device
+        Number of clusters, repeats of randomized clusterings, random seed, and device of the computation.
+    """
+
+    rows: Floats
+    points: Floats
+    neighbors: Adjacency
+    adjacency: Adjacency
+    smoothed: list[Floats]
+    n_clusters: int
+    n_repeats: int
+    seed: int
+    device: torch.device
+
+
+Family: TypeAlias = Callable[[FamilyInput], Labels]
+
+FAMILIES: Registry[Family] = Registry("family of clusterings", "pamc.initialize.families")
+
+
+class Score(NamedTuple):
+    """The label-free score of a partition; a larger value is better.
+
+    Parameters
+    ----------
+    support
+        Mean adjusted Rand index between the partition and the two most similar partitions of other families.
+    conductance
+        Mean over clusters of the share of a cluster's edges that lead to other clusters.
+    """
+
+    support: float
+    conductance: float
+
+    @property
+    def value(self) -> float:
+        """The support minus 0.1 times the logarithm of the conductance."""
+        return self.support - _CONDUCTANCE_WEIGHT * math.log(self.conductance + _LEAST_CONDUCTANCE)
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Scores partitions of the rows by their agreement with other partitions and with a graph, without labels.
+
+    Clusters that exist are found by more than one family, so a partition is supported by those that are similar to it.
+    Families of one kind may share a mistake, however: K-means and Gaussian mixtures both cut rings into halves. A
+    partition that hardly cuts any edges is therefore preferred.
+
+    Parameters
+    ----------
+    others
+        (F, N) partitions by other families.
+    graph
+        (N, N) symmetric weights of the edges that clusters should not cut.
+    rows
+        (N,) indices of the judged rows in the table if they are a sample; None if they are all rows.
+    """
+
+    others: NDArray[np.int64]
+    graph: Adjacency
+    rows: NDArray[np.int64] | None = None
+
+    def score(self, labels: Labels) -> Score:
+        """Return the score of the clusters of all rows of the table."""
+        labels = labels if self.rows is None else labels[self.rows]
+        similarity = sorted(float(adjusted_rand_score(other, labels)) for other in self.others)
+        return Score(float(np.mean(similarity[-_N_SUPPORTERS:])), float(conductance(self.graph, labels).mean()))
+
+
+def choose_partition(partitions: Mapping[str, Labels], graph: Adjacency) -> tuple[str, Judge | None]:
+    """Return the name of the partition with the best score, and the judge that compares it with the others.
+
+    There is no judge of a single partition.
+    """
+    if len(partitions) == 1:
+        return next(iter(partitions)), None
+    judges = {
+        name: Judge(np.stack([labels for other, labels in partitions.items() if other != name]), graph)
+        for name in partitions
+    }
+    best = max(partitions, key=lambda name: judges[name].score(partitions[name]).value)
+    return best, judges[best]
+
+
+def smoothed_dims(n_clusters: int) -> int:
+    """Return the number of dimensions of the smoothed embeddings."""
+    return min(_DIMS_PER_CLUSTER * n_clusters, _MOST_DIMS)
+
+
+def smoothed_embeddings(rows: Floats, adjacency: Adjacency, n_clusters: int, device: torch.device) -> list[Floats]:
+    """Return the (N, 2C) embedding of the smoothed rows for each reach, with at most 32 columns."""
+    n_dims = smoothed_dims(n_clusters)
+    return [embedding(smooth, n_dims) for smooth in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
+
+
+def repeated_kmeans(
+    embeddings: list[Floats], n_clusters: int, n_repeats: int, *, seed: int, device: torch.device, name: str = "k-means"
+) -> list[Labels]:
+    """Return the labels of repeated K-means on each of the smoothed embeddings; `name` tells random streams apart."""
+    labelings = []
+    for number, points in enumerate(embeddings):
+        seeds = [seed_for(seed, f"{name} {number} {repeat}") for repeat in range(n_repeats)]
+        labelings += [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
+    return labelings
