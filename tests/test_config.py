@@ -112,6 +112,22 @@ def test_the_paper_preset_is_the_equations_and_the_released_preset_the_program()
     assert (released.meta_assignment, released.kl_reduction) == ("hard", "mean")
 
 
+@pytest.mark.parametrize("data_set", PAPER_TABLE_1)
+def test_the_paper_preset_of_a_data_set_has_the_numbers_of_table_1_and_200_epochs(data_set):
+    config = preset("paper", data_set=data_set)
+    assert {name: getattr(config, name) for name in PAPER_TABLE_1[data_set]} == PAPER_TABLE_1[data_set]
+    assert config.n_epochs == 200
+
+
+def test_by_default_alpha_and_the_scale_are_chosen_from_the_data():
+    config = FitConfig()
+    assert (config.alpha, config.embedding_scale, config.n_dims) == (None, None, None)
+    assert FitConfig.from_toml(config.to_toml()) == config
+    assert FitConfig(alpha=0).alpha == 0
+    with pytest.raises(ConfigError, match="embedding_scale"):
+        FitConfig(embedding_scale=0.0)
+
+
 def test_the_released_preset_swaps_the_rows_of_dblp_and_cite():
     for one, other in (("dblp", "cite"), ("cite", "dblp")):
         swapped, own = preset("released", data_set=one), preset("paper", data_set=other)

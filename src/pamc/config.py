@@ -251,14 +251,27 @@ class FitConfig(
     beta: float = 10.0
     tau: float = 0.5
     metric: str = "auto"
-    n_epochs: int = 50
+    n_epochs: int | None = setting(  # type: ignore[assignment]
+        None,
+        Count(0),
+        'Number of epochs to train for. The default, None, is 50, or 200 for init "autoencoder", as in the paper.',
+        optional=True,
+        expert=False,
+    )
     lr: float = 4e-4
+    hidden: tuple[int, ...] | None = setting(  # type: ignore[assignment]
+        None,
+        Sizes(),
+        "Sizes of the encoder's hidden layers. The default, None, is 512 and 512, or 500, 500 and 2000 for init "
+        '"autoencoder", as in the paper.',
+        optional=True,
+    )
     precision: str = "auto"
     init: str = setting(
         "consensus",
         Choice(_INITIALIZERS),
-        'How to initialize the encoder and the cluster centers. "consensus" fits the encoder to features smoothed over '
-        "the graph and takes the centers from the consensus of many quick clusterings; "
+        'How to initialize the encoder and the cluster centers. "consensus" clusters the rows in several ways, chooses '
+        "the clusters on which these agree best, and fits the encoder so that it keeps them apart; "
         '"propagated_svd" fits it to a truncated SVD of Ã²X; "autoencoder" trains it to reconstruct the features, as '
         "in the paper.",
         expert=False,
@@ -323,6 +336,7 @@ _PAPER = FitConfig(
     graph_trust="always",
     n_dims=10,
     init="autoencoder",
+    hidden=(500, 500, 2000),
     pretrain_epochs=30,
     n_epochs=200,
     lr=1e-3,

@@ -390,12 +390,12 @@ class TestModelsFromPython:
         assert read_labels("o.csv").ids.tolist() == IDS
 
 
-class TestTheRecordOfAFitThatLostAClusterTwice:
+class TestTheRecordOfAFitThatDrainedAClusterTwice:
     @pytest.fixture
     def undone(self, monkeypatch):
-        monkeypatch.setattr(fallback, "_lost_a_cluster", lambda before, after: True)
+        monkeypatch.setattr(fallback, "_drains", lambda before, after, n_clusters: True)
         seen = []
-        with pytest.warns(CollapseWarning, match="lost a cluster"):
+        with pytest.warns(CollapseWarning, match="drained a cluster"):
             fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append(epoch))
         return fitted, seen
 
@@ -407,14 +407,14 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
         assert seen == []
         record = fitted.record()
         assert record.n_epochs_run == 0
-        assert record.stopped == "training lost a cluster and was undone"
+        assert record.stopped == "training drained a cluster and was undone"
         untrained = model(n_epochs=0).fit(X)
         assert np.array_equal(fitted.labels_, untrained.labels_)
         assert np.array_equal(fitted.embedding_, untrained.embedding_)
 
     def test_the_second_attempt_is_seen_once(self, monkeypatch):
         answers = iter([True, False])
-        monkeypatch.setattr(fallback, "_lost_a_cluster", lambda before, after: next(answers))
+        monkeypatch.setattr(fallback, "_drains", lambda before, after, n_clusters: next(answers))
         seen = []
         fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append((epoch, labels())))
         assert [epoch for epoch, _ in seen] == [1, 2, 3]
@@ -423,19 +423,23 @@ class TestTheRecordOfAFitThatLostAClusterTwice:
         assert fitted._fit_result.facts["fallback"] == "a tenth of the learning rate"
 
     @pytest.mark.parametrize(
-        ("before", "after", "lost"),
+        ("before", "after", "drained"),
         [
-            ([20, 20], [39, 1], True),
-            ([20, 20], [38, 2], False),
+            ([20, 20], [37, 3], True),
+            ([20, 20], [36, 4], False),
+            ([5, 5], [9, 1], True),
+            ([5, 5], [8, 2], False),
             ([39, 1], [39, 1], False),
             ([39, 1], [40, 0], True),
             ([40, 0], [40, 0], False),
-            ([200, 200], [391, 9], True),
-            ([200, 200], [390, 10], False),
+            ([200, 200], [361, 39], True),
+            ([200, 200], [360, 40], False),
+            ([0, 40, 40], [40, 0, 40], True),
         ],
     )
-    def test_a_cluster_that_is_nearly_empty_is_lost(self, before, after, lost):
-        assert fallback._lost_a_cluster(torch.tensor(before), torch.tensor(after)) is lost
+    def test_a_cluster_with_less_than_a_fifth_of_its_rows_is_drained(self, before, after, drained):
+        old, new = (torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)) for sizes in (before, after))
+        assert fallback._drains(old, new, len(before)) is drained
 
 
 @pytest.mark.filterwarnings("ignore::pamc.errors.EmptyClusterWarning")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import silhouette_score
 
-from pamc.ops.scores import comparable_proxy, modularity, silhouette
+from pamc.ops.scores import comparable_proxy, conductance, modularity, silhouette
 
 
 def weighted_graph(seed: int, n_nodes: int = 24) -> nx.Graph:
@@ -60,6 +60,33 @@ def test_one_cluster_has_modularity_zero():
 def test_a_graph_without_edges_has_modularity_zero():
     labels = np.array([0, 1, 1])
     assert modularity(sp.csr_matrix((3, 3)), labels) == 0.0
+
+
+def conductance_in_loops(graph: nx.Graph, labels: np.ndarray) -> list[float]:
+    shares = []
+    for cluster in range(labels.max() + 1):
+        inside = cut = 0.0
+        for i, j, line in graph.edges(data=True):
+            n_ends = int(labels[i] == cluster) + int(labels[j] == cluster)
+            inside += line["weight"] * n_ends if n_ends == 2 else 0.0
+            cut += line["weight"] if n_ends == 1 else 0.0
+        shares.append(cut / (inside + cut) if inside + cut else 1.0)
+    return shares
+
+
+@given(CLUSTERINGS)
+@settings(max_examples=25, deadline=None)
+def test_conductance_is_that_of_plain_loops(case):
+    seed, n_clusters = case
+    graph = weighted_graph(seed)
+    labels = np.random.default_rng(seed).integers(n_clusters, size=24)
+    expected = conductance_in_loops(graph, labels)
+    assert conductance(matrix_of(graph), labels) == pytest.approx(np.array(expected), abs=1e-12)
+
+
+def test_the_conductance_of_a_cluster_without_edges_is_one_and_of_a_cluster_without_cut_edges_zero():
+    one_edge = sp.csr_matrix(([2.0, 2.0], ([0, 1], [1, 0])), shape=(4, 4))
+    assert conductance(one_edge, np.array([0, 0, 1, 3])).tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
 @pytest.fixture

@@ -77,7 +77,12 @@ def made_record(model, *, method="pamcgc", command="pamc fit rows.csv -k 5", **o
             "n_positive_pairs": 20,
             "inputs": "features and graph",
             "clusters_by": "k-means",
-            "agreement": 0.9,
+            "support": 0.9,
+            "conductance": 0.1,
+            "graph_trust": 0.75,
+            "encoder_fitted_to": "smoothed features",
+            "score_before": 1.13,
+            "score_after": 1.2,
             "fallback": None,
             "choose_k": {
                 "n_clusters": 5,

@@ -33,6 +33,7 @@ from pamc.report.page_file import (
 from pamc.report.points import central_positions, column, listed_rows
 from pamc.report.projection import project
 from pamc.results.metrics import accuracy
+from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
 from tests.report.made import HOSTILE, made_graph, made_model, made_page, made_record
 
 
@@ -313,7 +314,11 @@ def test_the_story_says_what_was_decided():
             "neighbors_by": "index",
             "neighbors_recall": 0.97,
             "clusters_by": "merged groups",
-            "agreement": 0.9,
+            "support": 0.9,
+            "conductance": 0.12,
+            "encoder_fitted_to": "initial clusters",
+            "score_before": 1.1,
+            "score_after": 1.25,
             "sampled_rows": 100,
             "clustered_rows": 10,
             "fallback": "a tenth of the learning rate",
@@ -328,12 +333,17 @@ def test_the_story_says_what_was_decided():
         "one step",
         "merging",
         "10 rows of a sample of 100",
+        "in 7 ways",
+        "adjusted Rand index 0.90",
+        "12 % of a cluster's edges",
+        "fitted to these clusters directly",
         "repeated with",
+        "1.10 before and 1.25 after training",
         "2 processes",
     ):
         assert phrase in text
     assert narrative({}) == []
-    sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "agreement": 0.9}
+    sure = {"confidence": "agreement of half fits", "confidence_error": 0.02, "support": 0.9}
     assert "2.0 percentage points" in narrative({"facts": sure})[-1]["text"]
     assert "largest soft assignment" in narrative({"facts": {"confidence": "largest q"}})[-1]["text"]
     assert "rows like it" in narrative({"facts": sure})[-1]["text"]
@@ -341,10 +351,23 @@ def test_the_story_says_what_was_decided():
     assert [(line["value"], line.get("error")) for line in repeats] == [(0.9, None), (0.7, 0.02), (0.8, None)]
     asked = narrative({"config": {"init": "propagated_svd"}, "facts": {"graph": "not used"}})
     assert [part["title"] for part in asked] == ["Graph", "Initialization"]
-    lost = narrative({"n_epochs_run": 1, "facts": {"fallback": "the clusters of the start"}})
-    assert "the initial clusters are the result" in lost[0]["text"]
+    drained = narrative({"n_epochs_run": 0, "facts": {"fallback": INITIAL_RETURNED}})
+    assert "drained a cluster, also at a tenth of the learning rate" in drained[0]["text"]
+    undone = narrative({"facts": {"fallback": TRAINING_UNDONE, "score_before": 1.5, "score_after": 0.75}})
+    assert "from 1.50 to 0.75, so the initial clusters are the result" in undone[0]["text"]
+    single = narrative({"facts": {"clusters_by": "smoothed k-means", "encoder_fitted_to": "smoothed features"}})
+    assert "clustered by K-means of features smoothed along the edges." in single[0]["text"]
+    trusted = {"graph": "given", "n_edges": 3, "graph_trust": 0.81}
+    assert "trusted with 81 %" in narrative({"config": {"alpha": 3.25}, "facts": trusted})[0]["text"]
     alone = narrative({"facts": {"graph": "given", "inputs": "graph"}})
     assert "features were not used" in alone[1]["text"]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 3.0, 3.25])
+def test_the_story_states_the_weight_of_a_graph_to_the_last_quarter(alpha):
+    facts = {"graph": "given", "n_edges": 3, "graph_trust": alpha / 4}
+    text = narrative({"config": {"alpha": alpha}, "facts": facts})[0]["text"]
+    assert f"The weight of the contrastive loss is {alpha:g}." in text
 
 
 def test_of_one_thing_the_story_speaks_in_the_singular():

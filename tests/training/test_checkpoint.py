@@ -4,17 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from pamc import clusterer
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
+from pamc.initialize.family import Judge
 from pamc.progress import SilentProgress
-from pamc.training import checkpoint
+from pamc.training import checkpoint, fallback
 from pamc.training.checkpoint import CheckpointPlan, Checkpoints, FileCheckpointer, fingerprint
 from pamc.training.optimizer import load_optimizer_state, optimizer_state
 from pamc.training.trainer import train
+from tests.training.scrambled import scrambled
 from tests.training.test_engine import parts
 from tests.training.threads import run_team
 
@@ -72,6 +75,7 @@ def same(one, other):
     for a, b in zip(one._fit_result.encoder.parameters(), other._fit_result.encoder.parameters(), strict=True):
         assert torch.equal(a, b)
     assert one._fit_result.facts == other._fit_result.facts
+    assert one._fit_result.config == other._fit_result.config
 
 
 def fit(graph, folder, *, resume=False, progress=None, every=2, options=OPTIONS, **others):
@@ -94,6 +98,31 @@ def test_a_fit_that_was_stopped_goes_on_to_the_bit(graph, uninterrupted, tmp_pat
     monkeypatch.setattr("pamc.training.sources.graph_and_inputs", never)
     monkeypatch.setattr("pamc.training.sources.GraphSource.initialize", never)
     same(fit(graph, tmp_path, resume=True), uninterrupted)
+
+
+@pytest.mark.parametrize("n_steps", [0, 5])
+def test_a_resumed_fit_judges_its_training_by_the_same_scores(graph, tmp_path, n_steps, monkeypatch):
+    stopped(graph, tmp_path, n_steps)
+    monkeypatch.setattr(fallback, "train_epochs", scrambled(fallback.train_epochs))
+    resumed = fit(graph, tmp_path, resume=True)
+    assert resumed._fit_result.facts["fallback"] == fallback.TRAINING_UNDONE
+    assert resumed._fit_result.facts["score_after"] < resumed._fit_result.facts["score_before"]
+    same(resumed, clusterer("pamcgc", 3, **OPTIONS).fit_graph(graph))
+
+
+@pytest.mark.parametrize("rows", [None, np.array([2, 5, 7, 8])])
+def test_a_judge_that_is_read_back_gives_the_same_scores(tmp_path, rows):
+    rng = np.random.default_rng(0)
+    size = 11 if rows is None else len(rows)
+    weight = sp.random(size, size, 0.5, rng=rng, format="csr")
+    judge = Judge(rng.integers(300, size=(3, size)), sp.csr_matrix(weight + weight.T), rows)
+    folder = Checkpoints(tmp_path, ABOUT)
+    folder.write_start(checkpoint._judge_tensors(judge), {})
+    restored = checkpoint._judge_from(folder.read_start()[0])
+    labels = rng.integers(4, size=11)
+    assert restored.score(labels) == judge.score(labels)
+    assert np.array_equal(restored.others, judge.others)
+    assert (restored.rows is None) == (rows is None)
 
 
 def test_a_fit_stopped_again_and_again_ends_as_if_it_had_not_been(graph, uninterrupted, tmp_path):
@@ -180,8 +209,6 @@ def test_a_fingerprint_of_much_data_looks_at_pieces_and_sees_both_ends(monkeypat
 
 
 def test_sparse_features_have_a_fingerprint():
-    import scipy.sparse as sp
-
     one = AttributedGraph(sp.eye(5, format="csr"))
     assert fingerprint(one) != fingerprint(AttributedGraph(2 * sp.eye(5, format="csr")))
 

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.cluster import KMeans
 
 from pamc.data.synthetic import block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.smoothing import leading_directions
-from pamc.initialize import consensus
 from pamc.initialize.coassociation import ConsensusAndAgreement, coassociation_on, consensus_on, mean_nmi
 from pamc.initialize.consensus import agreed_clusters, choose_inputs
+from pamc.initialize.families import layout, merged_groups, smoothed_kmeans
 from pamc.results.metrics import evaluate
 
 CASES = {
@@ -33,7 +32,8 @@ def test_noise_is_told_from_evidence(case, seed):
     options, expected = CASES[case]
     graph, inputs = evidence_of(seed=seed, **options)
     assert inputs.kind == expected
-    agreed = agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=0)
+    agreed = agreed_clusters(inputs, 4, seed=0)
+    assert (agreed.graph_trust is None) == inputs.is_knn == (expected == "features")
     acc = evaluate(graph.labels, agreed.labels)["acc"]
     kmeans = evaluate(graph.labels, KMeans(4, n_init=5, random_state=0).fit_predict(graph.features))["acc"]
     assert acc >= kmeans - 0.03
@@ -42,7 +42,7 @@ def test_noise_is_told_from_evidence(case, seed):
 
 def test_the_same_seed_gives_the_same_clusters():
     _, inputs = evidence_of(homophily=0.6)
-    one, same, other = (agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=seed) for seed in (0, 0, 1))
+    one, same, other = (agreed_clusters(inputs, 4, seed=seed) for seed in (0, 0, 1))
     assert (one.labels == same.labels).all()
     assert (one.points == same.points).all()
     assert evaluate(one.labels, other.labels)["acc"] > 0.97
@@ -51,9 +51,12 @@ def test_the_same_seed_gives_the_same_clusters():
 @pytest.mark.parametrize("n_clusters", [1, 2, 70])
 def test_any_number_of_clusters(n_clusters):
     _, inputs = evidence_of(n_nodes=200)
-    agreed = agreed_clusters(inputs.rows, inputs.adjacency, n_clusters, n_dims=8, seed=0)
+    agreed = agreed_clusters(inputs, n_clusters, seed=0)
     assert len(np.unique(agreed.labels)) == n_clusters
     assert np.isfinite(agreed.points).all()
+    # Families other than the robust one are tried for a moderate number of clusters only.
+    assert (agreed.judge is None) == (n_clusters != 2)
+    assert agreed.judge is not None or agreed.family == "smoothed k-means"
 
 
 def on_device(labelings, n_clusters, *, seed, device):
@@ -65,12 +68,10 @@ def on_device(labelings, n_clusters, *, seed, device):
 
 def test_the_start_found_with_the_code_of_a_device_is_that_of_the_host(monkeypatch):
     _, inputs = evidence_of(homophily=0.6)
-    found = []
-    for forced in (False, True):
-        if forced:
-            monkeypatch.setattr(consensus, "consensus_and_agreement", on_device)
-        found.append(agreed_clusters(inputs.rows, inputs.adjacency, 4, n_dims=8, seed=0, device=torch.device("cpu")))
-    host, ours = found
-    assert ours.how == host.how
-    assert ours.agreement == pytest.approx(host.agreement, abs=1e-12)
+    host = agreed_clusters(inputs, 4, seed=0)
+    for family in (layout, merged_groups, smoothed_kmeans):
+        monkeypatch.setattr(family, "consensus_and_agreement", on_device)
+    ours = agreed_clusters(inputs, 4, seed=0)
+    assert ours.family == host.family
+    assert ours.facts() == pytest.approx(host.facts(), abs=1e-12)
     assert evaluate(host.labels, ours.labels)["acc"] == 1.0

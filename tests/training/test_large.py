@@ -18,12 +18,14 @@ from pamc.graph.positives import PositivePairs
 from pamc.initialize import sample
 from pamc.models.method import METHODS
 from pamc.progress import SilentProgress
-from pamc.training import sources
+from pamc.training import fallback, sources
+from pamc.training.checkpoint import CheckpointPlan
 from pamc.training.phases import Clock, FitContext, Neighbors
 from pamc.training.pipeline import fit_method, plan_store, run_worker
 from pamc.training.sources import StoreSource
 from tests.awkward import spelled_out
 from tests.training.own_rows import OwnRows
+from tests.training.scrambled import scrambled
 from tests.training.threads import run_team
 
 fit_store = partial(fit_method, "pamcgc")
@@ -91,6 +93,36 @@ def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(sto
     fit = run_team(size, work)[0]
     np.testing.assert_allclose(fit.history["loss"], alone.history["loss"], rtol=1e-10)
     assert np.array_equal(fit.labels, alone.labels)
+
+
+def test_the_judge_of_a_sample_scores_its_rows_and_undoes_training_for_all_processes(store, monkeypatch):
+    monkeypatch.setattr(fallback, "train_epochs", scrambled(fallback.train_epochs))
+    config = FitConfig(**{**SMALL, "n_epochs": 1, "pretrain_epochs": 5}, precision="float64")
+    initial = fit_store(store, config.with_(n_epochs=0), seed=0, device=CPU)
+
+    def work(group):
+        if group.rank > 0:
+            run_worker(group, OwnRows(store, group))
+            return None
+        return fit_store(store, config, seed=0, device=CPU, group=group)
+
+    for fit in (fit_store(store, config, seed=0, device=CPU), run_team(2, work)[0]):
+        assert fit.facts["fallback"] == fallback.TRAINING_UNDONE
+        assert fit.facts["score_after"] < fit.facts["score_before"] - 0.05
+        assert fit.history == {}
+        assert np.array_equal(fit.labels, initial.labels)
+
+
+def test_a_fit_of_a_store_that_resumes_has_the_same_facts(store, tmp_path):
+    config = FitConfig(**{**SMALL, "n_epochs": 2, "pretrain_epochs": 5})
+    options = {"seed": 0, "device": CPU}
+    whole = fit_store(store, config, checkpoints=CheckpointPlan(tmp_path, every=1), **options)
+    resumed = fit_store(store, config, checkpoints=CheckpointPlan(tmp_path, every=1, resume=True), **options)
+    assert {"score_before", "score_after", "support"} <= set(whole.facts)
+    assert resumed.facts == whole.facts
+    assert resumed.config == whole.config
+    assert np.array_equal(resumed.labels, whole.labels)
+    assert resumed.history == whole.history
 
 
 def test_a_store_without_edges_gets_neighbors_and_says_how_many_were_found(tmp_path, store):

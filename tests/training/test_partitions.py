@@ -1,18 +1,16 @@
 """Quick clusterings: K-means and merging."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from pamc.graph.neighbors import knn_adjacency, nearest
-from pamc.graph.smoothing import embedding
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.neighbors import nearest
 from pamc.initialize.partitions import edge_list, merge_groups, merged_labels
 from pamc.ops.kmeans import kmeans
-from pamc.ops.scores import edge_information
 
 
 def merged_plainly(weight, size, n_clusters):
@@ -77,8 +75,6 @@ def test_groups_of_a_graph_without_edges_are_merged():
 def test_merging_follows_a_shape_that_kmeans_cuts():
     points, truth = make_moons(600, noise=0.05, random_state=0)
     centered = points - points.mean(axis=0)
-    from pamc.graph.adjacency import build_adjacency
-
     adjacency = build_adjacency(nearest(points, 10).edges, None, n_nodes=600, expect_directed=True)
     merged = merged_labels(kmeans(centered, 16, seeds=[0])[0].labels, edge_list(adjacency), 2)
     assert adjusted_rand_score(truth, merged) > 0.95
@@ -106,15 +102,3 @@ def test_merging_gives_the_number_of_clusters_asked_for(seed, n_clusters):
     weight += weight.T
     clusters = merge_groups(weight, order.integers(1, 20, size=8), n_clusters)
     assert set(clusters) == set(range(n_clusters))
-
-
-def test_edge_information_has_no_preference_for_equal_sizes():
-    rows = np.random.default_rng(0).normal(size=(330, 3)) * 0.1
-    rows[:300, 0] += 3
-    rows[300:, 1] += 3
-    adjacency, truth = knn_adjacency(embedding(rows, 3), 10), np.repeat([0, 1], [300, 30])
-    halves = np.where(np.arange(330) < 150, 0, 1)
-    assert edge_information(adjacency, truth) == pytest.approx(1.0)
-    assert edge_information(adjacency, halves) < 0.5
-    assert edge_information(adjacency, np.zeros(330, dtype=np.int64)) == 0.0
-    assert edge_information(adjacency * 0, truth) == 0.0

@@ -6,10 +6,14 @@ import torch
 
 import pamc.training.fallback as fitting
 from pamc import PamCGC, clusterer, evaluate
-from pamc.config import CHOICES
+from pamc.config import CHOICES, FitConfig
 from pamc.data.synthetic import block_model
 from pamc.errors import CollapseWarning, DataWarning
 from pamc.initialize.base import INITIALIZERS
+from pamc.models.loader import encode_rows
+from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
+from pamc.training.pipeline import settled
+from tests.training.scrambled import scrambled
 
 SMALL = {"hidden": (64, 64), "n_epochs": 5, "random_state": 0, "device": "cpu"}
 
@@ -46,11 +50,16 @@ def test_a_start_is_the_same_for_the_same_seed(graph, start):
 
 
 @pytest.mark.parametrize(
-    ("options", "n_dims"), [({}, 6), ({"init": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 32)]
+    ("options", "n_dims"), [({}, 6), ({"init": "autoencoder"}, 10), ({"n_dims": 4}, 4), ({"n_clusters": 20}, 36)]
 )
 def test_the_size_of_the_embedding_follows_from_start_and_clusters(graph, options, n_dims):
     settings = {"n_clusters": 3, **SMALL, "n_epochs": 0, "pretrain_epochs": 1, **options}
     assert clusterer("pamcgc", **settings).fit(graph.features, adjacency=graph.edges).embedding_.shape == (240, n_dims)
+
+
+@pytest.mark.parametrize(("n_clusters", "n_dims"), [(1, 2), (16, 32), (17, 33), (64, 80), (100, 80)])
+def test_the_embedding_has_a_dimension_per_cluster_and_some_to_spare(n_clusters, n_dims):
+    assert settled(FitConfig(n_clusters=n_clusters), 1000).n_dims == n_dims
 
 
 @pytest.mark.slow
@@ -76,7 +85,7 @@ def test_features_of_noise_are_learnt_by_heart():
 
 @pytest.mark.fast_variants(1)
 @pytest.mark.parametrize(
-    ("n_failures", "fallback"), [(0, None), (1, "a tenth of the learning rate"), (2, "the clusters of the start")]
+    ("n_failures", "fallback"), [(0, None), (1, "a tenth of the learning rate"), (2, INITIAL_RETURNED)]
 )
 def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch, n_failures, fallback):
     rates = []
@@ -91,11 +100,120 @@ def test_training_that_loses_a_cluster_is_repeated_or_undone(graph, monkeypatch,
 
     monkeypatch.setattr(fitting, "train_epochs", losing)
     if n_failures == 2:
-        with pytest.warns(CollapseWarning, match="the clusters of the start are returned"):
+        with pytest.warns(CollapseWarning, match="the initial clusters are returned"):
             model = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
     else:
         model = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
     assert facts_of(model)["fallback"] == fallback
-    np.testing.assert_allclose(rates, [1e-4, 1e-5][: min(n_failures, 1) + 1])
+    np.testing.assert_allclose(rates, [4e-4, 4e-5][: min(n_failures, 1) + 1])
     assert len(np.unique(model.labels_)) == 3
     assert evaluate(graph.labels, model.labels_)["acc"] > 0.9
+
+
+def drain(model, rows):
+    """Move the center of cluster 0 past its rows, until fewer than a fifth of them are left, but not none."""
+    z = encode_rows(model.encoder, rows)
+    labels = torch.cdist(z, model.centers).argmin(dim=1)
+    n_before, away = int((labels == 0).sum()), model.centers[0] - z.mean(dim=0)
+    for _ in range(10_000):
+        model.centers[0] += 0.01 * away
+        n_left = int((torch.cdist(z, model.centers).argmin(dim=1) == 0).sum())
+        if n_left < n_before / 5:
+            return n_left
+    raise AssertionError("cluster 0 still has its rows")
+
+
+def test_a_cluster_that_is_drained_but_not_empty_restarts_training(graph, monkeypatch):
+    rates, left = [], []
+    honest = fitting.train_epochs
+
+    def draining(model, rows, config, *, lr, **options):
+        rates.append(lr)
+        yield from honest(model, rows, config, lr=lr, **options)
+        if len(rates) == 1:
+            with torch.no_grad():
+                left.append(drain(model, rows))
+
+    monkeypatch.setattr(fitting, "train_epochs", draining)
+    model = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    assert left[0] > 0
+    np.testing.assert_allclose(rates, [4e-4, 4e-5])
+    assert facts_of(model)["fallback"] == "a tenth of the learning rate"
+    assert evaluate(graph.labels, model.labels_)["acc"] > 0.9
+    assert {"score_before", "score_after"} <= set(facts_of(model))
+
+
+def test_training_that_makes_the_clusters_worse_is_undone(graph, monkeypatch):
+    initial = clusterer("pamcgc", 3, **{**SMALL, "n_epochs": 0}).fit(graph.features, adjacency=graph.edges)
+    monkeypatch.setattr(fitting, "train_epochs", scrambled(fitting.train_epochs))
+    seen = []
+    model = clusterer("pamcgc", 3, **SMALL).fit_graph(graph, on_epoch=lambda epoch, labels: seen.append(epoch))
+    facts = facts_of(model)
+    assert facts["fallback"] == TRAINING_UNDONE
+    assert facts["score_after"] < facts["score_before"] - 0.05
+    assert (model.history_, model.n_iter_, seen) == ({}, 0, [])
+    assert model.record().stopped == "training lowered the score of the clusters and was undone"
+    assert np.array_equal(model.labels_, initial.labels_)
+    assert np.array_equal(model.embedding_, initial.embedding_)
+    assert np.array_equal(model.cluster_centers_, initial.cluster_centers_)
+
+
+def test_training_that_is_not_worse_is_kept_with_both_scores(graph):
+    model = clusterer("pamcgc", 3, **SMALL).fit(graph.features, adjacency=graph.edges)
+    facts = facts_of(model)
+    assert facts["fallback"] is None
+    assert facts["score_after"] >= facts["score_before"] - 0.05
+    assert model.n_iter_ == 5
+
+
+def test_a_start_without_a_judge_is_not_compared_with_training(graph, monkeypatch):
+    monkeypatch.setattr(fitting, "train_epochs", scrambled(fitting.train_epochs))
+    options = {**SMALL, "init": "propagated_svd", "pretrain_epochs": 1, "n_epochs": 1}
+    facts = facts_of(clusterer("pamcgc", 3, **options).fit(graph.features, adjacency=graph.edges))
+    assert facts["fallback"] != TRAINING_UNDONE
+    assert not {"score_before", "score_after"} & set(facts)
+
+
+UNTRAINED = {**SMALL, "n_epochs": 0, "pretrain_epochs": 1}
+
+
+def config_of(graph, **options):
+    model = clusterer("pamcgc", 3, **{**UNTRAINED, **options}).fit(graph.features, adjacency=graph.edges)
+    return model._fit_result.config, facts_of(model)
+
+
+def test_the_weight_of_a_knn_graph_is_one_and_its_embedding_is_long(graph):
+    config, facts = config_of(graph.without_edges())
+    assert (config.alpha, config.embedding_scale) == (1.0, 8.0)
+    assert "graph_trust" not in facts
+
+
+@pytest.mark.parametrize("homophily", [0.45, 0.9])
+def test_the_weight_of_a_given_graph_follows_from_the_trust_in_it(homophily):
+    graph = block_model(240, 3, n_features=10, homophily=homophily, random_state=0)
+    config, facts = config_of(graph)
+    assert 0 <= facts["graph_trust"] <= 1
+    assert 0 <= config.alpha <= 4
+    assert config.alpha == round(4 * config.alpha) / 4
+    assert abs(config.alpha - 4 * facts["graph_trust"]) <= 0.125
+    assert config.embedding_scale == 2.0
+
+
+def test_a_graph_that_predicts_the_clusters_better_has_a_larger_weight():
+    graphs = [block_model(240, 3, n_features=10, homophily=share, random_state=0) for share in (0.45, 0.9)]
+    low, high = (config_of(graph)[0].alpha for graph in graphs)
+    assert low < high
+
+
+@pytest.mark.parametrize("has_edges", [True, False])
+def test_an_explicit_weight_and_scale_are_kept(graph, has_edges):
+    config, _ = config_of(graph if has_edges else graph.without_edges(), alpha=3.3, embedding_scale=5.0)
+    assert (config.alpha, config.embedding_scale) == (3.3, 5.0)
+
+
+def test_a_graph_that_is_left_out_has_no_weight_of_its_own():
+    noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
+    with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
+        config, facts = config_of(noisy)
+    assert facts["inputs"] == "features"
+    assert (config.alpha, config.embedding_scale) == (1.0, 8.0)

@@ -29,6 +29,7 @@ from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
 from pamc.selection.choose_k import ChosenK, choose_k
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_checkpoints
+from pamc.training.pipeline import settled
 
 if TYPE_CHECKING:
     from pamc.cli.commands.fit import FitOptions, Source
@@ -222,7 +223,7 @@ def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> Non
         print_text(f"{metrics}   (compared with the true classes, which training did not use)")
     if "planned_bytes" in record.facts and model.n_iter_:
         epoch_s = record.seconds["training"] / model.n_iter_
-        n_epochs = FitConfig().n_epochs
+        n_epochs = settled(FitConfig(), total).n_epochs
         print_text(f"time per epoch: {epoch_s:.1f} s ({n_epochs} epochs take about {n_epochs * epoch_s / 60:.0f} min)")
     print_text(f"run folder: {near(target)}")
     if page is not None:

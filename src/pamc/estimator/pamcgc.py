@@ -103,7 +103,7 @@ class PamCGC(RowClusterer):
         n_hops: int | None = FitConfig.n_hops,
         alpha: float | None = FitConfig.alpha,
         beta: float = FitConfig.beta,
-        n_epochs: int = FitConfig.n_epochs,
+        n_epochs: int | None = FitConfig.n_epochs,
         advanced: Advanced | Mapping[str, Any] | None = None,
         encoder: nn.Module | None = None,
         random_state: Any = None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,10 +39,13 @@ RARELY = 20
 
 
 class EpochWatch:
-    """Callback that evaluates labels against the true classes every `every` epochs, hidden from training."""
+    """Callback that evaluates labels against the true classes every `every` epochs, hidden from training.
+
+    Rows of class −1, which are noise, do not count.
+    """
 
     def __init__(self, truth: NDArray[np.int64], *, every: int) -> None:
-        self.truth = truth
+        self.truth, self._scored = truth, truth >= 0
         self.every = every
         self.epochs: list[int] = []
         self.metrics: list[dict[str, float]] = []
@@ -54,7 +59,7 @@ class EpochWatch:
     def add(self, epoch: int, labels: NDArray[np.int64]) -> dict[str, float]:
         """Evaluate labels, store the metrics and return them."""
         started = time.perf_counter()
-        metrics = evaluate(self.truth, labels)
+        metrics = evaluate(self.truth[self._scored], labels[self._scored])
         self.epochs.append(epoch)
         self.metrics.append(metrics)
         self.seconds += time.perf_counter() - started
@@ -74,7 +79,7 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
     The best epoch of each metric (`oracle`) is chosen with the true labels, as in the released program; the fit never
     sees them. `seconds["training"]` includes `seconds["evaluation"]`. `peak_bytes` is the peak GPU memory that this
     process allocated during the fit, or None on the CPU. The parameter `own_graph` discards a list of nearest neighbors
-    that comes with the data, so that the method builds its own graph.
+    that comes with the data, so that the method builds its own graph. `constants` replace those of modules.
     """
     read = load_unlinked if cell.parameters.get("own_graph") else load
     graph, resolved = read(cell.data_set, cell.quick), resolve_device(device)
@@ -84,7 +89,8 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
         cell.provider, n_clusters=n_classes(graph), random_state=cell.seed, device=device, **cell.settings
     )
     reset_peak(resolved)
-    model.fit_graph(graph.without_labels(), on_epoch=watch)
+    with replaced_constants(cell.parameters.get("constants", {})):
+        model.fit_graph(graph.without_labels(), on_epoch=watch)
     peak = peak_bytes(resolved)
     record = model.record()
     last = watch.add(record.n_epochs_run, model.labels_)
@@ -104,6 +110,22 @@ def fit(cell: Cell, device: str) -> dict[str, Any]:
         "cluster_sizes": record.cluster_sizes,
         "warnings": record.warnings,
     }
+
+
+@contextmanager
+def replaced_constants(constants: Mapping[str, Any]) -> Iterator[None]:
+    """Replace constants of modules within the `with` block, by names such as "initialize.family._N_SUPPORTERS"."""
+    replaced = []
+    try:
+        for name, value in constants.items():
+            module, _, attribute = name.rpartition(".")
+            owner = importlib.import_module(f"pamc.{module}")
+            replaced.append((owner, attribute, getattr(owner, attribute)))
+            setattr(owner, attribute, value)
+        yield
+    finally:
+        for owner, attribute, value in replaced:
+            setattr(owner, attribute, value)
 
 
 @cache
@@ -214,7 +236,7 @@ class DemoRun(NamedTuple):
     model: PamCGC | None = None
 
 
-def run_demo(*, seeds: range, progress: Progress, n_epochs: int = 200) -> Iterator[DemoRun]:
+def run_demo(*, seeds: range, progress: Progress, n_epochs: int | None = None) -> Iterator[DemoRun]:
     """Yield K-means on the raw pixels and PamCGC with its defaults, for each seed."""
     graph = load_dataset("digits")
     truth = np.asarray(graph.labels)

@@ -62,6 +62,10 @@ from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSour
 # Default size of the embedding: dimensions besides one per cluster, the maximum of all, and the paper's value.
 _FREE_DIMS, _MOST_DIMS, _PAPER_DIMS = 16, 80, 10
 
+# Default sizes of the hidden layers and number of epochs, and those of the paper.
+_HIDDEN, _PAPER_HIDDEN = (512, 512), (500, 500, 2000)
+_N_EPOCHS, _PAPER_EPOCHS = 50, 200
+
 # Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
 
@@ -168,10 +172,15 @@ def assign_rows(
 
 
 def settled(config: Any, n_nodes: int) -> Any:
-    """Return the settings with `n_dims` and `n_hops` chosen, from the other settings and from N, if they are None."""
+    """Return the settings with sizes, epochs and hops chosen, from the other settings and from N, if they are None."""
+    is_paper = getattr(config, "init", None) == PAPER_START
+    if getattr(config, "hidden", ()) is None:
+        config = config.with_(hidden=_PAPER_HIDDEN if is_paper else _HIDDEN)
+    if getattr(config, "n_epochs", 0) is None:
+        config = config.with_(n_epochs=_PAPER_EPOCHS if is_paper else _N_EPOCHS)
     if "n_dims" in config.names() and config.n_dims is None:
         n_dims = min(config.n_clusters + min(config.n_clusters, _FREE_DIMS), _MOST_DIMS)
-        config = config.with_(n_dims=_PAPER_DIMS if config.init == PAPER_START else n_dims)
+        config = config.with_(n_dims=_PAPER_DIMS if is_paper else n_dims)
     if "n_hops" in config.names() and config.n_hops is None:
         # In large tables, there would be too many positive pairs beyond direct neighbors.
         config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)

@@ -14,7 +14,7 @@ from pamc.progress import RichProgress, SilentProgress
 def demo(
     out: Path | None = option("--out DIR", "Write the run to this folder.", show_default="first free pamc-demo-N"),
     seeds: int = option("--seeds N", "Run each method with N seeds.", 3, min=1),
-    epochs: int = option("--epochs N", "Train for N epochs.", 200, min=0),
+    epochs: int | None = option("--epochs N", "Train for N epochs.", min=0, show_default="chosen by pamc"),
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from pamc.config import FitConfig
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.estimator import PamCGC
@@ -27,6 +28,7 @@ from pamc.lab.rows import stored
 from pamc.lab.settings import bench_cells, load_unlinked, n_classes
 from pamc.results.table import Table
 from pamc.selection.choose_k import choose_k
+from pamc.training.pipeline import settled
 
 SETS = ("dblp", "acm", "cite", "cora", "usps", "hhar", "amazon_photo")
 
@@ -107,7 +109,8 @@ def _fit_seconds(graph: AttributedGraph, n_clusters: int, seed: int) -> dict[str
     seconds, wall = time.process_time() - started, time.perf_counter() - wall_started
     # Divide the processor time among the phases in proportion to their wall time.
     phases = {name: seconds * spent / wall for name, spent in model.record().seconds.items()}
-    return {**phases, "fit": seconds + (PamCGC().n_epochs / _TIMED_EPOCHS - 1) * phases["training"]}
+    n_epochs = settled(FitConfig(), graph.n_nodes).n_epochs
+    return {**phases, "fit": seconds + (n_epochs / _TIMED_EPOCHS - 1) * phases["training"]}
 
 
 def confidence_cells(scope: Scope) -> list[Cell]:

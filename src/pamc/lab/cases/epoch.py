@@ -125,7 +125,7 @@ def beginning(data_set: str, quick: bool) -> Beginning:
         edges, is_knn = nearest(graph.features, config.n_neighbors, metric=config.metric).edges, True
     adjacency = build_adjacency(edges, n_nodes=graph.n_nodes, expect_directed=is_knn)
     pairs, _ = positive_pairs(adjacency, n_hops=int(config.n_hops or 1), max_positives=None, dtype=torch.float32)
-    sizes = (graph.n_features, *config.hidden, config.n_dims or 10)
+    sizes = (graph.n_features, *(config.hidden or ()), config.n_dims or 10)
     encoder = MLP(sizes, generator=generator(0, "weights"))
     rows = FeatureLoader(graph.features, device=torch.device("cpu"), dtype=torch.float32)
     with warnings.catch_warnings():

@@ -69,7 +69,7 @@ def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
         defaults = {} if cell.data_set in PAPER_TABLE_1 else NOT_IN_TABLE_1
         config = preset("paper", data_set=cell.data_set, **sizes, **defaults)
     graph = graph.without_labels()
-    _phases(graph, config.with_(n_epochs=min(_WARM_UP_EPOCHS, config.n_epochs), pretrain_epochs=1), resolved)
+    _phases(graph, config.with_(n_epochs=_WARM_UP_EPOCHS, pretrain_epochs=1), resolved)
     release(resolved)
     values: dict[str, Any] = {}
     with peak_memory(resolved) as peak:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pamc.config import FitConfig
+from pamc.config import preset
 from pamc.distributed.scatter import bytes_per_epoch
 from pamc.errors import ConfigError
 from pamc.lab.cell import Row
@@ -126,9 +126,9 @@ def _crashes(rows: Sequence[Row], folder: Path) -> str:
 def _on_paper(rows: Sequence[Row], folder: Path) -> str:
     """Return the planner's estimate for a billion rows with one GPU per machine, and with eight."""
     n_nodes, n_clusters = _PLANNED["n_nodes"], _PLANNED["n_clusters"]
-    config = FitConfig(n_clusters=n_clusters, n_dims=10, n_hops=1, precision="bfloat16")
+    config = preset("paper", data_set="usps", n_clusters=n_clusters, n_hops=1, precision="bfloat16")
     sizes = (n_nodes, _PLANNED["n_features"], n_nodes * _PLANNED["n_neighbors"])
-    n_weights = sum(a * b + b for a, b in pairwise((_PLANNED["n_features"], *config.hidden, 10)))
+    n_weights = sum(a * b + b for a, b in pairwise((_PLANNED["n_features"], *(config.hidden or ()), 10)))
     options: dict[str, Any] = {"device": torch.device("cuda"), "limit": _GPU_BYTES, "features_on_device": True}
     body = []
     for n_processes in (_MACHINES, _MACHINES * _GPUS):

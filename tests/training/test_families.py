@@ -1,0 +1,220 @@
+"""Families of quick clusterings, and the choice of one of their partitions without labels."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from pamc.data.synthetic import blobs, block_model
+from pamc.graph.adjacency import build_adjacency
+from pamc.graph.neighbors import knn_adjacency
+from pamc.initialize.consensus import InputSource, agreed_clusters, graph_trust
+from pamc.initialize.families import layout
+from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition
+from pamc.report.narrative import _CLUSTERED_BY
+
+SHAPES = {
+    "rings": make_circles(300, factor=0.4, noise=0.03, random_state=0),
+    "moons": make_moons(300, noise=0.05, random_state=0),
+}
+
+
+def inputs_of(features, **options):
+    rows = features - features.mean(axis=0, dtype=np.float64)
+    return InputSource("features and graph", rows, knn_adjacency(rows, 10), is_knn=True, **options)
+
+
+def clusters_by(family, features, n_clusters, *, n_repeats=3, seed=0):
+    return agreed_clusters(inputs_of(features), n_clusters, seed=seed, n_repeats=n_repeats, family=family)
+
+
+@pytest.fixture
+def n_threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def full_layout(monkeypatch):
+    """One layout in all of its epochs."""
+    monkeypatch.setattr(layout, "_N_EPOCHS", 300)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_finds_separate_blobs_and_uses_every_label(family):
+    graph = blobs(123, 4, feature_noise=0.3, random_state=0)
+    found = clusters_by(family, graph.features, 4)
+    assert found.labels.dtype == np.int64
+    assert sorted(set(found.labels.tolist())) == [0, 1, 2, 3]
+    assert adjusted_rand_score(graph.labels, found.labels) == 1.0
+    assert (found.family, found.judge) == (family, None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_gives_the_same_labels_for_a_seed_and_for_any_number_of_threads(family, n_threads):
+    # Blobs that overlap, where a difference in the last digit would move rows.
+    graph = blobs(90, 3, feature_noise=2.0, random_state=0)
+    found = []
+    for number in (1, 1, 2):
+        n_threads(number)
+        found.append(clusters_by(family, graph.features, 3).labels)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("family", ["spectral", "layout", "merged groups", "merged neighbors"])
+def test_families_that_follow_neighbors_separate_shapes_that_centers_cannot(family, shape, full_layout):
+    features, truth = SHAPES[shape]
+    assert adjusted_rand_score(truth, clusters_by(family, features, 2).labels) > 0.97
+    assert adjusted_rand_score(truth, clusters_by("k-means", features, 2).labels) < 0.5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_chosen_family_separates_the_shape_though_three_of_seven_cut_it(shape):
+    features, truth = SHAPES[shape]
+    agreed = agreed_clusters(inputs_of(features), 2, seed=0)
+    assert agreed.family in {"spectral", "layout", "merged groups", "merged neighbors"}
+    assert adjusted_rand_score(truth, agreed.labels) > 0.97
+    assert agreed.judge.others.shape == (len(FAMILIES) - 1, 300)
+    facts = agreed.facts()
+    assert facts["clusters_by"] == agreed.family
+    assert (facts["support"], facts["conductance"]) == agreed.judge.score(agreed.labels)
+    assert "graph_trust" not in facts
+
+
+def test_a_gaussian_mixture_finds_a_wide_cluster_around_a_narrow_one():
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0, 1], [100, 300])
+    features = rng.normal(size=(400, 5)) * np.where(truth, 4.0, 0.3)[:, None]
+    by_mixture, by_kmeans = (clusters_by(family, features, 2).labels for family in ("Gaussian mixture", "k-means"))
+    assert adjusted_rand_score(truth, by_mixture) > 0.95
+    assert adjusted_rand_score(truth, by_kmeans) < 0.3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copies_of_a_row_and_an_isolated_row_are_clustered_too(family):
+    features = np.repeat(np.eye(3), 20, axis=0) + 1e-3 * np.random.default_rng(0).normal(size=(60, 3))
+    features[:10] = features[0]
+    features[-1] = [0.0, 0.0, 30.0]
+    found = clusters_by(family, features, 3)
+    assert set(found.labels.tolist()) <= {0, 1, 2}
+    assert np.isfinite(found.points).all()
+
+
+def test_the_report_has_a_phrase_for_every_family():
+    assert set(_CLUSTERED_BY) == set(FAMILIES)
+
+
+def test_texts_are_compared_by_angle_and_other_rows_by_distance():
+    rows = np.array([[3.0, 4.0], [6.0, 8.0], [0.0, 0.0]])
+    adjacency = sp.csr_matrix((3, 3))
+    by_angle = InputSource("features", rows, adjacency, by_angle=True).points()
+    assert by_angle == pytest.approx(np.array([[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]]))
+    by_distance = InputSource("features", rows, adjacency).points()
+    assert np.square(by_distance).sum(axis=1).mean() == pytest.approx(1.0)
+    assert by_distance[1] == pytest.approx(2 * by_distance[0])
+    assert InputSource("features", np.zeros((3, 2)), adjacency).points().tolist() == [[0.0, 0.0]] * 3
+
+
+def ring_partitions():
+    """Return the graph of two rings, their partition, and one that cuts both rings along a line."""
+    features, truth = SHAPES["rings"]
+    return knn_adjacency(features, 10), truth.astype(np.int64), (features[:, 0] > 0).astype(np.int64)
+
+
+def test_the_judge_prefers_the_planted_partition_to_a_random_one():
+    graph = block_model(200, 4, homophily=0.8, random_state=0)
+    adjacency = build_adjacency(graph.edges, None, n_nodes=200, expect_directed=False)
+    rng = np.random.default_rng(0)
+    others = np.stack([np.where(rng.random(200) < 0.1, rng.integers(4, size=200), graph.labels) for _ in range(3)])
+    judge = Judge(others, adjacency)
+    planted, random = judge.score(graph.labels), judge.score(rng.permutation(graph.labels))
+    assert planted.support > 0.7 > 0.1 > random.support
+    assert planted.conductance < 0.4 < 0.6 < random.conductance
+    assert planted.value > random.value
+
+
+def test_the_judge_prefers_rings_to_halves_of_rings_with_equal_support():
+    adjacency, rings, halves = ring_partitions()
+    judge = Judge(np.stack([rings, rings, halves, halves]), adjacency)
+    assert judge.score(rings).support == judge.score(halves).support == pytest.approx(1.0)
+    assert judge.score(rings).conductance == 0.0 < judge.score(halves).conductance
+    assert judge.score(rings).value > judge.score(halves).value
+
+
+def test_only_the_two_most_similar_partitions_support_a_partition():
+    adjacency, rings, halves = ring_partitions()
+    random = np.random.default_rng(0).integers(2, size=(3, 300))
+    support = Judge(np.concatenate([random, [rings, 1 - rings]]), adjacency).score(rings).support
+    assert support == 1.0
+    one_supporter = Judge(np.stack([rings, halves]), adjacency).score(rings).support
+    assert one_supporter == pytest.approx((1 + adjusted_rand_score(halves, rings)) / 2)
+
+
+def test_the_score_is_support_minus_a_tenth_of_the_logarithm_of_conductance():
+    assert Score(0.5, 0.0999).value == pytest.approx(0.5 + 0.1 * np.log(10))
+    assert np.isfinite(Score(1.0, 0.0).value)
+
+
+def test_a_judge_of_a_sample_looks_at_its_rows_alone():
+    adjacency, rings, halves = ring_partitions()
+    rows = np.arange(0, 300, 2)
+    labels = np.where(np.arange(300) % 2 == 0, rings, halves)
+    judge = Judge(np.stack([halves[rows], rings[rows]]), adjacency[rows][:, rows], rows)
+    assert judge.score(labels) == judge.score(rings)
+
+
+def test_the_best_partition_is_chosen_and_its_judge_compares_it_with_the_others():
+    adjacency, rings, halves = ring_partitions()
+    partitions = {"halves": halves, "rings": rings, "numbered otherwise": 1 - rings}
+    best, judge = choose_partition(partitions, adjacency)
+    assert best == "rings"
+    assert judge.others.tolist() == [halves.tolist(), (1 - rings).tolist()]
+    assert judge.graph is adjacency
+
+
+def test_a_single_partition_is_chosen_without_a_judge():
+    adjacency, rings, _ = ring_partitions()
+    assert choose_partition({"rings": rings}, adjacency) == ("rings", None)
+
+
+def knn_of_noise(n_nodes):
+    return knn_adjacency(np.random.default_rng(0).normal(size=(n_nodes, 10)), 10)
+
+
+def test_a_graph_that_predicts_the_clusters_is_trusted_and_a_random_one_is_not():
+    graph = block_model(400, 4, homophily=0.95, degree=12, random_state=0)
+    informative = build_adjacency(graph.edges, None, n_nodes=400, expect_directed=False)
+    noise = knn_of_noise(400)
+    assert graph_trust(informative, noise, graph.labels) > 0.95
+    assert graph_trust(noise, informative, graph.labels) < 0.05
+    assert graph_trust(informative, informative, graph.labels) == 0.5
+
+
+def test_trust_is_the_share_of_the_odds_of_a_right_vote():
+    # The graph is a path 0-1-2-3 with an isolated row 4; clusters are {0, 1} and {2, 3, 4}.
+    path = sp.csr_matrix(np.diag([1.0, 1.0, 1.0, 0.0], 1) + np.diag([1.0, 1.0, 1.0, 0.0], -1))
+    pairs = sp.csr_matrix(np.kron(np.eye(2), [[0.0, 1.0], [1.0, 0.0]]))
+    pairs.resize(5, 5)
+    labels = np.array([0, 0, 1, 1, 1])
+    # Rows 1 and 2 see one row of either cluster, which counts as right. Row 4 sees none, which counts as wrong.
+    assert graph_trust(path, pairs, labels) == 0.5
+    assert graph_trust(path, sp.csr_matrix((5, 5)), labels) == pytest.approx(4 / (4 + 1 / 99))
+
+
+@given(st.integers(0, 10_000), st.integers(2, 30), st.integers(1, 5), st.sampled_from([0.0, 0.1, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_trust_lies_between_0_and_1_and_those_of_graph_and_features_sum_to_1(seed, n_nodes, n_clusters, share):
+    rng = np.random.default_rng(seed)
+    one, other = (sp.random(n_nodes, n_nodes, density, rng=rng, format="csr") for density in (share, 0.2))
+    one, other = one + one.T, other + other.T
+    labels = rng.integers(n_clusters, size=n_nodes)
+    trust = graph_trust(one, other, labels)
+    assert 0 <= trust <= 1
+    assert trust + graph_trust(other, one, labels) == pytest.approx(1.0)

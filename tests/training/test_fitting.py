@@ -1,0 +1,89 @@
+"""The encoder of an initialization: what it is fitted to, and the clusters that stay apart in its embedding."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_circles
+
+from pamc.config import FitConfig
+from pamc.data.synthetic import blobs
+from pamc.graph.neighbors import knn_adjacency
+from pamc.initialize.base import InitContext, mean_centers
+from pamc.initialize.consensus import InputSource, agreed_clusters
+from pamc.initialize.fitting import fitted_encoder, labeled_targets
+from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.progress import SilentProgress
+from pamc.training.pipeline import scaled, settled
+
+RINGS, RING = make_circles(400, factor=0.4, noise=0.03, random_state=0)
+
+
+def context_of(features, n_clusters, **changes):
+    config = settled(FitConfig(n_clusters=n_clusters, hidden=(128, 128), **changes), len(features))
+    rows = FeatureLoader(features.astype(np.float32), device=torch.device("cpu"), dtype=torch.float32)
+    inputs = InputSource("features and graph", features, knn_adjacency(features, 10), is_knn=True)
+    return InitContext(rows, features, inputs.adjacency, inputs, scaled(config, is_given=False), 0, SilentProgress())
+
+
+def fitted(features, n_clusters, **changes):
+    """Return the initial clusters, the clusters of the nearest centers in the embedding, and the encoder's targets."""
+    context = context_of(features, n_clusters, **changes)
+    agreed = agreed_clusters(context.inputs, n_clusters, seed=0)
+    encoder, targets = fitted_encoder(agreed, context)
+    z = encode_rows(encoder, context.rows)
+    nearest = torch.cdist(z, mean_centers(z, agreed.labels, n_clusters)).argmin(dim=1).numpy()
+    return agreed, nearest, targets
+
+
+def in_many_columns(points, n_columns=24):
+    """Return the points rotated into a space with more columns."""
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(n_columns, n_columns)))[0]
+    return points @ rotation[: points.shape[1]]
+
+
+@pytest.mark.parametrize("spread", [lambda points: points, in_many_columns], ids=["2 columns", "24 columns"])
+def test_an_encoder_of_two_rings_is_fitted_to_the_initial_clusters_and_keeps_them_apart(spread):
+    agreed, nearest, targets = fitted(spread(RINGS), 2)
+    assert (agreed.labels == RING).all() or (agreed.labels != RING).all()
+    assert targets == "initial clusters"
+    assert np.mean(nearest == agreed.labels) >= 0.98
+
+
+def test_an_encoder_of_many_columns_is_fitted_to_smoothed_features_that_keep_the_clusters_apart():
+    graph = blobs(200, 3, n_features=24, feature_noise=0.5, random_state=0)
+    agreed, nearest, targets = fitted(graph.features.astype(np.float64), 3)
+    assert targets == "smoothed features"
+    assert np.mean(nearest == agreed.labels) >= 0.98
+
+
+@pytest.mark.parametrize(("n_clusters", "n_dims"), [(2, 2), (1, None)])
+def test_without_a_dimension_per_cluster_to_spare_the_targets_are_smoothed_features(n_clusters, n_dims):
+    assert fitted(RINGS[:100], n_clusters, n_dims=n_dims, pretrain_epochs=1)[2] == "smoothed features"
+
+
+def test_targets_of_clusters_have_length_one_and_separate_clusters_whose_smoothed_points_coincide():
+    points = np.tile([[0.6, 0.8, 0.0]], (6, 1))
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    targets = labeled_targets(points, labels, 3, 6)
+    assert targets.shape == (6, 6)
+    assert np.linalg.norm(targets, axis=1) == pytest.approx(np.ones(6))
+    distance = np.linalg.norm(targets[:, None] - targets, axis=2)
+    same = labels[:, None] == labels
+    assert distance[same] == pytest.approx(0.0)
+    assert distance[~same] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_dims", [4, 5, 9])
+def test_targets_of_clusters_have_length_one_for_any_number_of_dimensions(n_dims):
+    points = np.random.default_rng(0).normal(size=(50, 4))
+    targets = labeled_targets(points, np.arange(50) % 3, 3, n_dims)
+    assert targets.shape == (50, n_dims)
+    assert np.linalg.norm(targets, axis=1) == pytest.approx(np.ones(50))
+    # Within a cluster, targets differ as the smoothed points do.
+    assert not np.allclose(targets[0], targets[3])
+
+
+def test_the_rows_of_an_embedding_have_the_length_of_the_scale():
+    context = context_of(in_many_columns(RINGS[:200]), 2, embedding_scale=3.0)
+    encoder, _ = fitted_encoder(agreed_clusters(context.inputs, 2, seed=0), context)
+    assert float(encode_rows(encoder, context.rows).norm(dim=1).median()) == pytest.approx(3.0, rel=0.1)
