@@ -100,7 +100,7 @@ def test_the_estimator_has_every_setting_with_the_same_default():
     parameters = PamCGC().get_params()
     for name, value in FitConfig().to_dict().items():
         own = f"advanced__{name}" if FitConfig.settings()[name].expert else name
-        assert parameters[own] == (tuple(value) if name == "hidden" else value)
+        assert parameters[own] == (tuple(value) if isinstance(value, list) else value)
 
 
 def test_the_paper_preset_is_the_equations_and_the_released_preset_the_program():
@@ -119,9 +119,10 @@ def test_the_paper_preset_of_a_data_set_has_the_numbers_of_table_1_and_200_epoch
     assert config.n_epochs == 200
 
 
-def test_by_default_alpha_and_the_scale_are_chosen_from_the_data():
+def test_by_default_the_weight_scale_and_sizes_are_chosen_by_the_fit():
     config = FitConfig()
-    assert (config.alpha, config.embedding_scale, config.n_dims) == (None, None, None)
+    names = ("alpha", "embedding_scale", "n_dims", "n_hops", "n_epochs", "hidden")
+    assert [getattr(config, name) for name in names] == [None] * len(names)
     assert FitConfig.from_toml(config.to_toml()) == config
     assert FitConfig(alpha=0).alpha == 0
     with pytest.raises(ConfigError, match="embedding_scale"):

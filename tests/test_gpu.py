@@ -129,7 +129,7 @@ def test_captured_epochs_are_those_of_the_cpu_and_wait_for_nothing(dtype):
         rows = FeatureLoader(graph.features, device=device, dtype=dtype)
         encoder = MLP((20, 64, 32, 8), generator=generator(0, "weights"), dtype=dtype).to(device)
         centers = encode_rows(encoder, rows)[::100].clone()
-        config = FitConfig(n_clusters=4, precision="float64" if dtype == torch.float64 else "float32")
+        config = FitConfig(n_clusters=4, alpha=1.0, precision="float64" if dtype == torch.float64 else "float32")
         model = PamCGCModel(encoder, centers, pairs.to(device=device), config)
         epochs = _Epoch(model, rows, lr=1e-3, chunk_size=None, seed=0)
         read = []
@@ -263,7 +263,7 @@ def pamc_model(dtype, n_nodes=20_000, n_clusters=10, **options):
     edges[0, :3000] = 7
     weight = torch.rand(edges.shape[1], generator=order, dtype=torch.float64)
     pairs = PositivePairs.from_edges(edges, weight, n_nodes=n_nodes, dtype=dtype).to(device="cuda")
-    config = FitConfig(n_clusters=n_clusters, **options)
+    config = FitConfig(n_clusters=n_clusters, **{"alpha": 1.0, **options})
     model = PamCGCModel(MLP((10,), generator=generator(0, "weights"), dtype=dtype), centers, pairs, config)
     return model.cuda(), z
 
@@ -330,7 +330,9 @@ def test_the_objective_as_a_whole_beyond_offsets_of_32_bits():
     pairs = PositivePairs.from_edges(edges, n_nodes=n_nodes).to(device="cuda")
     centers = torch.zeros(2, 16)
     centers[1, 0] = 1.0
-    model = PamCGCModel(MLP((16,), generator=generator(0, "weights")), centers, pairs, FitConfig(n_clusters=2)).cuda()
+    model = PamCGCModel(
+        MLP((16,), generator=generator(0, "weights")), centers, pairs, FitConfig(n_clusters=2, alpha=1.0)
+    ).cuda()
     z.requires_grad_()
     terms = model.objective(z)
     assert terms.numbers is not None
@@ -350,7 +352,9 @@ def test_replayed_epochs_are_the_epochs_that_are_launched_one_by_one():
     for captured in (True, False):
         rows = FeatureLoader(graph.features, device=torch.device("cuda"), dtype=torch.float32)
         encoder = MLP((21, 64, 130, 10), generator=generator(0, "weights"), tensor_cores=True).cuda()
-        model = PamCGCModel(encoder, encode_rows(encoder, rows)[::750].clone(), pairs, FitConfig(n_clusters=4))
+        model = PamCGCModel(
+            encoder, encode_rows(encoder, rows)[::750].clone(), pairs, FitConfig(n_clusters=4, alpha=1.0)
+        )
         with capturing(captured):
             epochs = _Epoch(model, rows, lr=1e-3, chunk_size=None, seed=0)
             numbers.append(torch.stack([epochs(epoch) for epoch in range(1, 11)]).cpu())
@@ -449,7 +453,7 @@ def test_chunks_of_a_planted_graph_give_the_epoch_of_one_chunk():
         encoder = MLP((24, 50, 10), generator=torch.Generator().manual_seed(0)).to(CUDA)
         with torch.no_grad():
             centers = encoder(graph.features)[::700][:7].clone()
-        model = PamCGCModel(encoder, centers, graph.pairs, FitConfig(n_clusters=7, n_dims=10))
+        model = PamCGCModel(encoder, centers, graph.pairs, FitConfig(n_clusters=7, n_dims=10, alpha=1.0))
         curves.append(
             [record.values["loss"] for record in train(model, rows, n_epochs=6, lr=1e-3, chunk_size=chunk_size)]
         )

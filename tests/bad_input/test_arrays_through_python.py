@@ -181,7 +181,7 @@ def test_a_rate_far_too_large_collapses_with_a_warning():
 
 
 def test_a_start_that_found_clusters_keeps_them_at_any_rate():
-    with pytest.warns(CollapseWarning, match="the clusters of the start are returned"):
+    with pytest.warns(CollapseWarning, match="the initial clusters are returned"):
         kept = model(lr=100.0).fit(X)
     assert set(kept.labels_) == {0, 1, 2}
 

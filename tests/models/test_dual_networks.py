@@ -263,7 +263,7 @@ def test_a_block_linear_map_is_the_linear_map_of_the_concatenated_rows():
 
 
 class Sizes(TorchDispatchMode):
-    """Remembers the size of the largest dense tensor that is made."""
+    """Remembers the size of the largest dense tensor that is made; a view has the size of what it is a view of."""
 
     def __init__(self):
         super().__init__()
@@ -273,7 +273,7 @@ class Sizes(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
-                self.largest = max(self.largest, tensor.numel())
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.itemsize)
         return result
 
 

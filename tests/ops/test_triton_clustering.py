@@ -228,7 +228,7 @@ def test_bits_repeat():
 @pytest.mark.parametrize("options", [{}, {"proxy": "eq6", "self_edges": "keep", "kl_reduction": "sum", "eta": 2.0}])
 def test_a_model_has_the_same_objective_through_kernels_and_through_torch(options, known):
     case = awkward_case(41, 6)
-    config = FitConfig(n_clusters=4, precision="float64", **options)
+    config = FitConfig(n_clusters=4, precision="float64", alpha=1.0, **options)
     known_labels = torch.where(torch.arange(41) < 5, 2, -1).to(DEVICE) if known else None
     encoder = MLP((6, 6), generator=generator(0, "weights"), dtype=torch.float64)
     model = PamCGCModel(encoder, 2 * case.z[4:8], case.pairs.to(device=DEVICE), config, known_labels=known_labels).to(

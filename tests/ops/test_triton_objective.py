@@ -265,7 +265,7 @@ def test_pairs_of_other_rows_or_another_type_are_left_to_the_parts():
 @pytest.mark.parametrize("options", [{}, {"proxy": "eq6", "self_edges": "keep", "kl_reduction": "sum", "eta": 2.0}])
 def test_a_model_has_one_objective_as_a_whole_and_in_parts(options, known):
     case = awkward_case(41, 6)
-    config = FitConfig(n_clusters=4, precision="float64", **options)
+    config = FitConfig(n_clusters=4, precision="float64", alpha=1.0, **options)
     known_labels = torch.where(torch.arange(41) < 5, 2, -1).to(DEVICE) if known else None
     encoder = MLP((6, 6), generator=generator(0, "weights"), dtype=torch.float64)
     model = PamCGCModel(encoder, 2 * case.z[4:8], case.pairs.to(device=DEVICE), config, known_labels=known_labels).to(
@@ -291,7 +291,7 @@ def test_a_model_has_one_objective_as_a_whole_and_in_parts(options, known):
 
 def test_soft_meta_nodes_are_taken_in_parts():
     case = awkward_case(41, 6)
-    config = FitConfig(n_clusters=4, precision="float64", meta_assignment="soft")
+    config = FitConfig(n_clusters=4, precision="float64", alpha=1.0, meta_assignment="soft")
     encoder = MLP((6, 6), generator=generator(0, "weights"), dtype=torch.float64)
     model = PamCGCModel(encoder, 2 * case.z[4:8], case.pairs.to(device=DEVICE), config).to(DEVICE)
     model.backend = "triton"

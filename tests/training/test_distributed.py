@@ -38,7 +38,7 @@ class OnlyThese(np.ndarray):
 
 
 def config_of(**options):
-    return FitConfig(n_clusters=N_CLUSTERS, precision="float64", **options)
+    return FitConfig(n_clusters=N_CLUSTERS, precision="float64", **{"alpha": 1.0, **options})
 
 
 def awkward(model):

@@ -22,7 +22,7 @@ N_NODES, N_CLUSTERS = 401, 5
 
 def parts(config=None, *, known_labels=None, seed=0):
     """Return a float64 PamCGC model and its rows on a small block model."""
-    config = config or FitConfig(n_clusters=N_CLUSTERS, precision="float64")
+    config = config or FitConfig(n_clusters=N_CLUSTERS, precision="float64", alpha=1.0)
     graph = block_model(N_NODES, N_CLUSTERS, n_features=12, random_state=seed)
     adjacency = build_adjacency(graph.edges, n_nodes=N_NODES)
     pairs, _ = positive_pairs(adjacency, n_hops=config.n_hops or 2, max_positives=None, dtype=torch.float64)
@@ -41,7 +41,9 @@ def gradient(model, rows, chunk_size):
 @pytest.mark.parametrize("chunk_size", [1, 7, 100, 400, 401, 5000])
 @pytest.mark.parametrize("meta_assignment", ["hard", "soft"])
 def test_chunked_gradients_equal_one_chunk_gradients(chunk_size, meta_assignment):
-    model, rows = parts(FitConfig(n_clusters=N_CLUSTERS, precision="float64", meta_assignment=meta_assignment))
+    model, rows = parts(
+        FitConfig(n_clusters=N_CLUSTERS, precision="float64", alpha=1.0, meta_assignment=meta_assignment)
+    )
     value, whole = gradient(model, rows, None)
     chunked_value, chunked = gradient(model, rows, chunk_size)
     assert chunked_value == pytest.approx(value, rel=1e-10)
@@ -68,7 +70,7 @@ def test_one_chunk_runs_the_encoder_once_per_epoch_and_several_run_it_twice():
     ],
 )
 def test_the_objective_is_eq_12_of_the_dense_reference_in_value_and_gradient(options):
-    config = FitConfig(n_clusters=N_CLUSTERS, precision="float64", **options)
+    config = FitConfig(n_clusters=N_CLUSTERS, precision="float64", **{"alpha": 1.0, **options})
     model, rows = parts(config)
     z = encode_rows(model.encoder, rows).requires_grad_()
     total = model.objective(z).total
@@ -138,7 +140,7 @@ def test_known_labels_replace_the_argmax_in_the_meta_nodes():
     known = torch.full((N_NODES,), -1)
     known[:50] = 3
     for meta_assignment in ("hard", "soft"):
-        config = FitConfig(n_clusters=N_CLUSTERS, precision="float64", meta_assignment=meta_assignment)
+        config = FitConfig(n_clusters=N_CLUSTERS, precision="float64", alpha=1.0, meta_assignment=meta_assignment)
         plain, rows = parts(config)
         informed, _ = parts(config, known_labels=known)
         z = encode_rows(plain.encoder, rows)

@@ -96,9 +96,9 @@ def test_several_processes_give_what_one_gives_and_read_their_own_rows_alone(sto
 
 
 def test_the_judge_of_a_sample_scores_its_rows_and_undoes_training_for_all_processes(store, monkeypatch):
-    monkeypatch.setattr(fallback, "train_epochs", scrambled(fallback.train_epochs))
     config = FitConfig(**{**SMALL, "n_epochs": 1, "pretrain_epochs": 5}, precision="float64")
     initial = fit_store(store, config.with_(n_epochs=0), seed=0, device=CPU)
+    monkeypatch.setattr(fallback, "train_epochs", scrambled(fallback.train_epochs))
 
     def work(group):
         if group.rank > 0:
