@@ -340,7 +340,7 @@ def _next_epoch(start: Beginning, device: torch.device, precision: str, sparse: 
 
 def _first_layer(start: Beginning, device: torch.device, sparse: bool) -> Callable[[], object]:
     rows = FeatureLoader(start.features, device=device, dtype=torch.float32, sparse=sparse)
-    block, sizes = rows.block(0, len(rows)), start.encoder.sizes
+    block, sizes = rows.whole(), start.encoder.sizes
     layer = Linear(sizes[0], sizes[1], generator=generator(0, "weights"), dtype=torch.float32).to(device)
     grad = torch.ones(len(rows), sizes[1], device=device)
     return lambda: torch.autograd.grad(layer(block), list(layer.parameters()), grad)
