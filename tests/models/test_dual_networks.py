@@ -263,7 +263,7 @@ def test_a_block_linear_map_is_the_linear_map_of_the_concatenated_rows():
 
 
 class Sizes(TorchDispatchMode):
-    """Remembers the size of the largest dense tensor that is made; a view has the size of what it is a view of."""
+    """Remembers the number of elements in memory of the largest dense tensor; a view has those of its base."""
 
     def __init__(self):
         super().__init__()
