@@ -7,12 +7,13 @@ makes an epoch a handful of matrix products.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats
@@ -24,7 +25,7 @@ from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for
 
 _MOST_DIMS = 10
-_N_EPOCHS = 300
+_N_EPOCHS = 200
 
 # Layouts whose mixtures form a consensus, and mixtures per layout, of which the likeliest is used. Clusters are compact
 # in a layout: a mixture takes few iterations, and its likelihood tells a good one from one that merges two clusters.
@@ -53,10 +54,11 @@ def cluster_layout(given: FamilyInput) -> Labels:
     n_clusters, device = given.n_clusters, given.device
     n_dims = min(_MOST_DIMS, max(2, given.points.shape[1]))
     graph = fuzzy_graph(given.points, given.neighbors)
+    start = initial_layout(graph, n_dims, seed=seed_for(given.seed, "initial layout"))
     labelings = []
     for number in range(_N_LAYOUTS):
         seed = seed_for(given.seed, f"family layout {number}")
-        positions = layout(graph, n_dims, seed=seed, device=device)
+        positions = layout(graph, start, seed=seed, device=device)
         labelings.append(mixture_labels(positions, n_clusters, seed=seed, n_init=_N_MIXTURES))
     seed = seed_for(given.seed, "consensus of layouts")
     return consensus_and_agreement(labelings, n_clusters, seed=seed, device=device).labels
@@ -84,42 +86,66 @@ def fuzzy_graph(points: Floats, neighbors: Adjacency) -> Adjacency:
     return sp.csr_matrix(one_way + one_way.T - one_way.multiply(one_way.T))
 
 
-def layout(graph: Adjacency, n_dims: int, *, seed: int, device: torch.device) -> Floats:
-    """Return positions (N, n_dims) of the rows of a weighted graph, from the leading eigenvectors on."""
+def initial_layout(graph: Adjacency, n_dims: int, *, seed: int) -> Floats:
+    """Return positions (N, n_dims) from the leading eigenvectors of the graph, all dimensions with the same extent."""
+    vectors = leading_eigenvectors(graph, n_dims + 1, seed=seed)[:, 1:]
+    vectors = _EXTENT * vectors / np.maximum(np.abs(vectors).max(axis=0), np.finfo(np.float64).tiny)
+    return np.pad(vectors, ((0, 0), (0, n_dims - vectors.shape[1])))
+
+
+def layout(graph: Adjacency, start: Floats, *, seed: int, device: torch.device) -> Floats:
+    """Return positions (N, n_dims) of the rows of a weighted graph, from initial positions on."""
     rng = np.random.default_rng(seed)
-    start = leading_eigenvectors(graph, n_dims + 1, seed=seed)[:, 1:]
-    start = _EXTENT * start / np.maximum(np.abs(start).max(axis=0), np.finfo(np.float64).tiny)
-    missing = np.zeros((len(start), n_dims - start.shape[1]))
-    start = np.concatenate([start, missing], axis=1) + rng.normal(scale=_NOISE, size=(len(start), n_dims))
+    start = start + rng.normal(scale=_NOISE, size=start.shape)
     positions = torch.from_numpy(start).to(device, torch.float32)
     # Both directions of each edge, ordered by row: sums over the edges of a row do not depend on the number of threads.
     edges: Any = (graph / (graph.max() or 1.0)).tocsr()
     edges.sort_indices()
-    degree = torch.from_numpy(np.diff(edges.indptr)).to(device, torch.int64)
-    columns = torch.from_numpy(edges.indices).to(device, torch.int64)
-    rows = torch.repeat_interleave(torch.arange(len(start), device=device), degree)
-    weight = torch.from_numpy(edges.data).to(device, torch.float32)
-    total = torch.segment_reduce(weight[:, None], "sum", lengths=degree, unsafe=True)
+    ends = _Edges(*(torch.from_numpy(part).to(device) for part in _ends(edges)))
+    total = torch.from_numpy(np.asarray(edges.sum(axis=1))).to(device, torch.float32)
     repulsion = total * (_REPULSIONS_PER_EDGE / _N_REPELLING)
     for epoch in range(_N_EPOCHS):
-        force = _attraction(positions, rows, columns, weight, degree)
+        force = _attraction(positions, ends)
         drawn = torch.from_numpy(rng.integers(len(start), size=_N_REPELLING)).to(device)
         force += repulsion * _repulsion(positions, positions[drawn])
         positions += _STEP * (1 - epoch / _N_EPOCHS) * force.clamp_(-_MOST_STEP, _MOST_STEP)
     return np.asarray(positions.cpu().numpy(), dtype=np.float64)
 
 
-def _attraction(positions: Tensor, rows: Tensor, columns: Tensor, weight: Tensor, degree: Tensor) -> Tensor:
-    """Return the sum (N, n_dims) of the forces along the edges, which are ordered by row."""
-    difference = positions[columns] - positions[rows]
-    squared = difference.square().sum(dim=1)
-    grad = 2 * _A * _B * weight * squared.clamp(min=1e-8) ** (_B - 1) / (1 + _A * squared**_B)
-    return torch.segment_reduce(difference * grad[:, None], "sum", lengths=degree, unsafe=True)
+class _Edges(NamedTuple):
+    """Directed edges ordered by row: rows, columns and weights (E,), and the first edge of each row (N,)."""
+
+    rows: Tensor
+    columns: Tensor
+    weight: Tensor
+    first: Tensor
+
+
+def _ends(edges: Any) -> tuple[NDArray[Any], ...]:
+    rows = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
+    return rows, edges.indices.astype(np.int64), edges.data.astype(np.float32), edges.indptr[:-1].astype(np.int64)
+
+
+def _attraction(positions: Tensor, edges: _Edges) -> Tensor:
+    """Return the sum (N, n_dims) of the forces along the edges."""
+    # Sums over dimensions are fastest if the coordinates of a dimension are contiguous.
+    by_dim = positions.T.contiguous()
+    difference = by_dim.index_select(1, edges.columns) - by_dim.index_select(1, edges.rows)
+    squared = difference.square_().sum(dim=0).clamp_(min=1e-8)
+    power = squared**_B
+    grad = 2 * _A * _B * edges.weight * power / (squared * (1 + _A * power))
+    # The weighted sum over the neighbors of each row.
+    options: dict[str, Any] = {"offsets": edges.first, "mode": "sum", "per_sample_weights": grad}
+    pulled = nn.functional.embedding_bag(edges.columns, positions, **options)
+    total = nn.functional.embedding_bag(edges.rows, torch.ones_like(positions[:, :1]), **options)
+    return pulled - total * positions
 
 
 def _repulsion(positions: Tensor, repelling: Tensor) -> Tensor:
     """Return the sum (N, n_dims) of the forces that the repelling rows (M, n_dims) exert."""
-    squared = torch.cdist(positions, repelling, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    product = positions @ repelling.T
+    lengths, others = positions.square().sum(dim=1, keepdim=True), repelling.square().sum(dim=1)
+    squared = (lengths + others - 2 * product).clamp_(min=0)
     grad = 2 * _B / ((1e-3 + squared) * (1 + _A * squared**_B))
     grad = torch.minimum(grad, _MOST_FORCE / squared.sqrt().clamp(min=1e-6))
     return grad.sum(dim=1, keepdim=True) * positions - grad @ repelling
