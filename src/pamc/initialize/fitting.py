@@ -20,13 +20,13 @@ from pamc.ops.torch.rows import hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
 
 # Small data sets use smaller batches, so that an epoch has several steps.
-_BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 16
+_BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 32
 
 # With so few columns none is redundant, so none is hidden.
 _FEW_COLUMNS = 16
 
 # If only the graph has clusters, the encoder must memorize them, because the features do not predict them.
-_TIMES_LONGER_BY_HEART = 10
+_TIMES_LONGER_BY_HEART = 8
 
 # With fewer rows than this, pre-training runs more epochs to see as many rows, up to this many times longer.
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
@@ -39,7 +39,7 @@ _CLUSTER_SHARE = 0.5
 # the initial clusters. The latter is the best of several scores, which makes it too high.
 _TOLERANCE = 0.1
 
-# An encoder that has to learn the initial clusters is fitted for more epochs.
+# An encoder that has to learn the initial clusters of many rows is fitted for more epochs.
 _TIMES_LONGER_FOR_CLUSTERS = 2
 
 
@@ -84,6 +84,8 @@ def fitted_encoder(
             return encoder, "smoothed features"
     targets = labeled_targets(agreed.points, agreed.labels, config.n_clusters, config.n_dims)
     times_longer = _TIMES_LONGER_BY_HEART if by_heart else _TIMES_LONGER_FOR_CLUSTERS
+    if len(context.rows) < _FEW_ROWS and not by_heart:
+        times_longer = 1
     return fitted_to(spread(targets), context, times_longer=times_longer, dropout=0.0), "initial clusters"
 
 

@@ -215,6 +215,12 @@ def figures_of(rows: Sequence[Row], variant: str, data_set: str, metric: str = "
     return [float(row["values"]["last"][metric]) for row in _of(rows, variant, data_set).values()]
 
 
+def table_mean(rows: Sequence[Row], variant: str, metric: str = "acc", names: Sequence[str] = TABLES) -> float:
+    """Return the mean over tables of a metric of a variant, in percent; NaN if a table has no row."""
+    values = [figures_of(rows, variant, name, metric) for name in names]
+    return 100 * float(np.mean([np.mean(of_table) for of_table in values])) if all(values) else math.nan
+
+
 def summary_table(rows: Sequence[Row], data_sets: Sequence[str], metrics: Sequence[str] = ("acc", "nmi")) -> Table:
     """Return metrics of K-means, the paper, the best other label-free program, and the default."""
     lines = []
@@ -324,15 +330,11 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
         DEFAULT: "pamc",
     }
 
-    def mean(variant: str, data_set: str, metric: str = "acc") -> float:
-        values = figures_of(rows, variant, data_set, metric)
-        return 100 * float(np.mean(values)) if values else math.nan
+    def mean(variant: str, data_set: str) -> float:
+        return table_mean(rows, variant, names=[data_set])
 
     def means(names: Sequence[str]) -> list[str]:
-        pairs = [
-            [np.mean([mean(variant, name, metric) for name in names]) for metric in ("acc", "nmi")]
-            for variant in variants
-        ]
+        pairs = [[table_mean(rows, variant, metric, names) for metric in ("acc", "nmi")] for variant in variants]
         return [MISSING if math.isnan(acc) else f"{acc:.1f} / {nmi:.1f}" for acc, nmi in pairs]
 
     body = [[name, *(_number(mean(variant, name)) for variant in variants)] for name in TABLES]
@@ -350,7 +352,7 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
     worst = max(TABLES, key=lambda name: mean(UNTRAINED, name) - mean(DEFAULT, name))
     fallbacks = [row["values"]["facts"]["fallback"] for row in rows if row["parameters"]["variant"] == DEFAULT]
     note = (
-        f"ACC in percent, mean over {_N_SEEDS_TABLES} seeds. Every method has one setting for all tables and knows the "
+        f"ACC in percent, mean over up to {_N_SEEDS_TABLES} seeds. Every method has one setting and knows the "
         "number of clusters, except HDBSCAN, which finds its own. Other methods see standardized columns, or of sparse "
         f"text {N_TEXT_DIRECTIONS} leading directions. pamc is more than {100 * _LOST:.0f} points below the better of "
         f"K-means and the mixture on {len(lost)} tables{': ' if lost else ''}{', '.join(lost)}. Training changes ACC "
