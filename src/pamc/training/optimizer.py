@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from pamc.ops.dispatch import resolve_backend
-
-_BETAS = (0.9, 0.999)
-_EPSILON = 1e-8
+from pamc.ops.torch.adam import BETAS, EPSILON, fused_adam
 
 
 def adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
@@ -26,8 +24,8 @@ def adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
     if on_gpu and has_kernel and resolve_backend("auto", parameters[0].device).name == "triton":
         from pamc.ops.triton.adam import KernelAdam  # imported where it is used: triton need not be installed
 
-        return KernelAdam(parameters, lr=lr, betas=_BETAS, epsilon=_EPSILON)
-    return torch.optim.Adam(parameters, lr=lr, betas=_BETAS, eps=_EPSILON, fused=True, capturable=on_gpu)
+        return KernelAdam(parameters, lr=lr, betas=BETAS, epsilon=EPSILON)
+    return fused_adam(parameters, lr=lr)
 
 
 def optimizer_state(optimizer: Any) -> dict[str, Tensor]:

@@ -122,15 +122,6 @@ def _systems_table(rows: Sequence[Row]) -> str:
     return Table(["ACC: paper → here", *(name.upper() for name in PAPER_SETS)], body).markdown()
 
 
-def _tried(rows: Sequence[Row], folder: Path) -> str:
-    """Return the ACC of the initial clusters before training, and the differences of rejected alternatives from it."""
-    acc = {(row["provider"], row["data_set"]): 100 * row["values"]["acc"] for row in rows}
-    default, *others = by(rows, lambda row: str(row["provider"]))
-    body = [["default", *(f"{acc[default, name]:.1f}" for name in DATA_SETS)]]
-    body += [[other, *(f"{acc[other, name] - acc[default, name]:+.1f}" for name in DATA_SETS)] for other in others]
-    return Table(["initial clusters", *DATA_SETS], body).markdown()
-
-
 def accuracy_table(rows: Sequence[Row], metric: str) -> str:
     """Return a metric of pamc and of the best other program on each data set that has both, as Markdown."""
     body, ahead = [], 0
@@ -192,7 +183,6 @@ PAGES: dict[str, dict[str, Part]] = {
     },
     "quality": {
         "quality": experiment("quality", *_QUALITY, titled=True),
-        "start-choices": Part(partial(stored, "start-choices"), _tried),
     },
     "speed": {**SPEED, "costs": Part(_LOSS, _costs)},
     "scale": SCALE,

@@ -1,0 +1,46 @@
+"""Adam on the CPU without `torch.optim`."""
+
+import subprocess
+import sys
+
+import torch
+
+from pamc.ops.torch.adam import CpuAdam
+
+
+def trained(make, n_steps=7):
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(size, generator=generator, requires_grad=True) for size in ((41, 7), (41,), (3, 41))]
+    unused = torch.ones(5, requires_grad=True)
+    optimizer = make([*weights, unused])
+    rows = torch.randn(29, 7, generator=generator)
+    for _ in range(n_steps):
+        optimizer.zero_grad(set_to_none=True)
+        (torch.relu(rows @ weights[0].T + weights[1]) @ weights[2].T).square().mean().backward()
+        optimizer.step()
+    assert torch.equal(unused, torch.ones(5))
+    return [weight.detach() for weight in weights], optimizer
+
+
+def test_the_steps_are_those_of_torchs_fused_adam_to_the_bit():
+    ours, _ = trained(lambda parameters: CpuAdam(parameters, lr=1e-2))
+    theirs, _ = trained(lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_the_state_has_the_names_and_values_of_torchs():
+    _, ours = trained(lambda parameters: CpuAdam(parameters, lr=1e-2))
+    _, theirs = trained(lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True))
+    state = ours.state_tensors()
+    for number, values in theirs.state_dict()["state"].items():
+        assert all(torch.equal(state[f"{number}.{name}"], value) for name, value in values.items())
+
+
+def test_a_fit_on_the_cpu_does_not_import_torchs_compiler():
+    code = (
+        "import sys, numpy as np, pamc\n"
+        "rows = np.random.default_rng(0).normal(size=(40, 3)) + np.repeat([[0], [9]], 20, axis=0)\n"
+        "pamc.PamCGC(2, n_epochs=2, advanced={'hidden': (8,), 'pretrain_epochs': 1}, device='cpu').fit(rows)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
