@@ -40,7 +40,7 @@ def test_three_wide_rows_and_one_column_go_through_the_command(pamc):
         assert result.code == 0, result.err
 
 
-@pytest.mark.parametrize("hidden", [16, None, "16"])
+@pytest.mark.parametrize("hidden", [16, 2.5, "16"])
 def test_hidden_sizes_that_are_no_list_are_refused(hidden):
     assert_refused(
         lambda: model(hidden=hidden).fit(X),

@@ -174,7 +174,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_terms():
 @pytest.mark.parametrize("name", ["idec", "scgc", "pamcgc+ae"])
 def test_reconstruction_is_added_chunk_by_chunk_to_the_same_gradient(name, chunk_size):
     base, rows = parts()
-    config = METHODS[name].config(n_clusters=N_CLUSTERS, precision="float64")
+    weight = {"alpha": 1.0} if name == "pamcgc+ae" else {}
+    config = METHODS[name].config(n_clusters=N_CLUSTERS, precision="float64", **weight)
     given = BuildInput(
         n_nodes=N_NODES,
         n_features=12,

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
@@ -13,7 +14,8 @@ from pamc.data.synthetic import blobs, block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.consensus import InputSource, agreed_clusters, graph_trust
-from pamc.initialize.families import layout
+from pamc.initialize.families import layout, spectral
+from pamc.initialize.families.spectral import locally_scaled
 from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition
 from pamc.report.narrative import _CLUSTERED_BY
 
@@ -42,7 +44,7 @@ def n_threads():
 @pytest.fixture
 def full_layout(monkeypatch):
     """One layout in all of its epochs."""
-    monkeypatch.setattr(layout, "_N_EPOCHS", 300)
+    monkeypatch.setattr(layout, "_N_EPOCHS", 200)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,6 +107,58 @@ def test_copies_of_a_row_and_an_isolated_row_are_clustered_too(family):
     found = clusters_by(family, features, 3)
     assert set(found.labels.tolist()) <= {0, 1, 2}
     assert np.isfinite(found.points).all()
+
+
+def distances_in(points, graph):
+    """Return, for each row, the distance to each of its neighbors."""
+    return [
+        {int(j): float(np.linalg.norm(points[i] - points[j])) for j in graph[i].indices} for i in range(len(points))
+    ]
+
+
+def test_the_scale_of_a_row_is_its_distance_to_the_seventh_neighbor():
+    points = np.random.default_rng(0).normal(size=(41, 3))
+    graph = knn_adjacency(points, 5)
+    distances = distances_in(points, graph)
+    # A row with fewer than seven neighbors has the distance to the farthest.
+    scale = [sorted(of_row.values())[min(7, len(of_row)) - 1] for of_row in distances]
+    expected = np.zeros((41, 41))
+    for i, of_row in enumerate(distances):
+        for j, distance in of_row.items():
+            expected[i, j] = np.exp(-(distance**2) / (scale[i] * scale[j]))
+    np.testing.assert_allclose(locally_scaled(points, graph).toarray(), expected, rtol=1e-12)
+
+
+def test_the_weights_of_a_layout_are_those_of_umap():
+    points = np.random.default_rng(0).normal(size=(41, 3))
+    graph = knn_adjacency(points, 5)
+    one_way = np.zeros((41, 41))
+    for i, of_row in enumerate(distances_in(points, graph)):
+        columns, excess = list(of_row), np.array(list(of_row.values())) - min(of_row.values())
+        scale = brentq(lambda scale, e=excess: np.exp(-e / scale).sum() - np.log2(len(e)), 1e-6, 1e6, xtol=1e-12)
+        one_way[i, columns] = np.exp(-excess / scale)
+    expected = one_way + one_way.T - one_way * one_way.T
+    np.testing.assert_allclose(layout.fuzzy_graph(points, graph).toarray(), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_eigenvectors_of_large_graphs_are_those_of_the_dense_matrix(monkeypatch):
+    features, _ = SHAPES["moons"]
+    graph = locally_scaled(features, knn_adjacency(features, 10))
+    dense = spectral.leading_eigenvectors(graph, 3, seed=0)
+    monkeypatch.setattr(spectral, "_MOST_DENSE_ROWS", 0)
+    iterated = spectral.leading_eigenvectors(graph, 3, seed=0)
+    assert iterated.shape == dense.shape == (300, 3)
+    # The same space: the projection of one on the other keeps its length.
+    assert np.linalg.svd(dense.T @ iterated)[1] == pytest.approx(np.ones(3), abs=1e-3)
+    assert np.array_equal(iterated, spectral.leading_eigenvectors(graph, 3, seed=0))
+
+
+def test_eigenvectors_that_do_not_converge_leave_a_partition(monkeypatch):
+    monkeypatch.setattr(spectral, "_MOST_DENSE_ROWS", 0)
+    monkeypatch.setattr(spectral, "_MOST_ITERATIONS", 1)
+    noise = np.random.default_rng(0).normal(size=(200, 5))
+    assert set(clusters_by("spectral", noise, 4).labels.tolist()) <= {0, 1, 2, 3}
+    assert set(agreed_clusters(inputs_of(noise), 4, seed=0).labels.tolist()) == {0, 1, 2, 3}
 
 
 def test_the_report_has_a_phrase_for_every_family():
@@ -182,6 +236,23 @@ def test_the_best_partition_is_chosen_and_its_judge_compares_it_with_the_others(
 def test_a_single_partition_is_chosen_without_a_judge():
     adjacency, rings, _ = ring_partitions()
     assert choose_partition({"rings": rings}, adjacency) == ("rings", None)
+
+
+@pytest.mark.parametrize(("seed", "n_clusters"), [(0, 3), (1, 4)])
+def test_the_chosen_partition_has_every_cluster_even_if_the_rows_form_fewer_groups(seed, n_clusters):
+    features = np.repeat([[0.0] * 3, [1.0] * 3], 60, axis=0)
+    features += 0.01 * np.random.default_rng(seed).normal(size=features.shape)
+    agreed = agreed_clusters(inputs_of(features), n_clusters, seed=0)
+    assert sorted(set(agreed.labels.tolist())) == list(range(n_clusters))
+
+
+@given(st.permutations([0, 1, 2, 3]), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_the_score_does_not_depend_on_the_numbers_of_the_clusters(numbers, n_used):
+    graph = knn_of_noise(40)
+    labels = np.arange(40) * n_used // 40
+    judge = Judge(np.random.default_rng(0).integers(4, size=(3, 40)), graph)
+    assert tuple(judge.score(np.array(numbers)[labels])) == pytest.approx(tuple(judge.score(labels)))
 
 
 def knn_of_noise(n_nodes):
