@@ -1,28 +1,19 @@
-"""The stored rows of the defaults hold what is promised: accuracy without labels, steadiness, no lost cluster, cost."""
+"""The stored rows of the default hold what the pages promise: accuracy without labels, on graphs and on tables."""
 
 from statistics import mean, stdev
 
 import pytest
 
-from pamc.lab.cases.quality import DATA_SETS, DEFAULT, INITIALIZERS, SEVEN, figures_of
-from pamc.lab.rows import rows_of, stored
+from pamc.lab.cases.quality import DEFAULT, WITHOUT_CONTRAST, figures_of, measured, table_mean
+from pamc.lab.rivals import RIVALS
+from pamc.lab.rows import rows_of
+from pamc.lab.settings import CHECK_TABLES, TABLES
 
 pytestmark = pytest.mark.claims
 
-FLOORS = {
-    "dblp": 81,
-    "cite": 69.9,
-    "acm": 92,
-    "usps": 92.5,
-    "hhar": 88,
-    "cora": 73,
-    "amazon_photo": 81.5,
-    "news4": 73,
-    "digits": 88,
-}
-
-# What the best other program reaches (77.3) is not reached here; this is, and the page says why.
-SHORT = {"reut21578_4": 70}
+# ACC in percent. On HHAR, two partitions have nearly the same score, and the seed decides.
+FLOORS = {"dblp": 81, "cite": 69, "acm": 92, "cora": 73, "usps": 96, "hhar": 70}
+UNSTEADY = {"hhar": 10.0, "cora": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -34,39 +25,35 @@ def percent(rows, data_set, metric="acc"):
     return [100 * value for value in figures_of(rows, DEFAULT, data_set, metric)]
 
 
-@pytest.mark.parametrize(("data_set", "floor"), (FLOORS | SHORT).items())
-def test_the_defaults_reach_what_is_promised_without_labels(rows, data_set, floor):
+@pytest.mark.parametrize(("data_set", "floor"), FLOORS.items())
+def test_the_default_reaches_what_is_promised_without_labels(rows, data_set, floor):
     accuracies = percent(rows, data_set)
     assert len(accuracies) >= 10
     assert mean(accuracies) >= floor
+    assert stdev(accuracies) <= UNSTEADY.get(data_set, 1.0)
 
 
-def test_the_mean_over_the_seven_sets_is_above_that_of_any_rival(rows):
-    assert mean(mean(percent(rows, name)) for name in SEVEN) >= 83
-    assert mean(mean(percent(rows, name, "nmi")) for name in SEVEN) >= 67.5
+def test_on_tables_the_default_is_ahead_of_every_other_method(rows):
+    assert measured(rows, [*RIVALS, DEFAULT], TABLES) == list(TABLES)
+    for metric, floor in (("acc", 78), ("nmi", 69)):
+        ours = table_mean(rows, DEFAULT, metric)
+        assert ours >= floor
+        assert ours > max(table_mean(rows, name, metric) for name in RIVALS) + 4
 
 
-@pytest.mark.parametrize("data_set", DATA_SETS)
-def test_the_seed_moves_little(rows, data_set):
-    # Two ways to join news4's groups are nearly equally good: of twenty seeds one takes the other way.
-    assert stdev(percent(rows, data_set)) <= (1.3 if data_set == "news4" else 1.0)
-    ten_seeds = [row for row in rows if row["seed"] < 10]
-    assert stdev(percent(ten_seeds, data_set)) <= 1.0
+def test_on_tables_that_settings_were_not_chosen_on_it_is_ahead_too(rows):
+    for metric in ("acc", "nmi"):
+        rivals = [table_mean(rows, name, metric, CHECK_TABLES) for name in RIVALS]
+        assert table_mean(rows, DEFAULT, metric, CHECK_TABLES) > max(rivals) + 1
 
 
-def test_no_fit_with_the_defaults_lost_a_cluster(rows):
+def test_the_contrast_costs_nothing_where_the_graph_is_not_trusted(rows):
+    for data_set in ("dblp", "acm"):
+        without = [100 * value for value in figures_of(rows, WITHOUT_CONTRAST, data_set, "nmi")]
+        assert mean(percent(rows, data_set, "nmi")) >= mean(without) - 1
+
+
+def test_no_fit_with_the_default_lost_a_cluster(rows):
     own = [row for row in rows if row["parameters"]["variant"] == DEFAULT]
-    assert len(own) >= 200
+    assert len(own) >= 80
     assert not [row for row in own if 0 in row["values"]["cluster_sizes"]]
-
-
-def test_every_start_has_ten_seeds_on_every_set(rows):
-    for start in INITIALIZERS:
-        for data_set in DATA_SETS:
-            assert len(figures_of(rows, start, data_set)) >= 10, (start, data_set)
-
-
-def test_a_whole_fit_takes_at_most_three_times_as_long_as_the_papers_recipe():
-    seconds = {(row["provider"], row["data_set"]): row["values"]["seconds"] for row in stored("fit-time")}
-    for data_set in DATA_SETS:
-        assert seconds["pamc", data_set] <= 3 * seconds["paper", data_set], data_set

@@ -49,7 +49,7 @@ def points_of(features: Features, *, seed: int) -> Points:
     if isinstance(features, np.ndarray):
         return np.asarray(StandardScaler().fit_transform(features.astype(np.float64)))
     n_directions = min(N_TEXT_DIRECTIONS, min(features.shape) - 1)
-    return np.asarray(TruncatedSVD(n_directions, random_state=seed).fit_transform(normalize(features)))
+    return np.asarray(normalize(TruncatedSVD(n_directions, random_state=seed).fit_transform(normalize(features))))
 
 
 def _kmeans(points: Points, n_clusters: int, seed: int) -> Labels:

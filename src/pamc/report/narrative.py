@@ -39,8 +39,8 @@ _CLUSTERED_BY = {
 }
 _FITTED_TO = {
     "smoothed features": "The encoder was fitted to features smoothed along the edges, which keep the clusters apart.",
-    "initial clusters": "The encoder was fitted to these clusters directly, because smoothed features do not keep them "
-    "apart.",
+    "initial clusters": "The encoder was fitted to these clusters directly, because few columns or smoothed features "
+    "would not keep them apart.",
 }
 
 

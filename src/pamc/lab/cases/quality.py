@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,11 @@ def table_mean(rows: Sequence[Row], variant: str, metric: str = "acc", names: Se
     return 100 * float(np.mean([np.mean(of_table) for of_table in values])) if all(values) else math.nan
 
 
+def measured(rows: Sequence[Row], variants: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the data sets that have rows of all variants."""
+    return [name for name in names if all(_of(rows, variant, name) for variant in variants)]
+
+
 def summary_table(rows: Sequence[Row], data_sets: Sequence[str], metrics: Sequence[str] = ("acc", "nmi")) -> Table:
     """Return metrics of K-means, the paper, the best other label-free program, and the default."""
     lines = []
@@ -333,33 +338,40 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
     def mean(variant: str, data_set: str) -> float:
         return table_mean(rows, variant, names=[data_set])
 
-    def means(names: Sequence[str]) -> list[str]:
-        pairs = [[table_mean(rows, variant, metric, names) for metric in ("acc", "nmi")] for variant in variants]
-        return [MISSING if math.isnan(acc) else f"{acc:.1f} / {nmi:.1f}" for acc, nmi in pairs]
+    compared = measured(rows, [*RIVALS, DEFAULT], TABLES)
 
-    body = [[name, *(_number(mean(variant, name)) for variant in variants)] for name in TABLES]
+    body = [[name, *(_number(mean(variant, name)) for variant in variants)] for name in compared]
     body += [
-        [f"**{title}** (ACC / NMI)", *(f"**{text}**" for text in means(names))]
-        for title, names in (
-            (f"{len(CHOICE_TABLES)} tables to choose on", CHOICE_TABLES),
-            (f"{len(CHECK_TABLES)} tables to check", CHECK_TABLES),
-            (f"all {len(TABLES)}", TABLES),
+        [f"**{len(names)} {title}** (ACC / NMI)", *(f"**{_pair(rows, variant, names)}**" for variant in variants)]
+        for title, group in (
+            ("tables to choose on", CHOICE_TABLES),
+            ("tables to check", CHECK_TABLES),
+            ("tables", TABLES),
         )
+        if (names := [name for name in group if name in compared])
     ]
     lost = [
-        name for name in TABLES if mean(DEFAULT, name) < max(mean("k-means", name), mean("mixture", name)) - 100 * _LOST
+        name
+        for name in compared
+        if mean(DEFAULT, name) < max(mean("k-means", name), mean("mixture", name)) - 100 * _LOST
     ]
-    worst = max(TABLES, key=lambda name: mean(UNTRAINED, name) - mean(DEFAULT, name))
+    trained = measured(rows, [UNTRAINED, DEFAULT], TABLES)
     fallbacks = [row["values"]["facts"]["fallback"] for row in rows if row["parameters"]["variant"] == DEFAULT]
     note = (
         f"ACC in percent, mean over up to {_N_SEEDS_TABLES} seeds. Every method has one setting and knows the "
         "number of clusters, except HDBSCAN, which finds its own. Other methods see standardized columns, or of sparse "
         f"text {N_TEXT_DIRECTIONS} leading directions. pamc is more than {100 * _LOST:.0f} points below the better of "
-        f"K-means and the mixture on {len(lost)} tables{': ' if lost else ''}{', '.join(lost)}. Training changes ACC "
-        f"by {np.mean([mean(DEFAULT, name) - mean(UNTRAINED, name) for name in CHECK_TABLES]):+.1f} points on average "
-        f"over the tables to check; its largest loss is {mean(UNTRAINED, worst) - mean(DEFAULT, worst):.1f} points "
-        f"({worst}). {sum(f is not None for f in fallbacks)} of {len(fallbacks)} fits were undone or repeated."
+        f"K-means and the mixture on {len(lost)} tables{': ' if lost else ''}{', '.join(lost)}. "
+        f"{sum(f is not None for f in fallbacks)} of {len(fallbacks)} fits were undone or repeated."
     )
+    if set(trained) & set(CHECK_TABLES):
+        gains = {name: mean(DEFAULT, name) - mean(UNTRAINED, name) for name in trained}
+        checked = [gains[name] for name in CHECK_TABLES if name in gains]
+        worst = min(gains, key=lambda name: gains[name])
+        change = (
+            f" Training changes ACC by {np.mean(checked):+.1f} points on average over {len(checked)} tables to check"
+        )
+        note += f"{change}; on {worst}, where it is worst, by {gains[worst]:+.1f}."
     table = Table(["", *variants.values()], body)
     return write_table(table, folder, "quality-tables", title="Tables", rows=rows, note=note)
 
@@ -371,29 +383,27 @@ def _number(value: float) -> str:
 def _parts(known: Sequence[Row], tables: Sequence[Row], folder: Path) -> list[Path]:
     """Write what initialization, training and the contrast add on graphs and on tables."""
     features_only = [name for name in DATA_SETS if name not in GRAPHS]
-    groups = {"five graphs": (known, GRAPHS), "five wide tables": (known, features_only), "25 tables": (tables, TABLES)}
-    lines = {
-        UNTRAINED: UNTRAINED,
-        WITHOUT_CONTRAST: WITHOUT_CONTRAST,
-        CONTRAST_ALONE: CONTRAST_ALONE,
-        DEFAULT: "default",
-    }
-    body = []
-    for variant, title in lines.items():
-        line = [title]
-        for rows, names in groups.values():
-            pair = [[figures_of(rows, variant, name, metric) for name in names] for metric in ("acc", "nmi")]
-            complete = all(values for metric in pair for values in metric)
-            texts = [
-                f"{100 * float(np.mean([np.mean(values) for values in metric])):.1f}" for metric in pair if complete
-            ]
-            line.append(" / ".join(texts) or MISSING)
-        body.append(line)
-    note = "ACC / NMI in percent, means over the data sets of a group and over seeds."
-    title = "What training and the contrast add"
-    return write_table(
-        Table(["", *groups], body), folder, "quality-parts", title=title, rows=[*known, *tables], note=note
-    )
+    lines = {variant: variant for variant in (UNTRAINED, WITHOUT_CONTRAST, CONTRAST_ALONE)} | {DEFAULT: "default"}
+    groups = {}
+    for title, rows, wanted, variants in (
+        ("graphs", known, GRAPHS, [*lines]),
+        ("images, sensors and text", known, features_only, [*lines]),
+        ("tables", tables, TABLES, [UNTRAINED, DEFAULT]),
+    ):
+        names = measured(rows, variants, wanted)
+        if names:
+            groups[f"{len(names)} {title}"] = (rows, names)
+    body = [
+        [title, *(_pair(rows, variant, names) for rows, names in groups.values())] for variant, title in lines.items()
+    ]
+    note = "ACC / NMI in percent, means over seeds and over the data sets of a group for which all lines were measured."
+    table, title = Table(["", *groups], body), "What training and the contrast add"
+    return write_table(table, folder, "quality-parts", title=title, rows=[*known, *tables], note=note)
+
+
+def _pair(rows: Sequence[Row], variant: str, names: Sequence[str]) -> str:
+    acc, nmi = (table_mean(rows, variant, metric, names) for metric in ("acc", "nmi"))
+    return MISSING if math.isnan(acc) else f"{acc:.1f} / {nmi:.1f}"
 
 
 def _constants(rows: Sequence[Row], folder: Path) -> list[Path]:

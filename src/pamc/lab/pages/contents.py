@@ -9,7 +9,7 @@ from pathlib import Path
 from pamc.config import FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.lab.cases.choosing import CHOOSING
-from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, table_mean
+from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, measured, table_mean
 from pamc.lab.cases.tables import Comparison, differences
 from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
@@ -36,21 +36,21 @@ def path_of(page: str) -> Path:
 
 
 def _first_table(rows: Sequence[Row], folder: Path) -> str:
-    """Return the ACC of K-means, of the best other program and of pamc, and the seconds of a fit, per data set."""
-    timed = [row for row in stored("fit-time", device="cpu") if row["provider"] == "pamc"]
-    seconds = {row["data_set"]: f"{row['values']['seconds']:.0f}" for row in timed}
+    """Return the ACC of K-means, of the best other program and of pamc per data set, and the means over the tables."""
     body = []
-    for name in _FIRST_SETS:
+    for name in measured(rows, ["kmeans none", DEFAULT], _FIRST_SETS):
         data_set = CATALOG[name]
         title = f"{data_set.title}, {data_set.n_nodes:,} × {data_set.n_features:,}"
         kmeans, ours = (percent(figures_of(rows, variant, name)) for variant in ("kmeans none", DEFAULT))
-        body.append([title, kmeans, rival_figure(name, "acc"), f"**{ours}**", seconds.get(name, MISSING)])
-    means = {variant: table_mean(rows, variant) for variant in (*RIVALS, DEFAULT)}
-    best = max(RIVALS, key=lambda name: means[name])
-    rival = f"{means[best]:.1f} ({RIVALS[best].title})"
-    title = f"{len(TABLES)} plain tables, 120 to 10,992 rows, mean"
-    body.append([title, f"{means['k-means']:.1f}", rival, f"**{means[DEFAULT]:.1f}**", MISSING])
-    return Table(["ACC (%)", "K-means", "best other program", "pamc", "seconds"], body).markdown()
+        body.append([title, kmeans, rival_figure(name, "acc"), f"**{ours}**"])
+    tables = measured(rows, [*RIVALS, DEFAULT], TABLES)
+    if tables:
+        means = {variant: table_mean(rows, variant, names=tables) for variant in (*RIVALS, DEFAULT)}
+        best = max(RIVALS, key=lambda name: means[name])
+        rival = f"{means[best]:.1f} ({RIVALS[best].title})"
+        title = f"{len(tables)} plain tables, mean"
+        body.append([title, f"{means['k-means']:.1f}", rival, f"**{means[DEFAULT]:.1f}**"])
+    return Table(["ACC (%)", "K-means", "best other program", "pamc"], body).markdown()
 
 
 def _costs(loss: Sequence[Row], folder: Path) -> str:
