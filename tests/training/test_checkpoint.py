@@ -120,7 +120,7 @@ def test_a_judge_that_is_read_back_gives_the_same_scores(tmp_path, rows):
     restored = checkpoint._judge_from(folder.read_start()[0])
     labels = rng.integers(4, size=11)
     assert restored.score(labels) == judge.score(labels)
-    assert np.array_equal(restored.others, judge.others)
+    assert np.array_equal(restored.partitions, judge.partitions)
     assert (restored.rows is None) == (rows is None)
 
 

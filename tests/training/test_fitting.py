@@ -9,7 +9,8 @@ from pamc.config import FitConfig
 from pamc.data.synthetic import blobs
 from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.base import InitContext, mean_centers
-from pamc.initialize.consensus import InputSource, agreed_clusters
+from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
+from pamc.initialize.family import MIDDLE, Judge, smoothed_embeddings
 from pamc.initialize.fitting import fitted_encoder, labeled_targets
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import SilentProgress
@@ -55,6 +56,17 @@ def test_an_encoder_of_many_columns_is_fitted_to_smoothed_features_that_keep_the
     agreed, _, nearest, targets = fitted(graph.features.astype(np.float64), 3)
     assert targets == "smoothed features"
     assert np.mean(nearest == agreed.labels) >= 0.98
+
+
+def test_an_encoder_whose_clusters_the_judge_scores_lower_is_fitted_to_the_initial_clusters():
+    noise = np.random.default_rng(0).normal(size=(120, 24))
+    context = context_of(noise, 2, pretrain_epochs=1)
+    # Clusters that the features do not predict, but on which other families agree.
+    labels = np.random.default_rng(1).integers(2, size=120)
+    judge = Judge(np.stack([labels] * 3), context.adjacency)
+    points = smoothed_embeddings(noise, context.adjacency, 2, torch.device("cpu"))[MIDDLE]
+    assert fitted_encoder(Agreed(labels, points, "spectral", judge), context)[1] == "initial clusters"
+    assert fitted_encoder(Agreed(labels, points, "spectral", None), context)[1] == "smoothed features"
 
 
 @pytest.mark.parametrize(("n_clusters", "n_dims"), [(2, 2), (1, None)])

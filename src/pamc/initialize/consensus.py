@@ -137,7 +137,11 @@ def agreed_clusters(
         Name of the only family to use; None compares all.
     """
     n_rows, points = len(inputs.rows), inputs.points()
-    edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
+    if not 1 < n_clusters <= _MOST_CLUSTERS or n_rows < ROWS_PER_GROUP * n_clusters:
+        family = _ROBUST_FAMILY
+    edges = np.empty((2, 0), dtype=np.int64)
+    if family != _ROBUST_FAMILY:
+        edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
     given = FamilyInput(
         points=points,
         neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
@@ -149,14 +153,15 @@ def agreed_clusters(
         seed=seed,
         device=device,
     )
-    if not 1 < n_clusters <= _MOST_CLUSTERS or n_rows < ROWS_PER_GROUP * n_clusters:
-        family = _ROBUST_FAMILY
     with quiet_libraries:
         partitions = {name: FAMILIES[name](given) for name in (FAMILIES if family is None else [family])}
+    # If rows form fewer groups, some families leave clusters empty.
+    complete = {name: labels for name, labels in partitions.items() if len(np.unique(labels)) == n_clusters}
+    partitions = complete or partitions
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
     best, judge = choose_partition(partitions, graph)
     labels = partitions[best]
-    trust = None if inputs.is_knn else graph_trust(inputs.adjacency, given.neighbors, labels)
+    trust = None if inputs.is_knn or not edges.size else graph_trust(inputs.adjacency, given.neighbors, labels)
     return Agreed(labels, given.smoothed[MIDDLE], best, judge, trust)
 
 

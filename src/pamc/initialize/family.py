@@ -76,7 +76,7 @@ class Score(NamedTuple):
     Parameters
     ----------
     support
-        Mean adjusted Rand index between the partition and the two most similar partitions of other families.
+        Mean adjusted Rand index between the partition and the two most similar ones of families other than its own.
     conductance
         Mean over clusters of the share of a cluster's edges that lead to other clusters.
     """
@@ -100,38 +100,36 @@ class Judge:
 
     Parameters
     ----------
-    others
-        (F, N) partitions by other families.
+    partitions
+        (F, N) partitions by all families. The family whose partition is most similar to the judged one counts as its
+        own, and does not support it.
     graph
         (N, N) symmetric weights of the edges that clusters should not cut.
     rows
         (N,) indices of the judged rows in the table if they are a sample; None if they are all rows.
     """
 
-    others: NDArray[np.int64]
+    partitions: NDArray[np.int64]
     graph: Adjacency
     rows: NDArray[np.int64] | None = None
 
     def score(self, labels: Labels) -> Score:
         """Return the score of the clusters of all rows of the table."""
-        labels = labels if self.rows is None else labels[self.rows]
-        similarity = sorted(float(adjusted_rand_score(other, labels)) for other in self.others)
-        return Score(float(np.mean(similarity[-_N_SUPPORTERS:])), float(conductance(self.graph, labels).mean()))
+        labels = np.unique(labels if self.rows is None else labels[self.rows], return_inverse=True)[1]
+        similarity = sorted(float(adjusted_rand_score(other, labels)) for other in self.partitions)
+        supporters = similarity[:-1][-_N_SUPPORTERS:]
+        return Score(float(np.mean(supporters)), float(conductance(self.graph, labels).mean()))
 
 
 def choose_partition(partitions: Mapping[str, Labels], graph: Adjacency) -> tuple[str, Judge | None]:
-    """Return the name of the partition with the best score, and the judge that compares it with the others.
+    """Return the name of the partition with the best score, and the judge that scores partitions.
 
     There is no judge of a single partition.
     """
     if len(partitions) == 1:
         return next(iter(partitions)), None
-    judges = {
-        name: Judge(np.stack([labels for other, labels in partitions.items() if other != name]), graph)
-        for name in partitions
-    }
-    best = max(partitions, key=lambda name: judges[name].score(partitions[name]).value)
-    return best, judges[best]
+    judge = Judge(np.stack(list(partitions.values())), graph)
+    return max(partitions, key=lambda name: judge.score(partitions[name]).value), judge
 
 
 def smoothed_dims(n_clusters: int) -> int:

@@ -88,7 +88,7 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
         text += (
             f" The graph was trusted with {100 * facts['graph_trust']:.0f} %: this is how well its edges predict the "
             "initial cluster of a row, compared with the nearest rows by features. The weight of the contrastive loss "
-            f"is {config['alpha']:.2g}."
+            f"is {config['alpha']:g}."
         )
     return text
 

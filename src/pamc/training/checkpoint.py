@@ -414,17 +414,17 @@ class CheckpointedInit(NamedTuple):
 def _judge_tensors(judge: Judge) -> dict[str, Tensor]:
     """Return the tensors from which :func:`_judge_from` restores a judge."""
     tensors = {name: torch.from_numpy(getattr(judge.graph, name)) for name in _ADJACENCY}
-    tensors["others"] = _narrow(torch.from_numpy(judge.others))
+    tensors["partitions"] = _narrow(torch.from_numpy(judge.partitions))
     if judge.rows is not None:
         tensors["rows"] = torch.from_numpy(judge.rows)
     return tensors
 
 
 def _judge_from(tensors: Mapping[str, Tensor]) -> Judge:
-    others = tensors["others"].long().numpy()
+    partitions = tensors["partitions"].long().numpy()
     indptr, indices, data = (tensors[name].numpy() for name in _ADJACENCY)
-    graph = sp.csr_matrix((data, indices, indptr), shape=(others.shape[1], others.shape[1]))
-    return Judge(others, graph, tensors["rows"].numpy() if "rows" in tensors else None)
+    graph = sp.csr_matrix((data, indices, indptr), shape=(partitions.shape[1],) * 2)
+    return Judge(partitions, graph, tensors["rows"].numpy() if "rows" in tensors else None)
 
 
 class FitCheckpoints:
@@ -462,7 +462,7 @@ class FitCheckpoints:
         n_nodes = facts["n_nodes"]
         encoder = encoder_from(tensors, facts["sizes"], self._config).to(device)
         halves, adjacency, judge = None, None, None
-        if "judge.others" in tensors:
+        if "judge.partitions" in tensors:
             judge = _judge_from(tensors_under("judge.", tensors))
         if "halves.rows" in tensors:
             halves = SplitHalfFits(tensors["halves.rows"].numpy(), tensors["halves.labels"].numpy())

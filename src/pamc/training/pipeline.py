@@ -259,8 +259,8 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
             neighbors = source.find_neighbors(fit, prepared)
         else:
             neighbors = Neighbors(restored.adjacency, None, {})
-    inputs = None if neighbors.inputs is None else neighbors.inputs.kind
-    is_given = uses_given_graph({**neighbors.facts, "inputs": inputs})
+    known = {**neighbors.facts, "inputs": getattr(neighbors.inputs, "kind", None)}
+    is_given = uses_given_graph(known if restored is None else restored.init.facts)
     fit = replace(fit, config=scaled(fit.config, is_given=is_given))
     with clock.timed("start"):
         start = _start(fit, source, prepared, neighbors, restored)

@@ -95,7 +95,7 @@ def plan_fit(
     Examples
     --------
     >>> from pamc.config import FitConfig
-    >>> config = FitConfig(n_clusters=50, n_dims=10)
+    >>> config = FitConfig(n_clusters=50, n_dims=10, hidden=(500, 500, 2000))
     >>> cpu = torch.device("cpu")
     >>> print(plan_fit(1_000_000, 512, 28_000_000, config, device=cpu, limit=2 * 10**9))
     1.1 GB of 2.0 GB: pairs 568 MB, embedding 272 MB, weights 31 MB, features 0 B, chunk 233 MB; 8,192 rows at a time
