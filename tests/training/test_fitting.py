@@ -36,15 +36,8 @@ def fitted(features, n_clusters, **changes):
     return agreed, z, nearest, targets
 
 
-def in_many_columns(points, n_columns=24):
-    """Return the points rotated into a space with more columns."""
-    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(n_columns, n_columns)))[0]
-    return points @ rotation[: points.shape[1]]
-
-
-@pytest.mark.parametrize("spread", [lambda points: points, in_many_columns], ids=["2 columns", "24 columns"])
-def test_an_encoder_of_two_rings_is_fitted_to_the_initial_clusters_and_keeps_them_apart(spread):
-    agreed, z, nearest, targets = fitted(spread(RINGS), 2, embedding_scale=3.0)
+def test_an_encoder_of_two_rings_is_fitted_to_the_initial_clusters_and_keeps_them_apart():
+    agreed, z, nearest, targets = fitted(RINGS, 2, embedding_scale=3.0)
     assert (agreed.labels == RING).all() or (agreed.labels != RING).all()
     assert targets == "initial clusters"
     assert np.mean(nearest == agreed.labels) >= 0.98
