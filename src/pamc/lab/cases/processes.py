@@ -83,7 +83,7 @@ def _train(options: dict[str, Any]) -> None:
     group = join_group("cpu") if launched() else SINGLE_PROCESS
     n_nodes = options["n_nodes"]
     features, pairs = normal(n_nodes, options["n_features"]), random_pairs(n_nodes, n_nodes * options["n_neighbors"])
-    config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS)
+    config = FitConfig(n_clusters=N_CLUSTERS, n_dims=N_DIMS, alpha=1.0)
     encoder = MLP((options["n_features"], *HIDDEN, N_DIMS), generator=generator(0, "weights"))
     centers = encode_rows(encoder, FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32))
     shard = row_range(n_nodes, group.rank, group.size)
