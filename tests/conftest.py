@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items):
 def few_repeats():
     """Initialize fits from few quick clusterings, in tests of everything but the clusters that are found."""
     with pytest.MonkeyPatch.context() as patch:
+        # Three repeats are one layout.
         patch.setattr(consensus, "N_REPEATS", 3)
-        for name, value in {"_N_LAYOUTS": 1, "_N_MIXTURES": 1, "_N_EPOCHS": 30}.items():
+        for name, value in {"_N_MIXTURES": 1, "_N_EPOCHS": 30}.items():
             patch.setattr(layout, name, value)
         yield

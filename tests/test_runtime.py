@@ -1,9 +1,24 @@
+import threading
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 
 from pamc.errors import BackendError, ConfigError, UnknownNameError
-from pamc.runtime import environment, generator, resolve_device, resolve_dtype, seed_for, seed_of
+from pamc.models.products import column_product, row_product
+from pamc.runtime import (
+    environment,
+    generator,
+    is_on_one_thread,
+    one_thread,
+    resolve_device,
+    resolve_dtype,
+    seed_for,
+    seed_of,
+    side_by_side,
+    threads_for,
+)
 
 
 def test_auto_takes_cuda_only_where_there_is_one():
@@ -72,3 +87,56 @@ def test_the_stamp_does_without_git_and_without_cpu_names(monkeypatch, tmp_path)
     monkeypatch.setattr(runtime.Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(OSError()))
     assert "cores" in runtime.cpu_name()
     assert runtime._version("no-such-package-here") is None
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_tasks_run_on_one_thread_each_and_their_own_tasks_in_the_same_thread(two_threads):
+    def task():
+        inner = side_by_side([threading.get_ident] * 3)
+        return is_on_one_thread(), torch.get_num_threads(), set(inner) == {threading.get_ident()}
+
+    for context in (nullcontext(), one_thread()):
+        with context:
+            assert side_by_side([task] * 4) == [(True, 1, True)] * 4
+    assert not is_on_one_thread()
+    assert torch.get_num_threads() == 2
+
+
+def test_products_on_one_thread_have_the_same_bits_for_any_number_of_threads(two_threads):
+    generator = torch.Generator().manual_seed(0)
+    x, y, z = (torch.randn(1000, width, generator=generator) for width in (100, 256, 20))
+
+    def products():
+        return torch.cat(
+            [part.ravel() for part in (column_product(x, y), column_product(y, z), row_product(x, x[:100]))]
+        )
+
+    results = []
+    for n_threads in (1, 2, 4):
+        torch.set_num_threads(n_threads)
+        with one_thread():
+            results.append(products())
+        results += side_by_side([products] * 2)
+        assert torch.get_num_threads() == n_threads
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_tasks_on_few_rows_run_in_the_calling_thread(two_threads):
+    here = threading.get_ident()
+    assert side_by_side([threading.get_ident] * 3, n_rows=10) == [here] * 3
+    assert side_by_side([threading.get_ident] * 3, n_rows=10**6) != [here] * 3
+
+
+def test_short_steps_run_on_one_thread_and_long_steps_on_all(two_threads):
+    layer, cpu = torch.nn.Linear(100, 100), torch.device("cpu")
+    with threads_for(layer, 10, cpu):
+        assert (is_on_one_thread(), torch.get_num_threads()) == (True, 1)
+    with threads_for(layer, 10**6, cpu):
+        assert (is_on_one_thread(), torch.get_num_threads()) == (False, 2)

@@ -126,7 +126,7 @@ class AssigningConfig(TrainedConfig):
     """Settings of the methods that assign rows in every epoch."""
 
     tol: float = setting(
-        0.0, Number(), "Stop training once at most this share of labels changes in an epoch; 0 runs all epochs."
+        0.0, Number(), "Stop training once the shares of labels that change in ten epochs sum to at most this; 0 never."
     )
 
 
@@ -244,7 +244,8 @@ class FitConfig(
         None,
         Number(),
         "Multiply the contrastive term of Eq 12 by this weight. The default, None, is 1 for a kNN graph; the weight of "
-        "a given graph is chosen from the data, the larger the better the graph predicts the initial clusters.",
+        "a given graph is chosen from the data, the larger the better the graph predicts the initial clusters, or is 1 "
+        "for a store, for more than 64 clusters, and for fewer than 5 rows per cluster.",
         optional=True,
         expert=False,
     )
@@ -259,10 +260,17 @@ class FitConfig(
         expert=False,
     )
     lr: float = 4e-4
+    tol: float | None = setting(  # type: ignore[assignment]
+        None,
+        Number(),
+        "Stop training once the shares of labels that change in ten epochs sum to at most this; 0 never stops early. "
+        'The default, None, is 0.001, or 0 for init "autoencoder", as in the paper.',
+        optional=True,
+    )
     hidden: tuple[int, ...] | None = setting(  # type: ignore[assignment]
         None,
         Sizes(),
-        "Sizes of the encoder's hidden layers. The default, None, is 512 and 512, or 500, 500 and 2000 for init "
+        "Sizes of the encoder's hidden layers. The default, None, is 256 and 256, or 500, 500 and 2000 for init "
         '"autoencoder", as in the paper.',
         optional=True,
     )
@@ -296,10 +304,12 @@ class FitConfig(
         "scale makes the initial assignment sharper. The default, None, is 2 for a given graph and 8 for a kNN graph.",
         optional=True,
     )
-    pretrain_epochs: int = setting(
-        30,
+    pretrain_epochs: int | None = setting(  # type: ignore[assignment]
+        None,
         Count(0),
-        "Number of epochs to pre-train the encoder for; with fewer than 1,200 rows, up to three times as many are run.",
+        "Number of epochs to pre-train the encoder for. The default, None, is 30, or fewer if these have more than 600 "
+        'batches. With fewer than 1,200 rows, up to three times as many are run, except for init "autoencoder".',
+        optional=True,
     )
     pretrain_dropout: float = setting(
         0.3,
@@ -339,6 +349,7 @@ _PAPER = FitConfig(
     hidden=(500, 500, 2000),
     pretrain_epochs=30,
     n_epochs=200,
+    tol=0.0,
     lr=1e-3,
     proxy="eq2",
     meta_assignment="hard",

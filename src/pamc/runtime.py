@@ -11,19 +11,26 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
+from torch import nn
 
 import pamc
 from pamc.config import CHOICES
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 
 Result = TypeVar("Result")
+
+# Products of numbers per step up to which a step runs on one thread.
+_SHORT_STEP = 1 << 27
+
+# Tasks on fewer rows are not run in parallel: they would wait for Python's interpreter lock.
+_MANY_ROWS = 4000
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -171,12 +178,63 @@ quiet_libraries = _SharedContext(_without_expected_warnings)
 _one_blas_thread = _SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
 
 
+class _Limits(threading.local):
+    """The limits of the current thread; `n_tasks` is the number of tasks that it may run side by side."""
+
+    on_one_thread = False
+    n_tasks = 1
+
+
+_limits = _Limits()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit numeric libraries to one thread inside a `with` block, which fixes the order of summation."""
+    """Limit numeric libraries to one thread inside a `with` block, which fixes the order of summation.
+
+    Tasks of :func:`side_by_side` still run in parallel.
+    """
     # The OpenMP limit applies to the thread that sets it, the BLAS limit to all threads.
-    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"):
+    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _one_torch_thread(_n_tasks()):
         yield
+
+
+def _n_tasks() -> int:
+    return _limits.n_tasks if is_on_one_thread() else torch.get_num_threads()
+
+
+@contextmanager
+def _one_torch_thread(n_tasks: int) -> Iterator[None]:
+    """Limit torch and its BLAS, which other limits do not reach, to one thread; allow `n_tasks` tasks side by side."""
+    before, n_threads = (_limits.on_one_thread, _limits.n_tasks), torch.get_num_threads()
+    _limits.on_one_thread, _limits.n_tasks = True, n_tasks
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+        _limits.on_one_thread, _limits.n_tasks = before
+
+
+def threads_for(module: nn.Module, n_rows: int, device: torch.device) -> AbstractContextManager[None]:
+    """Return a context for steps that map `n_rows` rows by a module: on one thread if the steps are short.
+
+    Threads wait for each other at the end of each operation. In short operations they wait longer than they compute,
+    above all if other programs use the cores.
+    """
+    n_products = n_rows * sum(parameter.numel() for parameter in module.parameters())
+    is_short = device.type == "cpu" and n_products < _SHORT_STEP
+    return _one_torch_thread(_n_tasks()) if is_short else nullcontext()
+
+
+def is_on_one_thread() -> bool:
+    """Return whether the caller is inside of :func:`one_thread` or is a task of :func:`side_by_side`."""
+    return _limits.on_one_thread
+
+
+def has_few_rows(n_rows: int) -> bool:
+    """Return whether tasks on so many rows are too short to run in parallel."""
+    return n_rows < _MANY_ROWS
 
 
 # Serializes losses that draw from torch's global generators.
@@ -186,25 +244,35 @@ _GLOBAL_GENERATORS = threading.RLock()
 def side_by_side(
     tasks: Iterable[Callable[[], Result]],
     device: torch.device = torch.device("cpu"),  # noqa: B008
+    *,
+    n_rows: int | None = None,
 ) -> list[Result]:
     """Run tasks, on a CPU as many in parallel as torch has threads, otherwise sequentially, and return their results.
 
-    Each task runs on one thread, so that its order of summation does not depend on the number of threads.
+    Each task runs on one thread, so that its order of summation does not depend on the number of threads. Tasks of a
+    task run sequentially, and so do tasks on fewer than 4,000 rows each (`n_rows`).
     """
     if device.type != "cpu":
         return [task() for task in tasks]
+    n_tasks, n_threads = _n_tasks(), torch.get_num_threads()
+    if n_tasks == 1 or (n_rows is not None and has_few_rows(n_rows)):
+        with nullcontext() if is_on_one_thread() else one_thread():
+            return [task() for task in tasks]
+
     # Created once, because searching for libraries with thread pools takes longer than a quick task.
     libraries = ThreadpoolController()
 
     def on_one_thread(task: Callable[[], Result]) -> Result:
-        # The first call in a new thread makes torch set its number of threads, which would undo an earlier limit.
-        torch.get_num_threads()
         # The OpenMP limit applies to the thread that sets it.
-        with libraries.limit(limits=1, user_api="openmp"):
+        with libraries.limit(limits=1, user_api="openmp"), _one_torch_thread(1):
             return task()
 
-    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
-        return list(threads.map(on_one_thread, tasks))
+    try:
+        with _one_blas_thread, ThreadPoolExecutor(max_workers=n_tasks) as threads:
+            return list(threads.map(on_one_thread, tasks))
+    finally:
+        # Workers change the number of threads that new threads start with.
+        torch.set_num_threads(n_threads)
 
 
 def environment() -> dict[str, Any]:

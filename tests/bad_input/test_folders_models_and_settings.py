@@ -113,7 +113,7 @@ NEW_ROWS = {
     "empty file": ("", "is empty"),
     "header only": ("a,b,c,d\n", "no rows"),
     "missing column": ("a,b,c\n1,2,3\n", "not those the model was fitted on; missing: d"),
-    "empty cell": ("a,b,c,d\n1,2,,4\n", ["row 0 (line 2), column 'c'", "does not impute"]),
+    "text in a number": ("a,b,c,d\n1,2,x,4\n1,2,3,4\n", ["row 0 (line 2), column 'c'", "'x' is not a number"]),
     "too far": ("a,b,c,d\n1,2,3,4\n1,3e30,3,4\n", ["row 1 is too far from the training rows", "check its units"]),
 }
 

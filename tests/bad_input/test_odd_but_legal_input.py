@@ -65,6 +65,12 @@ def test_every_form_of_one_table_gives_the_same_bits(fitted, form):
         assert np.array_equal(fitted.predict(given), fitted.labels_)
 
 
+def test_the_order_in_memory_does_not_change_bits_of_data_with_ties():
+    rounded = X.round()
+    by_rows, by_columns = (model(2).fit(order(rounded)) for order in (np.ascontiguousarray, np.asfortranarray))
+    assert np.array_equal(by_rows.embedding_, by_columns.embedding_)
+
+
 @pytest.mark.parametrize("preprocessing", ["none", "scale", "standardize", "unit", "rms", "tfidf"])
 def test_a_read_only_memory_map_is_fitted_and_predicted(memory_map, preprocessing):
     found = model(preprocessing=preprocessing).fit(memory_map)

@@ -55,6 +55,30 @@ def test_where_the_data_do_not_say_the_command_says_so_and_how_to_go_on(pamc, ro
     assert not (tmp_path / "run").exists()
 
 
+def test_a_range_names_the_candidates(pamc, rows, monkeypatch):
+    seen = []
+    monkeypatch.setattr(fit_run, "choose_k", lambda graph, **options: seen.append(options) or answer(3))
+    assert "in 3 clusters" in pamc("fit", rows, "--n-clusters", "2-3", *FAST).out
+    assert seen[0]["candidates"] == range(2, 4)
+    pamc("fit", rows, "--n-clusters", "auto", *FAST, "--overwrite")
+    assert seen[1]["candidates"] is None
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        ("1-5", "must be a range from at least 2, such as 2-60, got '1-5'"),
+        ("9-5", "must be a range from at least 2, such as 2-60, got '9-5'"),
+        ("2-60", "60 rows are enough to compare up to 3 clusters (16 rows per cluster), got 60"),
+        ("2:60", "must be an integer of at least 2, a range or auto, got '2:60'"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(pamc, rows, number, says):
+    shown = pamc("fit", rows, "--n-clusters", number, *FAST)
+    assert shown.code == 2
+    assert says in " ".join(shown.err.split())
+
+
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_the_table_is_no_wider_than_the_terminal(pamc, rows, monkeypatch, width, options):

@@ -135,7 +135,7 @@ def test_labels_can_be_parquet(pamc, table):
         (["fit", "rows.csv", "--config", "none.toml", "-k", "3"], 2, "cannot read settings"),
         (["fit", "rows.csv", "--labels-format", "xls", "--drop", "name,kind", "-k", "3", *FAST], 2, "csv, parquet"),
         (["fit", "nothing.csv", "-k", "3"], 3, "nothing.csv"),
-        (["fit", "rows.csv", "-k", "3"], 3, "'name'"),
+        (["fit", "rows.csv", "-k", "3", "--types", "name=number"], 3, "'name'"),
         (["fit", "rows.csv", "--id", "nme", "-k", "3"], 3, "name"),
         (["fit", "rows.csv", "--id", "name", "--drop", "kind", "-k", "999"], 2, "999"),
         (["fit", "rows.csv", "--id", "name", "--drop", "kind", "-k", "3", "--out", "/proc/x"], 3, "cannot write"),

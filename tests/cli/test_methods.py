@@ -46,7 +46,7 @@ def test_a_method_without_a_graph_says_that_it_ignores_one(pamc, table):
     options = ["--id", "name", "--truth", "kind", "--edges", edges, "-k", 3, "--out", "run", "--quiet"]
     fitted = pamc("fit", rows, *options, "--method", "kmeans")
     assert fitted.code == 0, fitted.err
-    assert "the graph is not used" in fitted.err
+    assert "the graph is ignored" in fitted.err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
+import csv
 import json
 from pathlib import Path
 
+from pamc.data.customers import make_customers
 from pamc.report.content import FORMAT
 from pamc.report.page_file import read_page, unpack
 from tests.cli.conftest import FAST
@@ -72,3 +74,27 @@ def test_a_page_that_fails_loses_nothing(pamc, table, monkeypatch):
     assert not Path("run/report.html").exists()
     monkeypatch.setenv("PAMC_DEBUG", "1")
     assert pamc("fit", rows, "--id", "name", "--drop", "kind", "-k", 3, "--out", "other", *FAST).code == 1
+
+
+def test_the_report_of_a_mixed_table_speaks_of_its_columns(pamc, tmp_path):
+    columns = make_customers(120).columns
+    with Path("customers.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream, delimiter=";")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    assert pamc("fit", "customers.csv", "-k", 4, "--out", "run", *FAST).code == 0
+    data = page_of("run")
+    names = set(columns) - {"customer_id"}
+    assert data["record"]["data"]["n_features"] == len(names)
+    assert set(data["features"]["name"]) <= names
+    assert all(data["clusters"]["name"])
+    assert set(data["profile"]["column"]) == names
+    assert {column["name"] for column in data["columns"]} <= names
+    # A missing cell is empty, as in the file.
+    places = {name: place for place, name in enumerate(columns["customer_id"])}
+    cells = zip(data["cells"]["id"], data["cells"]["column"], data["cells"]["cell"], strict=True)
+    assert all((cell == "") == (columns[column][places[name]] is None) for name, column, cell in cells)
+    Path("run/report.html").unlink()
+    assert pamc("report", "run", "--map", "pca").code == 0
+    again = page_of("run")
+    assert (again["features"], again["profile"], again["cells"]) == (data["features"], data["profile"], data["cells"])

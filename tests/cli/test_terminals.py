@@ -25,7 +25,7 @@ from pamc.config import PRESETS, FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.lab.cell import cases_of
 from pamc.models.method import METHODS
-from pamc.progress import RichProgress
+from pamc.progress import FIT_PHASES, FitProgress, RichProgress, TimeLeft
 from pamc.report.projection import MAPS
 from tests.cli.conftest import FAST
 
@@ -149,7 +149,7 @@ def test_completion_needs_no_heavy_package(typed):
     ],
 )
 def test_what_is_wrong_with_the_file_or_the_settings_is_said_before_torch_is_imported(tmp_path, options):
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n3,x\n4,5\n")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n3,4,5\n4,5\n")
     code = "import sys; from pamc.cli.app import run; sys.exit(run(sys.argv[1:]) + 100 * ('torch' in sys.modules))"
     command = [sys.executable, "-c", code, "fit", str(tmp_path / "bad.csv"), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -281,8 +281,8 @@ def test_a_whole_fit_stays_within_the_terminal(table, columns):
     code, shown = in_terminal([*FIT, *LOUD], columns=columns, cwd=table[0].parent)
     assert code == 0, shown
     lines = lines_on_screen(shown)
-    drawn = [line for line in lines if line.startswith(("training", "start", "│", "┃"))]
-    assert any("5/5" in line for line in drawn), lines
+    drawn = [line for line in lines if line.startswith(("training", "labels", "│", "┃"))]
+    assert any("labels" in line and "100%" in line for line in drawn), lines
     assert max(map(len, drawn)) <= columns
 
 
@@ -358,3 +358,80 @@ def test_debugging_ends_with_the_command_that_asked_for_it(pamc, monkeypatch, be
         monkeypatch.setenv("PAMC_DEBUG", before)
     assert pamc("--debug", "--version").code == 0
     assert os.environ.get("PAMC_DEBUG") == before
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_a_fit_is_one_line_with_the_time_left(capsys, monkeypatch, columns):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    progress = FitProgress()
+    for name in FIT_PHASES:
+        with progress.phase(name, 2) as phase:
+            phase.advance(loss=0.5)
+            phase.advance(loss=0.25)
+    drawn = lines_on_screen(capsys.readouterr().err)
+    assert max(map(len, drawn)) <= columns
+    assert drawn[-1].startswith("labels")
+    assert "100%" in drawn[-1]
+    assert any("left" in line for line in drawn)
+    assert any("loss 0.25" in line for line in drawn) == (columns == 120)
+
+
+def test_an_error_in_a_fit_ends_its_line(capsys, monkeypatch):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("TERM", "xterm")
+    progress = FitProgress()
+    with pytest.raises(KeyboardInterrupt), progress.phase("training", 5) as phase:
+        phase.advance()
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err.endswith("\n\x1b[?25h")
+
+
+def test_a_fit_in_a_log_gets_plain_lines(capsys):
+    progress = FitProgress()
+    with progress.phase("graph"):
+        pass
+    with progress.phase("training", 1) as phase:
+        phase.advance(loss=0.5)
+    assert re.fullmatch(r"pamc: training 1/1  \d+ s  loss 0.5\n", capsys.readouterr().err)
+
+
+class Time:
+    """A clock that is set by hand."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_time_left_follows_from_the_phases_that_have_finished():
+    now = Time()
+    left = TimeLeft({"a": 0.25, "b": 0.25, "c": 0.5}, now=now)
+    left.begin("a", None)
+    assert left.seconds() is None
+    now.now = 10.0
+    left.end()
+    left.begin("b", None)
+    assert (left.done, left.seconds()) == (0.25, pytest.approx(30.0))
+    left.end()
+    left.begin("c", 10)
+    now.now = 110.0
+    left.step()
+    assert left.done == pytest.approx(0.55)
+    assert left.seconds() == pytest.approx(900.0), "a phase of known length is measured by its own speed"
+
+
+def test_a_phase_that_is_repeated_takes_nothing_back():
+    left = TimeLeft({"a": 0.5, "b": 0.5}, now=Time())
+    for name in ("a", "b"):
+        left.begin(name, 1)
+        left.step()
+        left.end()
+    for name in ("a", "unknown", "b"):
+        left.begin(name, 1)
+        assert left.done == 1.0
+        left.end()
+    assert left.done == 1.0

@@ -80,13 +80,18 @@ def test_what_is_no_table_of_real_numbers_is_refused(refusal, features, part):
 
 
 @pytest.mark.parametrize("as_type", [np.asarray, sp.csr_matrix])
-def test_a_cell_that_is_not_finite_is_named_by_row_id_and_column(refusal, as_type):
+def test_a_cell_that_is_infinite_is_named_by_row_id_and_column(refusal, as_type):
     features = np.ones((3, 2))
-    features[1, 1] = np.nan
-    features[2, 0] = np.inf
+    features[1, 1] = features[2, 0] = np.inf
     message = refusal(AttributedGraph, as_type(features), ids=np.array(["x", "y", "z"]), feature_names=("age", "sum"))
-    assert "NaN: row 1 (id y), column 'sum', and 1 more cells" in message
-    assert "does not impute" in message
+    assert "inf: row 1 (id y), column 'sum', and 1 more cells" in message
+    assert "Replace it by a number" in message
+
+
+def test_a_missing_cell_is_kept_in_an_array_and_refused_in_a_sparse_matrix(refusal):
+    features = np.array([[1.0, np.nan], [2.0, 3.0]])
+    assert np.isnan(check_features(features)[0, 1])
+    assert "NaN: row 0, column 1. A sparse matrix cannot" in refusal(check_features, sp.csr_matrix(features))
 
 
 def test_a_single_infinite_cell_is_named_without_a_count(refusal):
@@ -95,23 +100,23 @@ def test_a_single_infinite_cell_is_named_without_a_count(refusal):
 
 
 def test_names_and_ids_that_are_too_few_do_not_break_the_message(refusal):
-    message = refusal(check_features, np.array([[1.0, 1.0], [1.0, np.nan]]), names=("a",), ids=np.array(["r"]))
+    message = refusal(check_features, np.array([[1.0, 1.0], [1.0, np.inf]]), names=("a",), ids=np.array(["r"]))
     assert "row 1, column 1" in message
 
 
 def test_a_bad_cell_beyond_the_first_block_is_named_by_its_own_row(refusal, monkeypatch):
     monkeypatch.setattr(attributed_graph, "_ROWS_PER_BLOCK", 2)
     features = np.ones((5, 1))
-    features[4, 0] = np.nan
+    features[4, 0] = np.inf
     assert "row 4, column 0" in refusal(check_features, features)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
-def test_any_one_nan_is_found_where_it_is(n_rows, n_columns, data):
+def test_any_one_infinite_cell_is_found_where_it_is(n_rows, n_columns, data):
     row, column = data.draw(st.integers(0, n_rows - 1)), data.draw(st.integers(0, n_columns - 1))
     features = np.zeros((n_rows, n_columns))
-    features[row, column] = np.nan
+    features[row, column] = np.inf
     for case in (features, sp.csr_matrix(features)):
         with pytest.raises(ValueError, match=f"row {row}, column {column}\\."):
             check_features(case)

@@ -52,7 +52,11 @@ def test_no_ending_belongs_to_two_formats():
 
 
 def test_what_the_formats_give_is_what_they_declare():
-    assert set(endings("table")) == {".csv", ".tsv", ".tab", ".txt", ".edges", ".edgelist", ".parquet", ".pq"}
+    assert set(endings("table")) == {".csv", ".tsv", ".tab", ".txt", ".edges", ".edgelist", ".parquet", ".pq"} | {
+        ".xlsx",
+        ".feather",
+        ".arrow",
+    }
     assert set(endings("features")) - set(endings("table")) == {".npy", ".npz", ".mtx", ".svm", ".svmlight", ".libsvm"}
     assert set(endings("edges")) - set(endings("table")) == {".npy", ".npz", ".mtx"}
     assert set(endings("labels")) - set(endings("table")) == {".npy", ".npz"}

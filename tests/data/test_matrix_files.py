@@ -126,7 +126,7 @@ def test_column_options_are_refused_where_columns_have_no_names(tmp_path, refusa
     assert f"{flag} needs named columns" in refusal(read_features, tmp_path / "x.npy", **option)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
+@pytest.mark.parametrize("bad", [np.inf, 1e39])
 def test_a_cell_that_is_not_finite_as_stored_is_named_with_the_file(tmp_path, refusal, bad):
     values = X.copy()
     values[2, 1] = bad

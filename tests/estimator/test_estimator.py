@@ -195,7 +195,7 @@ def test_one_cluster_is_legal_and_warns(graph):
 
 
 def test_three_rows_are_enough():
-    with pytest.warns(DataWarning, match="all are taken"):
+    with pytest.warns(DataWarning, match="all are used"):
         model = clusterer("pamcgc", 2, **SMALL).fit(np.array([[0.0, 1.0], [5.0, 5.0], [0.1, 1.1]]))
     assert len(model.labels_) == 3
 
@@ -217,7 +217,7 @@ def test_zero_rows_constant_columns_and_components_are_fine(graph):
         (np.ones((5, 2)), {"n_clusters": 2}, DataError, "distinct rows, 1"),
         (np.eye(4), {"n_clusters": 5}, ConfigError, "n_samples=4"),
         (np.eye(4), {"n_clusters": 0}, ConfigError, "n_clusters"),
-        (np.array([[1.0, np.nan], [1, 2], [3, 4]]), {"n_clusters": 2}, DataError, "NaN: row 0, column 1"),
+        (np.array([[1.0, np.nan], [1, np.nan], [3, np.nan]]), {"n_clusters": 2}, DataError, "column 1 has no values"),
         (np.array([[1.0, 2], [np.inf, 2], [3, 4]]), {"n_clusters": 2}, DataError, "inf: row 1, column 0"),
         (np.eye(4), {"n_clusters": 2, "proxy": "eq7"}, UnknownNameError, "proxy"),
         (np.eye(4), {"n_clusters": 2, "device": "gpu"}, UnknownNameError, "device"),

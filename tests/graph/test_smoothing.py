@@ -44,6 +44,19 @@ def test_leading_directions_do_not_depend_on_how_rows_are_stored(graph):
     np.testing.assert_allclose(leading_directions(sp.csr_matrix(rows), seed=0), leading_directions(rows, seed=0))
 
 
+@pytest.mark.parametrize("most_exact", [0, 1000])
+def test_directions_without_variance_are_left_out(monkeypatch, most_exact):
+    monkeypatch.setattr(smoothing, "_MOST_EXACT_COLUMNS", most_exact)
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(100, 2))
+    wide = (plane @ np.linalg.qr(rng.normal(size=(24, 24)))[0][:2]).astype(np.float32)
+    rows = leading_directions(wide, seed=0)
+    assert rows.shape == (100, 2)
+    centered = plane - plane.mean(axis=0)
+    np.testing.assert_allclose(rows @ rows.T, centered @ centered.T, atol=1e-5)
+    assert leading_directions(np.ones((5, 3)), seed=0).shape == (5, 1)
+
+
 def test_leading_directions_are_no_more_than_asked_for(graph):
     assert leading_directions(graph.features, seed=0, n_directions=5).shape == (60, 5)
 
@@ -89,10 +102,10 @@ def test_leading_directions_of_a_device_are_those_of_scikit_learn(kind, centered
     # Directions of clearly different spread: a randomized SVD finds them to rounding.
     rows = np.asarray(block_model(200, 4, n_features=30, random_state=0).features, dtype=np.float64)
     rows *= 0.5 ** np.arange(30)
-    ours = smoothing._directions_on(kind(rows), 0, centered, 5, DEVICE)
+    ours, _ = smoothing._directions_on(kind(rows), 0, centered, 5, DEVICE)
     host = leading_directions(rows, seed=0, centered=centered, n_directions=5)
     np.testing.assert_allclose(ours @ ours.T, host @ host.T, atol=1e-6 * np.abs(host @ host.T).max())
-    assert smoothing._directions_on(rows, 0, True, 200, DEVICE).shape == (200, 30)
+    assert smoothing._directions_on(rows, 0, True, 200, DEVICE)[0].shape == (200, 30)
 
 
 def test_walks_of_a_device_are_those_of_the_host(graph):

@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import scipy.sparse as sp
 import torch
 
 from pamc.lab import sweep
-from pamc.lab.cases import epoch
+from pamc.lab.cases import epoch, whole_fits
 from pamc.lab.cases.epoch import part_values, sparse_values
 from pamc.lab.cases.loss import exponents, moved_bytes
 from pamc.lab.cell import CASES, TASKS, Case, Cell, Scope, cases_of
@@ -219,3 +220,29 @@ def test_rows_on_the_device_have_the_labels_of_rows_from_the_host():
     here = FeatureLoader(torch.from_numpy(features), device=CPU, dtype=torch.float32)
     labels = [assign_rows(encoder, centers, rows, eta=1.0, chunk_size=100)[1].argmax(1) for rows in (host, here)]
     assert torch.equal(*labels)
+
+
+def test_fits_on_a_cpu_cover_sizes_many_clusters_and_a_busy_machine():
+    cells = whole_fits.fit_cells(Scope(device="cpu"))
+    parameters = [cell.parameters for cell in cells if cell.provider == "pamc" and cell.parameters]
+    assert {cell["n_rows"] for cell in parameters if list(cell) == ["n_rows"]} == set(whole_fits.TIMED_ROWS)
+    assert [cell["n_clusters"] for cell in parameters if "n_busy" not in cell and "n_clusters" in cell] == [
+        20,
+        100,
+        500,
+    ]
+    assert [cell["n_threads"] for cell in parameters if "n_busy" in cell] == [1, 2]
+    assert [cell.data_set for cell in cells if cell.provider == "choose_k"] == ["digits"]
+
+
+def test_a_fit_is_timed_beside_busy_processes_that_end_with_it(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command: started.append(popen(command)) or started[-1])
+    n_threads = torch.get_num_threads()
+    parameters = {"n_rows": 60, "n_features": 2, "n_clusters": 3, "n_busy": 2, "n_threads": 1}
+    values = whole_fits.whole_fit(Cell("fit", "whole-fit", "pamc", parameters=parameters, quick=True), "cpu")
+    assert values["seconds"] > 0
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)
+    assert torch.get_num_threads() == n_threads

@@ -13,6 +13,11 @@ from pamc.lab.rows import stored
 pytestmark = pytest.mark.claims
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_fits():
+    """Do not patch constants here: pages show them."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_rows_give(name, tmp_path):
     text = path_of(name).read_text(encoding="utf-8")

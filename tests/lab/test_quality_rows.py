@@ -12,8 +12,9 @@ from pamc.lab.settings import CHECK_TABLES, TABLES
 pytestmark = pytest.mark.claims
 
 # ACC in percent. On HHAR, two partitions have nearly the same score, and the seed decides.
-FLOORS = {"dblp": 81, "cite": 69, "acm": 92, "cora": 73, "usps": 96, "hhar": 70}
-UNSTEADY = {"hhar": 10.0, "cora": 2.0}
+FLOORS = {"dblp": 80, "cite": 69, "acm": 92, "cora": 73, "amazon_photo": 79, "usps": 93, "hhar": 75, "news4": 72}
+FLOORS |= {"reut21578_4": 69, "digits": 88}
+UNSTEADY = {"hhar": 10.0, "news4": 2.5, "cora": 2.0, "dblp": 1.5}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def test_the_default_reaches_what_is_promised_without_labels(rows, data_set, flo
 
 def test_on_tables_the_default_is_ahead_of_every_other_method(rows):
     assert measured(rows, [*RIVALS, DEFAULT], TABLES) == list(TABLES)
+    assert all(len(percent(rows, name)) >= 5 for name in TABLES)
     for metric, floor in (("acc", 78), ("nmi", 69)):
         ours = table_mean(rows, DEFAULT, metric)
         assert ours >= floor
@@ -55,5 +57,5 @@ def test_the_contrast_costs_nothing_where_the_graph_is_not_trusted(rows):
 
 def test_no_fit_with_the_default_lost_a_cluster(rows):
     own = [row for row in rows if row["parameters"]["variant"] == DEFAULT]
-    assert len(own) >= 80
+    assert len(own) >= 220
     assert not [row for row in own if 0 in row["values"]["cluster_sizes"]]

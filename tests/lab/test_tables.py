@@ -214,7 +214,7 @@ def test_the_watch_finds_the_best_epoch_of_each_metric():
 
 
 # Methods that look at the features alone say so on a set with a graph.
-UNUSED_GRAPH = pytest.mark.filterwarnings("ignore:.*looks at the features alone:pamc.errors.DataWarning")
+UNUSED_GRAPH = pytest.mark.filterwarnings("ignore:.*uses the features only:pamc.errors.DataWarning")
 
 
 @UNUSED_GRAPH

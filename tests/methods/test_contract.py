@@ -117,10 +117,10 @@ def test_a_graph_is_built_where_it_is_needed_and_ignored_aloud_where_it_is_not(n
     kind = alone.record().facts["graph"]
     assert kind == ("knn" if method.uses_graph else "not used")
     if not method.uses_graph:
-        with pytest.warns(DataWarning, match="the graph is not used"):
+        with pytest.warns(DataWarning, match="the graph is ignored"):
             clusterer(name, N_CLUSTERS, random_state=0, **options).fit(graph.features, adjacency=graph.edges)
     if not method.uses_features:
-        with pytest.warns(DataWarning, match="the features are not used"):
+        with pytest.warns(DataWarning, match="the features are ignored"):
             clusterer(name, N_CLUSTERS, random_state=0, **options).fit(graph.features, adjacency=graph.edges)
 
 
@@ -242,7 +242,7 @@ def test_a_setting_that_would_do_nothing_is_no_setting(name, setting):
 
 def test_svd_needs_no_features_where_there_is_a_graph(graph):
     nothing = np.zeros((N_NODES, 1))
-    with pytest.warns(DataWarning, match="the features are not used"):
+    with pytest.warns(DataWarning, match="the features are ignored"):
         model = clusterer("svd", N_CLUSTERS, random_state=0).fit(nothing, adjacency=graph.edges)
     assert model.labels_.shape == (N_NODES,)
 

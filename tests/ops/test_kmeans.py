@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import pamc.ops.kmeans as module
-from pamc.ops.kmeans import batched_kmeans, kmeans
-from pamc.runtime import quiet_libraries, seed_for
+from pamc.ops.kmeans import batched_kmeans, best_centers, initial_centers, kmeans, kmeans_fit
+from pamc.runtime import one_thread, quiet_libraries, seed_for
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -24,14 +24,35 @@ def runs_of(points, n_clusters, seeds):
 
 
 @pytest.mark.parametrize("seeds", [[5], [3, 1, 4]])
-def test_the_cpu_runs_scikit_learn(seeds):
+def test_the_cpu_iterates_as_scikit_learn_does(seeds):
     points = load_digits().data / 16
-    for seed, fit in zip(seeds, kmeans(points, 10, seeds=seeds, n_init=2), strict=True):
-        theirs = KMeans(10, n_init=2, random_state=seed).fit(points)
+    for fit in kmeans(points, 10, seeds=seeds, n_init=2):
+        theirs = KMeans(10, init=fit.centers, n_init=1).fit(points)
         assert np.array_equal(fit.labels, theirs.labels_)
-        np.testing.assert_allclose(fit.centers, theirs.cluster_centers_, atol=1e-12)
-        assert fit.inertia == pytest.approx(theirs.inertia_)
+        assert fit.inertia == pytest.approx(inertia(points, fit.labels, 10), rel=1e-3)
         assert np.array_equal(fit.predict(points[:100]), fit.labels[:100])
+
+
+def test_runs_on_the_cpu_are_as_good_as_those_of_scikit_learn():
+    points = load_digits().data / 16
+    ours = [fit.inertia for fit in kmeans(points, 40, seeds=range(10))]
+    theirs = [KMeans(40, n_init=1, random_state=seed).fit(points).inertia_ for seed in range(10)]
+    assert np.mean(ours) <= 1.01 * np.mean(theirs)
+
+
+def test_more_runs_on_the_cpu_are_never_worse():
+    points = load_digits().data / 16
+    runs = [kmeans(points, 10, seeds=[seed_for(3, f"start {run}")])[0].inertia for run in range(4)]
+    assert kmeans(points, 10, seeds=[3], n_init=4)[0].inertia == pytest.approx(min(runs), rel=1e-9)
+
+
+def test_many_rows_are_clustered_alike_in_parallel_and_in_turn(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(500, 3))
+    monkeypatch.setattr("pamc.runtime._MANY_ROWS", 100)
+    in_parallel = kmeans(points, 5, seeds=[1, 2, 3])
+    with one_thread():
+        in_turn = [kmeans(points, 5, seeds=[seed])[0] for seed in (1, 2, 3)]
+    assert all(np.array_equal(a.labels, b.labels) for a, b in zip(in_parallel, in_turn, strict=True))
 
 
 def test_fewer_distinct_rows_than_clusters_warn_unless_allowed(recwarn):
@@ -110,3 +131,26 @@ def test_another_device_takes_all_runs_at_once_in_float32(monkeypatch):
     ((points, n_clusters, n_init, seeds),) = calls
     assert (points.device.type, points.dtype, points.shape) == ("meta", torch.float32, (4, 2))
     assert (n_clusters, n_init, seeds) == (2, 5, [3, 1])
+
+
+def test_the_best_of_several_starts_is_as_good_as_that_of_scikit_learn():
+    points = load_digits().data / 16
+    starts = points[initial_centers(points, np.ones(len(points)), 12, seeds=range(8))]
+    centers = best_centers(points, starts[:, :10], n_best=3)
+    fits = [kmeans_fit(points, of_run) for of_run in centers]
+    assert [fit.inertia for fit in fits] == sorted(fit.inertia for fit in fits)
+    assert fits[0].inertia <= 1.01 * KMeans(10, n_init=8, random_state=0).fit(points).inertia_
+    assert np.array_equal(fits[0].predict(points), fits[0].labels)
+
+
+def test_a_point_counts_as_often_as_its_weight_says():
+    points, weight = load_digits().data[:200] / 16, np.random.default_rng(0).integers(1, 4, size=200)
+    starts = points[initial_centers(points, weight.astype(float), 5, seeds=[0, 1])]
+    weighted = best_centers(points, starts, n_best=2, weight=weight.astype(float))
+    repeated = best_centers(np.repeat(points, weight, axis=0), starts, n_best=2)
+    assert weighted == pytest.approx(repeated, abs=1e-4)
+
+
+def test_an_empty_cluster_keeps_its_center():
+    starts = np.array([[[0.0], [5.0], [99.0]]])
+    assert best_centers(np.array([[0.0], [1.0], [5.0]]), starts, n_best=1)[0].ravel().tolist() == [0.5, 5.0, 99.0]

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import silhouette_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from pamc.ops.scores import comparable_proxy, conductance, modularity, silhouette
+from pamc.ops.scores import adjusted_rand, comparable_proxy, conductance, modularity, silhouette
 
 
 def weighted_graph(seed: int, n_nodes: int = 24) -> nx.Graph:
@@ -94,6 +94,12 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], 30)
     return rng.normal(size=(90, 4)) + 3.0 * labels[:, None], labels
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40))
+def test_the_adjusted_rand_index_is_scikit_learns(pairs):
+    one, other = np.array(pairs).T
+    assert adjusted_rand(one, other) == pytest.approx(adjusted_rand_score(one, other), abs=1e-12)
 
 
 def test_silhouette_agrees_with_scikit_learn(blobs):

@@ -15,7 +15,7 @@ from pamc.data.synthetic import blobs, block_model
 from pamc.errors import BackendError, ConfigError, DataError
 from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.consensus import InputSource
-from pamc.selection import split_half
+from pamc.selection import comparison
 from pamc.selection.choose_k import ChosenK, choose_k
 from pamc.selection.split_half import decide, null_reference, split_half_agreement
 
@@ -65,6 +65,12 @@ def test_many_equally_stable_numbers_do_not_say_which():
     found = decide([2, 3, 4, 5, 6], curves([0.9, 0.9, 0.9, 0.9, 0.5]), CHANCE)
     assert found.chosen is None
     assert "equally stable" in found.why
+
+
+def test_if_the_larger_number_is_certain_smaller_ones_merge_its_clusters():
+    found = decide([2, 3, 4, 5, 6], curves([0.99, 0.99, 0.99, 0.99, 0.5], noise=0.001), CHANCE)
+    assert found.chosen == 3
+    assert found.equal == (0, 1, 2)
 
 
 def test_a_stability_that_does_not_fall_before_the_candidates_end_is_no_answer():
@@ -120,6 +126,47 @@ def test_halves_agree_on_planted_blobs_and_not_on_noise():
     assert np.array_equal(again, split_half_agreement(planted, [3], **options))
 
 
+@pytest.mark.parametrize("sought", [range(2, 26), range(6, 26)])
+def test_of_many_large_numbers_those_around_the_most_stable_one_are_compared(monkeypatch, sought):
+    monkeypatch.setattr(comparison, "_ALWAYS", 5)
+    planted = blobs(420, 10, n_features=20, feature_noise=0.2, random_state=0)
+    found = choose_k(planted.features, candidates=sought, random_state=0, device="cpu")
+    assert found.n_clusters == 10
+    compared = found.table["n_clusters"].tolist()
+    assert compared == sorted(set(compared))
+    assert set(range(7, 14)) | set(range(sought[0], 6)) <= set(compared)
+    assert len(compared) <= 12
+
+
+def test_large_numbers_are_left_out_if_a_small_one_is_more_stable(monkeypatch):
+    monkeypatch.setattr(comparison, "_ALWAYS", 5)
+    planted = blobs(400, 3, n_features=20, feature_noise=0.2, random_state=0)
+    found = choose_k(planted.features, random_state=0, device="cpu")
+    assert (found.n_clusters, found.table["n_clusters"].tolist()) == (3, [2, 3, 4, 5])
+
+
+def test_the_last_small_number_is_compared_with_the_next_one(monkeypatch):
+    monkeypatch.setattr(comparison, "_ALWAYS", 3)
+    monkeypatch.setattr(comparison, "_SLACK", -1.0)
+    planted = blobs(400, 3, n_features=20, feature_noise=0.2, random_state=0)
+    found = choose_k(planted.features, random_state=0, device="cpu")
+    assert (found.n_clusters, found.table["n_clusters"].tolist()) == (3, [2, 3, 4])
+
+
+def test_a_sample_of_many_rows_decides(monkeypatch):
+    monkeypatch.setattr("pamc.selection.choose_k._MOST_ROWS", 300)
+    planted = blobs(3000, 3, n_features=20, feature_noise=0.2, random_state=0)
+    seen = []
+    compare = comparison.split_half_agreement
+    monkeypatch.setattr(
+        comparison,
+        "split_half_agreement",
+        lambda inputs, *args, **options: seen.append(len(inputs.rows)) or compare(inputs, *args, **options),
+    )
+    assert choose_k(planted.features, candidates=range(2, 6), random_state=0, device="cpu").n_clusters == 3
+    assert set(seen) == {300}
+
+
 def _noise(n_rows):
     rows = np.random.default_rng(0).normal(size=(n_rows, 20))
     return rows, knn_adjacency(rows, 8)
@@ -151,9 +198,7 @@ def test_data_without_clusters_have_the_spread_and_a_graph_like_the_given_one(sh
 @pytest.fixture(scope="module")
 def chosen():
     graph = block_model(210, 3, random_state=0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split_half, "_KMEANS_STARTS", 4)
-        return choose_k(graph.features, graph.edges, range(2, 6), random_state=0, device="cpu")
+    return choose_k(graph.features, graph.edges, range(2, 6), random_state=0, device="cpu")
 
 
 def test_three_planted_groups_are_found_and_shown(chosen):
@@ -197,8 +242,7 @@ def test_without_the_packages_the_errors_name_the_extra(chosen, monkeypatch):
             call()
 
 
-def test_noise_does_not_say(monkeypatch):
-    monkeypatch.setattr(split_half, "_KMEANS_STARTS", 4)
+def test_noise_does_not_say():
     noise = np.random.default_rng(0).normal(size=(200, 8))
     found = pamc.choose_k(noise, candidates=[2, 3, 4], random_state=0, device="cpu")
     assert found.n_clusters is None
@@ -212,6 +256,8 @@ def test_candidates_that_cannot_be_are_refused():
     for candidates in ([], [1, 2], [2, 7]):
         with pytest.raises(ConfigError, match="from 2 to 6"):
             choose_k(rows, candidates=candidates)
+    with pytest.raises(ConfigError, match=r"got 2, 3, …, 60$"):
+        choose_k(rows, candidates=range(2, 61))
     with pytest.raises(DataError, match="too few"):
         choose_k(rows[:20])
 
@@ -223,6 +269,22 @@ def test_candidates_that_cannot_be_are_refused():
 def test_planted_groups_are_found(n_groups, options, seed):
     graph = block_model(600 if n_groups == 3 else 100 * n_groups, n_groups, random_state=seed, **options)
     assert choose_k(graph, random_state=seed, device="cpu").n_clusters == n_groups
+
+
+def _embeddings(n_clusters, seed):
+    """Return 5,000 × 384 unit rows around random directions; the sizes of clusters differ by up to a factor of 5."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(n_clusters, 384)) / np.sqrt(384)
+    share = rng.uniform(1, 5, size=n_clusters)
+    rows = centers[rng.choice(n_clusters, size=5000, p=share / share.sum())]
+    rows = rows + 2 * rng.normal(size=rows.shape) / np.sqrt(384)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_clusters", [3, 10, 40])
+def test_planted_clusters_of_unequal_sizes_in_embeddings_are_found(n_clusters):
+    assert choose_k(_embeddings(n_clusters, 0), random_state=0, device="cpu").n_clusters == n_clusters
 
 
 def _with_own_neighbors(rows):

@@ -265,7 +265,7 @@ def test_pca_of_what_has_no_two_directions(z):
     assert np.isfinite(flat.rows).all()
 
 
-def test_umap_is_taken_where_it_is_installed(monkeypatch):
+def test_umap_draws_the_map_on_request_only(monkeypatch):
     class Fake:
         def __init__(self, n_neighbors, n_epochs, random_state):
             assert n_neighbors == 15
@@ -275,19 +275,38 @@ def test_umap_is_taken_where_it_is_installed(monkeypatch):
 
     z = np.random.default_rng(0).normal(size=(40, 4))
     monkeypatch.setitem(__import__("sys").modules, "umap", type("umap", (), {"UMAP": Fake}))
-    monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 40)
     monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: name)
-    flat = project(z)
+    flat = project(z, how="umap")
     assert flat.method == "UMAP"
     np.testing.assert_allclose(flat.rows, z[:, :2])
-    monkeypatch.setattr(projection_module, "_MOST_UMAP_ROWS", 39)
-    assert project(z).method == "PCA"
+    assert project(z).method == "layout"
     monkeypatch.setattr(projection_module.importlib.util, "find_spec", lambda name: None)
-    assert project(z).method == "PCA"
     with pytest.raises(BackendError, match="umap-learn"):
         project(z, how="umap")
     with pytest.raises(UnknownNameError):
         project(z, how="tsne")
+
+
+def test_few_and_many_rows_are_drawn_by_pca(monkeypatch):
+    z = np.random.default_rng(0).normal(size=(40, 4))
+    assert project(z[:16]).method == "PCA"
+    monkeypatch.setattr(projection_module, "_MOST_LAYOUT_ROWS", 39)
+    assert project(z).method == "PCA"
+
+
+def test_a_layout_keeps_clusters_apart_and_repeats_itself():
+    labels = np.arange(300) % 3
+    z = 5 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(300, 3))
+    flat = project(z, how="layout", seed=1)
+    assert silhouette_score(flat.rows, labels) > silhouette_score(z, labels)
+    assert np.array_equal(flat.rows, project(z, how="layout", seed=1).rows)
+
+
+@pytest.mark.parametrize(
+    "z", [np.zeros((40, 3)), np.arange(40.0)[:, None], np.eye(2)], ids=["one place", "line", "two rows"]
+)
+def test_a_layout_of_what_has_no_two_directions_is_finite(z):
+    assert np.isfinite(project(z, how="layout").rows).all()
 
 
 def test_accuracy_against_confidence_adds_up_to_the_accuracy():

@@ -127,8 +127,8 @@ def test_rows_are_read_again_where_they_still_are(fitted, planted, tmp_path, mon
     np.save("rows.npy", planted.features[:50])
     Path("edges.csv").write_text("0,1\n")
     assert "number of rows has changed" in run_data(folder, map_by="pca")["notes"][0]
-    np.save("rows.npy", np.full((120, 6), np.nan))
-    assert "NaN" in run_data(folder, map_by="pca")["notes"][0]
+    np.save("rows.npy", np.full((120, 6), np.inf))
+    assert "inf" in run_data(folder, map_by="pca")["notes"][0]
 
 
 @pytest.mark.slow

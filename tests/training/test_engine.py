@@ -13,6 +13,7 @@ from pamc.models.method import METHODS, BuildInput
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops import reference
 from pamc.runtime import generator
+from pamc.training import trainer
 from pamc.training.engine import accumulate_gradient
 from pamc.training.trainer import train
 
@@ -132,8 +133,15 @@ def test_the_center_distance_is_zero_when_centers_are_cluster_means():
 def test_training_stops_when_labels_stop_changing():
     model, rows = parts()
     records = list(train(model, rows, n_epochs=500, lr=1e-9, tol=0.001))
-    assert len(records) == 2
-    assert records[-1].values["changed"] == 0
+    assert len(records) == 10
+    assert all(record.values["changed"] == 0 for record in records[1:])
+
+
+def test_training_goes_on_while_few_labels_change_in_each_epoch(monkeypatch):
+    # Labels change by 0.1 % in each of the first 24 epochs, which is 1 % in ten epochs.
+    monkeypatch.setattr(trainer, "_changed", lambda record: 0.001 if record.epoch < 25 else 0.0)
+    model, rows = parts()
+    assert len(list(train(model, rows, n_epochs=500, lr=1e-9, tol=0.0045))) == 30
 
 
 def test_known_labels_replace_the_argmax_in_the_meta_nodes():
@@ -252,6 +260,22 @@ def test_epochs_that_are_read_together_are_the_same_epochs():
         assert torch.equal(together[epoch - 1].labels, one_by_one[epoch - 1].labels)
 
 
-def test_a_tolerance_is_looked_at_in_every_epoch():
+def test_epochs_that_are_read_together_end_at_multiples_also_after_a_resume():
+    batches = list(trainer._run_epochs(_Counted(), range(4, 24), 10, None, ahead=False))
+    assert [list(epochs) for epochs, *_ in batches] == [[*range(4, 11)], [*range(11, 21)], [*range(21, 24)]]
+
+
+class _Counted:
+    labels = None
+
+    def __call__(self, epoch):
+        return torch.tensor([float(epoch)])
+
+
+@pytest.mark.parametrize("read_every", [3, 20, 50])
+def test_a_tolerance_is_checked_every_ten_epochs_and_no_epoch_is_run_in_vain(read_every):
     model, rows = parts()
-    assert len(list(train(model, rows, n_epochs=500, lr=1e-9, tol=0.001, read_every=50))) == 2
+    alike, _ = parts()
+    assert len(list(train(model, rows, n_epochs=500, lr=1e-9, tol=0.001, read_every=read_every))) == 10
+    assert len(list(train(alike, rows, n_epochs=10, lr=1e-9))) == 10
+    torch.testing.assert_close(model.state_dict(), alike.state_dict(), rtol=0, atol=0)

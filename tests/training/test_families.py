@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
 
 from pamc.data.synthetic import blobs, block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.neighbors import knn_adjacency
 from pamc.initialize.consensus import InputSource, agreed_clusters, graph_trust
-from pamc.initialize.families import layout, spectral
+from pamc.initialize.families import gaussian_mixture, layout, spectral
 from pamc.initialize.families.spectral import locally_scaled
 from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition
+from pamc.ops.scores import adjusted_rand
 from pamc.report.narrative import _CLUSTERED_BY
 
 SHAPES = {
@@ -44,12 +46,12 @@ def n_threads():
 @pytest.fixture
 def full_layout(monkeypatch):
     """One layout in all of its epochs, with the likeliest of several mixtures."""
-    monkeypatch.setattr(layout, "_N_EPOCHS", 200)
+    monkeypatch.setattr(layout, "_N_EPOCHS", 100)
     monkeypatch.setattr(layout, "_N_MIXTURES", 10)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_finds_separate_blobs_and_uses_every_label(family):
+def test_every_family_finds_separate_blobs_and_uses_every_label(family, full_layout):
     graph = blobs(123, 4, feature_noise=0.3, random_state=0)
     found = clusters_by(family, graph.features, 4)
     assert found.labels.dtype == np.int64
@@ -89,6 +91,57 @@ def test_the_chosen_family_separates_the_shape_though_three_of_seven_cut_it(shap
     assert facts["clusters_by"] == agreed.family
     assert (facts["support"], facts["conductance"]) == agreed.judge.score(agreed.labels)
     assert "graph_trust" not in facts
+
+
+def test_mixtures_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    centers, scales = rng.normal(size=(4, 1, 5)), rng.uniform(0.1, 0.5, size=(4, 1, 5))
+    points = np.concatenate(list(centers + scales * rng.normal(size=(4, 60, 5))))
+    points = points - points.mean(axis=0)
+    starts = np.stack([np.arange(240) // 60, np.arange(240) % 4])
+    likelihood, labels = gaussian_mixture._likeliest(
+        gaussian_mixture._quadratic_terms(torch.from_numpy(points)), torch.from_numpy(starts), 4
+    )
+    reference = []
+    for start in starts:
+        first = GaussianMixture(4, reg_covar=1e-3)
+        first._initialize(points, np.eye(4)[start])
+        precisions = np.stack([factor @ factor.T for factor in first.precisions_cholesky_])
+        given = {"weights_init": first.weights_, "means_init": first.means_, "precisions_init": precisions}
+        reference.append(GaussianMixture(4, reg_covar=1e-3, **given).fit(points))
+    best = max(reference, key=lambda model: model.lower_bound_)
+    assert likelihood == pytest.approx(best.lower_bound_, abs=2e-3)
+    assert adjusted_rand_score(labels.numpy(), best.predict(points)) > 0.99
+
+
+def test_the_likeliest_of_several_mixtures_is_returned_whatever_fits_into_memory(monkeypatch):
+    points = np.asarray(blobs(200, 4, n_features=3, feature_noise=0.3, random_state=1).features, dtype=np.float64)
+    together = gaussian_mixture.mixture_labels(points, 4, seed=0, n_init=5)
+    monkeypatch.setattr(gaussian_mixture, "_NUMBERS_AT_A_TIME", 1)
+    one_by_one = gaussian_mixture.mixture_labels(points, 4, seed=0, n_init=5)
+    assert adjusted_rand_score(together, one_by_one) == 1
+
+
+def test_forces_of_a_layout_are_sums_over_pairs():
+    rng = np.random.default_rng(0)
+    weights = sp.random_array((30, 30), density=0.2, rng=rng).toarray()
+    weights = np.triu(weights, 1) + np.triu(weights, 1).T
+    x = rng.normal(size=(30, 3)).astype(np.float32)
+    difference = x[None] - x[:, None]
+    squared = np.square(difference).sum(axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        attraction = (
+            2 * layout._A * layout._B * weights * squared ** (layout._B - 1) / (1 + layout._A * squared**layout._B)
+        )
+    attraction = np.where(weights > 0, attraction, 0)
+    expected = (attraction[:, :, None] * difference).sum(axis=1)
+    positions = torch.from_numpy(x)
+    edges = layout._edges_of(sp.csr_matrix(weights), torch.device("cpu"))
+    np.testing.assert_allclose(layout._attraction(positions, edges).numpy(), expected, atol=1e-4)
+    repulsion = 2 * layout._B / ((1e-3 + squared) * (1 + layout._A * squared**layout._B))
+    repulsion = np.minimum(repulsion, layout._MOST_FORCE / np.maximum(np.sqrt(squared), 1e-6))[:, :5]
+    expected = -(repulsion[:, :, None] * difference[:, :5]).sum(axis=1)
+    np.testing.assert_allclose(layout._repulsion(positions, positions[:5]).numpy(), expected, atol=1e-2)
 
 
 def test_a_gaussian_mixture_finds_a_wide_cluster_around_a_narrow_one():
@@ -215,7 +268,7 @@ def test_the_two_most_similar_partitions_of_other_families_support_a_partition()
 def test_a_partition_that_equals_that_of_a_family_is_not_supported_by_it():
     adjacency, rings, halves = ring_partitions()
     judge = Judge(np.stack([rings, halves]), adjacency)
-    assert judge.score(halves).support == judge.score(rings).support == adjusted_rand_score(halves, rings)
+    assert judge.score(halves).support == judge.score(rings).support == adjusted_rand(halves, rings)
 
 
 def test_the_score_is_support_minus_a_tenth_of_the_logarithm_of_conductance():
@@ -273,6 +326,13 @@ def test_a_graph_that_predicts_the_clusters_is_trusted_and_a_random_one_is_not()
     assert graph_trust(informative, noise, graph.labels) > 0.95
     assert graph_trust(noise, informative, graph.labels) < 0.05
     assert graph_trust(informative, informative, graph.labels) == 0.5
+
+
+def test_a_graph_whose_features_are_left_out_is_fully_trusted():
+    graph = block_model(120, 3, n_features=4, random_state=0)
+    adjacency = build_adjacency(graph.edges, None, n_nodes=120)
+    rows = np.random.default_rng(0).normal(size=(120, 4))
+    assert agreed_clusters(InputSource("graph", rows, adjacency), 3, seed=0, n_repeats=3).graph_trust == 1
 
 
 def test_trust_is_the_share_of_the_odds_of_a_right_vote():

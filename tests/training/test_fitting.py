@@ -1,18 +1,23 @@
 """The encoder of an initialization: what it is fitted to, and the clusters that stay apart in its embedding."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.datasets import make_circles
 
 from pamc.config import FitConfig
 from pamc.data.synthetic import blobs
 from pamc.graph.neighbors import knn_adjacency
+from pamc.initialize import fitting
 from pamc.initialize.base import InitContext, mean_centers
 from pamc.initialize.consensus import Agreed, InputSource, agreed_clusters
 from pamc.initialize.family import MIDDLE, Judge, smoothed_embeddings
-from pamc.initialize.fitting import fitted_encoder, labeled_targets
+from pamc.initialize.fitting import fitted_encoder, fitted_to, labeled_targets
 from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.ops.torch.rows import hidden_values
 from pamc.progress import SilentProgress
 from pamc.training.pipeline import scaled, settled
 
@@ -87,3 +92,38 @@ def test_targets_of_clusters_have_length_one_for_any_number_of_dimensions(n_dims
     assert np.linalg.norm(targets, axis=1) == pytest.approx(np.ones(50))
     # Within a cluster, targets differ as the smoothed points do.
     assert not np.allclose(targets[0], targets[3])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_sparse_rows_with_hidden_values_are_those_of_dense_rows(share):
+    x = sp.random_array((50, 40), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    rows = FeatureLoader(sp.csr_matrix(x), device=torch.device("cpu"), dtype=torch.float32, sparse=True)
+    batch, step = torch.tensor([7, 3, 3, 49]), torch.tensor(5)
+    block = fitting._sparse_with_hidden(rows, batch, step, share=share, seed=1)
+    hidden = hidden_values(step, batch, 40, share=share, seed=1)
+    expected = rows.dense_batch(batch).masked_fill(hidden, 0.0) / (1 - share)
+    torch.testing.assert_close(block.matrix.to_dense(), expected)
+    torch.testing.assert_close(block.transposed.to_dense(), expected.T)
+
+
+def test_an_encoder_is_fitted_further_from_the_weights_of_another():
+    context = context_of(RINGS, 2, embedding_scale=3.0)
+    targets = labeled_targets(RINGS, RING, 2, context.config.n_dims)
+    error = partial(_error, context=context, targets=targets)
+    first = fitted_to(targets, context, dropout=0.0)
+    before = error(first)
+    assert fitted_to(targets, context, start=first, dropout=0.0) is first
+    assert error(first) < before
+
+
+def _error(encoder, context, targets):
+    z = encode_rows(encoder, context.rows) / context.config.embedding_scale
+    return float((z - torch.from_numpy(targets)).square().mean())
+
+
+def test_many_rows_are_seen_in_no_more_batches_than_needed(monkeypatch):
+    context, seen = context_of(RINGS, 2), []
+    monkeypatch.setattr(fitting, "_MOST_STEPS", 16)
+    monkeypatch.setattr(fitting, "fit_batches", lambda *_, n_epochs, batch_size: seen.append((n_epochs, batch_size)))
+    fitted_to(np.zeros((240, context.config.n_dims)), context)
+    assert seen == [(2, 32)]

@@ -1,5 +1,7 @@
 """Quick clusterings: K-means and merging."""
 
+import itertools
+
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.neighbors import nearest
-from pamc.initialize.partitions import edge_list, merge_groups, merged_labels
+from pamc.initialize.partitions import edge_list, merge_groups, merge_in_turn, merged_labels
 from pamc.ops.kmeans import kmeans
 
 
@@ -102,3 +104,14 @@ def test_merging_gives_the_number_of_clusters_asked_for(seed, n_clusters):
     weight += weight.T
     clusters = merge_groups(weight, order.integers(1, 20, size=8), n_clusters)
     assert set(clusters) == set(range(n_clusters))
+
+
+def test_several_numbers_in_turn_start_like_one_and_are_nested():
+    order = np.random.default_rng(0)
+    weight = order.random((30, 30)) * (order.random((30, 30)) < 0.4)
+    weight, size = weight + weight.T, order.integers(1, 20, size=30)
+    partitions = merge_in_turn(weight, size, [9, 8, 5, 2])
+    assert np.array_equal(partitions[0], merge_groups(weight, size, 9))
+    assert [len(np.unique(partition)) for partition in partitions] == [9, 8, 5, 2]
+    for finer, coarser in itertools.pairwise(partitions):
+        assert len(np.unique(np.stack([finer, coarser]), axis=1).T) == len(np.unique(finer))

@@ -65,8 +65,8 @@ def test_the_embedding_has_a_dimension_per_cluster_and_some_to_spare(n_clusters,
 
 def test_epochs_and_layers_follow_from_the_start():
     paper, ours = (settled(FitConfig(init=start), 1000) for start in ("autoencoder", "consensus"))
-    assert (paper.n_epochs, paper.hidden, paper.n_dims) == (200, (500, 500, 2000), 10)
-    assert (ours.n_epochs, ours.hidden) == (50, (512, 512))
+    assert (paper.n_epochs, paper.hidden, paper.n_dims, paper.tol) == (200, (500, 500, 2000), 10, 0)
+    assert (ours.n_epochs, ours.hidden, ours.tol) == (50, (256, 256), 1e-3)
     asked = settled(FitConfig(n_epochs=0, hidden=()), 1000)
     assert (asked.n_epochs, asked.hidden) == (0, ())
 
@@ -74,7 +74,7 @@ def test_epochs_and_layers_follow_from_the_start():
 @pytest.mark.slow
 def test_a_random_graph_is_left_out_and_the_user_is_told():
     noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
-    with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
+    with pytest.warns(DataWarning, match="only the features are used"):
         model = clusterer("pamcgc", 3, **SMALL).fit(noisy.features, adjacency=noisy.edges)
     assert facts_of(model)["inputs"] == "features"
     assert evaluate(noisy.labels, model.labels_)["acc"] > 0.95
@@ -85,7 +85,7 @@ def test_a_random_graph_is_left_out_and_the_user_is_told():
 @pytest.mark.slow
 def test_features_of_noise_are_learnt_by_heart():
     noisy = block_model(300, 3, homophily=0.9, degree=15, feature_noise=1000.0, random_state=0)
-    with pytest.warns(DataWarning, match="the features left out"):
+    with pytest.warns(DataWarning, match="the features are left out"):
         model = PamCGC(3, random_state=0, device="cpu", advanced={"hidden": (256, 256)}, n_epochs=20).fit(
             noisy.features, adjacency=noisy.edges
         )
@@ -217,7 +217,7 @@ def test_an_explicit_weight_and_scale_are_kept(graph, has_edges):
 
 def test_a_graph_that_is_left_out_has_no_weight_of_its_own():
     noisy = block_model(300, 3, homophily=1 / 3, random_state=0)
-    with pytest.warns(DataWarning, match="clusters are sought in the features alone"):
+    with pytest.warns(DataWarning, match="only the features are used"):
         config, facts = config_of(noisy)
     assert facts["inputs"] == "features"
     assert (config.alpha, config.embedding_scale) == (1.0, 8.0)

@@ -32,7 +32,7 @@ experiments_named = _offering(lambda: ["all", *_registered("lab/cases/*.py", "@r
 cases_named = _offering(lambda: ["all", *_registered("lab/cases/*.py", "@register_case")])
 presets_named = _offering(lambda: PRESETS)
 devices_named = _offering(lambda: ("auto", "cpu", "cuda"))
-maps_named = _offering(lambda: ("auto", "pca", "umap"))
+maps_named = _offering(lambda: ("auto", "layout", "pca", "umap"))
 
 
 def settings_named(incomplete: str) -> list[str]:

@@ -22,12 +22,12 @@ from pamc.data.store import Store, has_manifest, open_store
 from pamc.distributed.group import ProcessGroupError, TorchProcessGroup
 from pamc.errors import ConfigError, DataError, OutputError, counted
 from pamc.estimator import estimator_class
-from pamc.progress import Progress, RichProgress, SilentProgress, terminal
+from pamc.progress import FitProgress, Progress, RichProgress, SilentProgress, terminal
 from pamc.report.runs import REPORT_FILE
 from pamc.results.metrics import evaluate
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import new_run_folder, next_free_folder
-from pamc.selection.choose_k import ChosenK, choose_k
+from pamc.selection.choose_k import LEAST_ROWS_PER_CLUSTER, ChosenK, choose_k, most_clusters
 from pamc.training.checkpoint import DEFAULT_EVERY, FOLDER, CheckpointPlan, has_checkpoints
 from pamc.training.pipeline import settled
 
@@ -43,7 +43,7 @@ def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: To
     """Fit the data, write the run folder and show the result."""
     if isinstance(source, Store):
         keep_heap_small()
-    chosen = _chosen(options, config, source, group) if options.n_clusters == "auto" else None
+    chosen = _chosen(options, config, source, group) if options.chooses_number else None
     if chosen is not None:
         config = config.with_(n_clusters=chosen.n_clusters)
     with _folder(options) as (target, partial, plan):
@@ -66,7 +66,7 @@ def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: To
 
 
 def _progress(options: FitOptions) -> Progress:
-    return SilentProgress() if options.quiet else RichProgress()
+    return SilentProgress() if options.quiet else FitProgress()
 
 
 def keep_heap_small() -> None:
@@ -82,17 +82,20 @@ def keep_heap_small() -> None:
 
 
 def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: TorchProcessGroup | None) -> ChosenK:
-    """Return the choice of `--n-clusters auto`, after showing the scores of the candidates.
+    """Return the choice of `--n-clusters auto` or of a range, after showing the scores of the candidates.
 
     With `--json`, the table goes to standard error, because standard output holds only the JSON object.
     """
     refuse_auto(large=isinstance(source, Store), group=group is not None)
+    if options.candidates is not None:
+        refuse_range(options.candidates, source.n_nodes)
     chosen = choose_k(
         source,
+        candidates=options.candidates,
         config=config if isinstance(config, FitConfig) else None,
         random_state=options.seed,
         device=options.device,
-        progress=_progress(options),
+        progress=SilentProgress() if options.quiet else RichProgress(),
     )
     show = note if options.as_json else print_text
     # Notes are prefixed with the name of the command.
@@ -108,11 +111,23 @@ def _chosen(options: FitOptions, config: MethodConfig, source: Source, group: To
 def refuse_auto(*, large: bool, group: bool) -> None:
     """Raise ConfigError where `auto` is unsupported: for large stores and on several processes."""
     if group:
-        raise ConfigError("--n-clusters auto runs in one process: choose the number first, then pass it to torchrun")
+        raise ConfigError(
+            "--n-clusters auto, or a range, runs in one process: choose the number first, then pass it to torchrun"
+        )
     if large:
         raise ConfigError(
-            "--n-clusters auto reads all rows into memory, and this store is too large: choose the number on a sample "
-            "of its rows (pamc.choose_k), then pass it"
+            "--n-clusters auto, or a range, reads all rows into memory, and this store is too large: choose the number "
+            "on a sample of its rows (pamc.choose_k), then pass it"
+        )
+
+
+def refuse_range(candidates: range, n_rows: int) -> None:
+    """Raise ConfigError if there are too few rows for the largest number of clusters."""
+    most = most_clusters(n_rows)
+    if candidates[-1] > most >= 2:
+        raise ConfigError(
+            f"--n-clusters {candidates[0]}-{candidates[-1]}: {n_rows} rows are enough to compare up to {most} clusters "
+            f"({LEAST_ROWS_PER_CLUSTER} rows per cluster), got {candidates[-1]}"
         )
 
 
@@ -174,7 +189,7 @@ def _record(options: FitOptions, model: Any, source: Source, target: Path, chose
         "features": None if options.features is None else str(options.features),
         "edges": None if options.edges is None else str(options.edges),
         "n_nodes": source.n_nodes,
-        "n_features": source.n_features,
+        "n_features": model.n_features_in_,
         "n_edges": source.n_edges,
         "read": _how_read(options),
         "color": options.color_columns,

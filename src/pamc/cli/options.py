@@ -97,6 +97,11 @@ _SHARED: dict[str, Callable[..., Any]] = {
     "--truth": partial(option, "--truth COLUMN", "Read the true classes from this column; only metrics use them."),
     "--columns": partial(option, "--columns NAMES", "Use only these feature columns (comma-separated)."),
     "--drop": partial(option, "--drop NAMES", "Ignore these columns (comma-separated)."),
+    "--types": partial(
+        option,
+        "--types NAME=TYPE",
+        "Give types of columns (comma-separated; docs/columns.md): zip=category,size=S<M<L.",
+    ),
     "--seed": partial(option, "--seed N", "Random seed.", 0, min=0),
     "--dataset": partial(
         option, "--dataset NAMES", "Run only these data sets (comma-separated).", complete=datasets_named
@@ -142,6 +147,26 @@ def parse_count(text: str, option: str) -> int:
     if not value.is_integer() or value < 1:
         raise ConfigError(f"{option} must be a whole number of at least 1, such as 1000 or 1e6, got {text!r}")
     return int(value)
+
+
+def parse_types(values: list[str] | None) -> dict[str, str] | None:
+    """Return the types in repeated, comma-separated options NAME=TYPE, or None if the option was not given.
+
+    Examples
+    --------
+    >>> parse_types(["zip=category, size=S<M<L", "price=decimal comma"])
+    {'zip': 'category', 'size': 'S<M<L', 'price': 'decimal comma'}
+    """
+    pairs = split_names(values, "--types")
+    if pairs is None:
+        return None
+    types = {}
+    for pair in pairs:
+        name, equals, kind = (part.strip() for part in pair.rpartition("="))
+        if not equals or not name or not kind:
+            raise ConfigError(f"--types takes NAME=TYPE, such as zip=category, got {pair!r}")
+        types[name] = kind
+    return types
 
 
 def split_names(values: list[str] | None, option: str) -> list[str] | None:

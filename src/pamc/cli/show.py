@@ -75,13 +75,15 @@ def print_json(value: dict[str, Any] | list[Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to standard output; all columns but the first are right-aligned."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[str] = ()
+) -> None:
+    """Write a table to standard output; all columns but the first and the named `texts` are right-aligned."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if position == 0 or column in texts else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     terminal().print(table)

@@ -16,7 +16,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
-from pamc.errors import DataError, DataWarning
+from pamc.data.columns.encoding import TableEncoding, fit_encoding
+from pamc.data.columns.frames import as_frame, is_mixed, raw_table
+from pamc.data.columns.raw import RawTable
+from pamc.data.columns.types import Types, find_types
+from pamc.errors import DataError, DataWarning, warn
+
+# Number of notes about columns that a warning lists.
+_MOST_NOTES = 8
 
 Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 
@@ -42,6 +49,34 @@ def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | Non
     return _array(X, "features"), None, None
 
 
+def table_graph(table: RawTable, types: Types | None = None, **others: Any) -> AttributedGraph:
+    """Return the rows of a table of mixed types, with a warning that lists what a user should know about its columns.
+
+    Parameters
+    ----------
+    table
+        The raw columns.
+    types
+        Types that the user gives by column name.
+    others
+        Further arguments of the graph. Its ids are those of the column that identifies the rows, if there is one.
+    """
+    encoding, features = fit_encoding(table, find_types(table, types))
+    notes = [f"{row['name']!r}: {row['note']}" for row in encoding.table if row["note"]]
+    if notes:
+        more = f"; and {len(notes) - _MOST_NOTES} more (see pamc describe)" if len(notes) > _MOST_NOTES else ""
+        warn(DataWarning(f"{table.source}: {'; '.join(notes[:_MOST_NOTES])}{more}"), stacklevel=3)
+    if encoding.id_column is not None and others.get("ids") is None:
+        others["ids"] = np.array(table[encoding.id_column].distinct.texts)[table[encoding.id_column].distinct.codes]
+    others |= {"feature_names": encoding.feature_names, "encoding": encoding, "cells": encoding.lost_cells(table)}
+    return AttributedGraph(features, **others)
+
+
+def frame_graph(X: Any, types: Types | None = None) -> AttributedGraph | None:
+    """Return the rows of a data frame with columns of mixed types; None for anything else, such as plain numbers."""
+    return table_graph(raw_table(X), types) if is_mixed(X, types) else None
+
+
 def as_table(X: Any) -> Any:
     """Return X in a form that scikit-learn validates: tensors as arrays or CSR matrices, masked cells as NaN.
 
@@ -60,6 +95,9 @@ def as_table(X: Any) -> Any:
         return _tensor_matrix(X)
     if sp.issparse(X):
         check_sparse(X, what="X")
+    if not hasattr(X, "__array__") and (frame := as_frame(X)) is not None:
+        # scikit-learn does not read every kind of data frame.
+        return frame.to_numpy()
     return _array(X, "features") if np.ma.is_masked(X) else X
 
 
@@ -175,13 +213,32 @@ def from_object(obj: Any) -> AttributedGraph:
         return _from_torch_geometric(obj)
     if _comes_from(obj, "anndata"):
         return _from_anndata(obj)
+    if (graph := frame_graph(obj)) is not None:
+        return graph
     features, names, ids = as_features(obj)
     return AttributedGraph(features, ids=ids, feature_names=names)
 
 
-def as_graph(X: Any, adjacency: Any = None, *, ids: Any = None, feature_names: Any = None) -> AttributedGraph:
-    """Return rows of any supported type as one graph without labels, with the given edges, ids and feature names."""
-    graph = from_object(X).without_labels()
+def as_graph(
+    X: Any,
+    adjacency: Any = None,
+    *,
+    ids: Any = None,
+    feature_names: Any = None,
+    encoding: TableEncoding | None = None,
+) -> AttributedGraph:
+    """Return rows of any supported type as one graph without labels, with the given edges, ids and feature names.
+
+    `encoding` is that of a fitted model, with which the columns of a data frame are encoded.
+    """
+    if encoding is not None and as_frame(X) is not None:
+        table = raw_table(X)
+        about: dict[str, Any] = {"encoding": encoding, "cells": encoding.lost_cells(table)}
+        graph = AttributedGraph(encoding.encode(table), feature_names=encoding.feature_names, **about)
+        if ids is None and encoding.id_column is not None and encoding.id_column in table:
+            ids = table[encoding.id_column].distinct.texts
+    else:
+        graph = from_object(X).without_labels()
     if adjacency is not None:
         if graph.edges is not None:
             raise DataError("X contains edges: leave out adjacency, or pass only the features as X")

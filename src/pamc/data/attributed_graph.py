@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -9,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.errors import DataError
+from pamc.data.columns.encoding import TableEncoding
+from pamc.errors import DataError, DataWarning, counted, warn
 
 Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
 
@@ -32,7 +34,8 @@ class AttributedGraph:
     Parameters
     ----------
     features
-        (N, d) floating-point array or scipy CSR matrix. Integers and booleans are converted to float32.
+        (N, d) floating-point array or scipy CSR matrix. Integers and booleans are converted to float32. NaN in an array
+        is a missing cell, which is hidden from the model.
     edges
         (2, E) integer array of row indices, as listed in the source (one or both directions), or None.
     edge_weight
@@ -47,6 +50,10 @@ class AttributedGraph:
         Name of the data set in tables and records.
     edges_are_neighbors
         True if `edges` is a nearest-neighbor graph computed from the features, not an independent graph.
+    encoding
+        The encoding by which the features were computed from the columns of a table, or None for plain numbers.
+    cells
+        Cells (N,) of the columns that the encoding does not contain completely, such as texts, None if missing.
 
     Examples
     --------
@@ -64,6 +71,8 @@ class AttributedGraph:
     feature_names: tuple[str, ...] | None = None
     name: str = "data"
     edges_are_neighbors: bool = field(default=False, kw_only=True)
+    encoding: TableEncoding | None = field(default=None, kw_only=True)
+    cells: Mapping[str, NDArray[Any]] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         features = check_features(self.features, names=self.feature_names, ids=self.ids)
@@ -115,9 +124,11 @@ class AttributedGraph:
 
 
 def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:
-    """Return features as a finite (N, d) float array or CSR matrix; raise DataError naming the first invalid cell.
+    """Return features as an (N, d) float array or CSR matrix; raise DataError naming the first invalid cell.
 
-    The argument is never modified and is copied only if its dtype must change. O(N·d) time, O(d) additional memory.
+    NaN in an array is a missing cell; infinite cells, and NaN in a sparse matrix, are invalid. The array is stored row
+    by row, because sums of floats depend on the order in memory. The argument is never modified, and is copied only if
+    its dtype or its order must change. O(N·d) time, O(d) additional memory.
     """
     if sp.issparse(features):
         check_sparse(features, what="features")
@@ -137,15 +148,28 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
     _check_shape(array.shape)
     if array.dtype == object or array.dtype.kind in "USMmV":
         raise DataError(f"features must be numbers, got dtype {array.dtype}")
-    array = _as_float(array)
+    array = np.ascontiguousarray(_as_float(array))
     for start in range(0, len(array), _ROWS_PER_BLOCK):
-        finite = np.isfinite(array[start : start + _ROWS_PER_BLOCK])
-        if not finite.all():
-            row, column = (int(i) for i in np.argwhere(~finite)[0])
+        infinite = np.isinf(array[start : start + _ROWS_PER_BLOCK])
+        if infinite.any():
+            row, column = (int(i) for i in np.argwhere(infinite)[0])
             row += start
-            count = int(array.size - np.isfinite(array).sum())
-            raise _not_finite(row, column, array[row, column], count, names, ids)
+            raise _not_finite(row, column, array[row, column], int(np.isinf(array).sum()), names, ids)
     return array
+
+
+def check_known(features: Features, names: tuple[str, ...] | None = None) -> None:
+    """Raise DataError if a column of the rows to fit has no values; warn about rows without any."""
+    if not isinstance(features, np.ndarray) or not np.isnan(features).any():
+        return
+    known = ~np.isnan(features)
+    empty = np.flatnonzero(~known.any(axis=0))
+    if len(empty):
+        which = f"column {names[empty[0]]!r}" if names is not None and empty[0] < len(names) else f"column {empty[0]}"
+        raise DataError(f"{which} has no values: leave it out" + (f" ({len(empty)} such columns)" * (len(empty) > 1)))
+    n_unknown = int((~known.any(axis=1)).sum())
+    if n_unknown:
+        warn(DataWarning(f"{counted(n_unknown, 'row')} without any value cannot be told apart"), stacklevel=4)
 
 
 def _as_float(features: Any) -> Any:
@@ -309,13 +333,15 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 def _not_finite(
     row: int, column: int, value: Any, count: int, names: tuple[str, ...] | None, ids: NDArray[Any] | None
 ) -> DataError:
-    what = "NaN" if np.isnan(value) else "inf"
+    what, remedy = "inf", "Replace it by a number, or by NaN if the value is missing"
+    if np.isnan(value):
+        what, remedy = "NaN", "A sparse matrix cannot have missing cells: drop such rows or columns, or pass an array"
     where = f"row {row}" + (f" (id {ids[row]})" if ids is not None and row < len(ids) else "")
     which = f"column {names[column]!r}" if names is not None and column < len(names) else f"column {column}"
     return DataError(
         f"Input X contains {what}: {where}, {which}"
         + (f", and {count - 1} more cells that are not finite" if count > 1 else "")
-        + ". pamc does not impute values: drop such rows or columns, or impute the values yourself"
+        + f". {remedy}"
     )
 
 

@@ -11,6 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
+from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.types import CATEGORY
+from pamc.data.completion import complete, fit_completion
 from pamc.errors import DataError, UnknownNameError
 
 # Columns of one unit (pixels, fractions) have maxima of one order of magnitude; columns with different units do not.
@@ -26,6 +29,18 @@ _FEWEST_WORDS = 50
 _GREATEST = 1e150
 _SMALLEST = {"float32": 1e-30, "float64": 1e-150}
 
+# The interquartile range of a normal distribution, in standard deviations.
+_NORMAL_RANGE = 1.349
+
+# Numbers are limited to this many times their spread from the median.
+_LIMIT = 20.0
+
+# The total variance of a category of m values is (m − 1) to this power; that of any other variable is 1.
+_VALUES_POWER = 0.5
+
+# At least this share of the variables of a table must be discrete for its rows to be compared as such.
+_DISCRETE_SHARE = 0.25
+
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
@@ -36,16 +51,44 @@ class Preprocessing:
     kind
         "none": no change. "scale": divide all values by one number. "standardize": scale each column to mean 0 and
         standard deviation 1. "unit": scale each row to length 1. "rms": scale each row to root mean square 1, that is
-        length √d. "tfidf": weight columns by inverse document frequency, then apply "unit".
+        length √d. "tfidf": weight columns by inverse document frequency, then apply "unit". "variables": scale the
+        variables of an encoded table so that each counts as one.
     arrays
-        Fitted arrays: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), depending on the kind.
+        Fitted arrays: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), depending on the kind; `center` and `spread` (d,)
+        of numbers (spread 0 for other columns) and the `variable` (d,) of each column of a table; and the arrays of
+        :func:`~pamc.data.completion.fit_completion` if cells are hidden, or just the mean if none were in training.
     """
 
     kind: str
     arrays: dict[str, NDArray[np.floating[Any]]] = field(default_factory=dict)
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the rows are those of a table of which many variables have few values, such as categories."""
+        if self.kind != "variables":
+            return False
+        first = np.unique(self.arrays["variable"], return_index=True)[1]
+        return bool(np.mean(self.arrays["spread"][first] == 0) >= _DISCRETE_SHARE)
+
     def apply(self, features: Features) -> Features:
-        """Transform features; sparse input stays sparse unless standardized. O(N·d) time, O(nnz) for sparse input."""
+        """Transform features; sparse input stays sparse unless standardized. O(N·d) time, O(nnz) for sparse input.
+
+        Hidden cells, which are NaN, become their expected values, given the other cells of the row.
+        """
+        if not _has_hidden(features):
+            return self._transformed(features)
+        if self.kind in _BY_ROW:
+            return self._transformed(np.nan_to_num(features))
+        transformed = np.asarray(self._transformed(features))
+        if "hidden_factors" in self.arrays:
+            return complete(transformed, self.arrays)
+        mean = self.arrays["hidden_mean"].astype(transformed.dtype) if "hidden_mean" in self.arrays else 0
+        return np.where(np.isnan(transformed), mean, transformed)
+
+    def _transformed(self, features: Features) -> Features:
+        """Return the transformed features; NaN stays NaN."""
+        if self.kind == "variables":
+            return self._weighed(np.asarray(features))
         if self.kind == "none":
             return features
         if self.kind == "scale":
@@ -59,6 +102,15 @@ class Preprocessing:
             features = features * idf if isinstance(features, np.ndarray) else sp.csr_matrix(features.multiply(idf))
         unit = _unit_rows(features)
         return unit if self.kind != "rms" else unit * features.dtype.type(np.sqrt(features.shape[1]))
+
+    def _weighed(self, columns: NDArray[np.floating[Any]]) -> Any:
+        """Return the columns of an encoded table, scaled by variable; the tails of numbers are compressed."""
+        scaled = _compressed(columns.astype(np.float64), self.arrays["center"], self.arrays["spread"])
+        return ((scaled - self.arrays["mean"]) / self.arrays["scale"]).astype(columns.dtype)
+
+
+def _has_hidden(features: Features) -> bool:
+    return isinstance(features, np.ndarray) and bool(np.isnan(features).any())
 
 
 def choose_preprocessing(features: Features) -> str:
@@ -90,8 +142,17 @@ def _are_words(features: NDArray[np.floating[Any]]) -> bool:
     return bool(n_nonzero <= THIN_SHARE * features.size or n_nonzero == np.count_nonzero(features == 1))
 
 
-def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:
+def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEncoding | None = None) -> Preprocessing:
     """Fit the preprocessing of a kind to features.
+
+    Parameters
+    ----------
+    features
+        (N, d) features, in which NaN is a hidden cell.
+    kind
+        Kind of preprocessing; "auto" chooses it.
+    table
+        The encoding by which the features were computed from the columns of a table, or None.
 
     Examples
     --------
@@ -100,13 +161,27 @@ def fit_preprocessing(features: Features, kind: str = "auto") -> Preprocessing:
     >>> preprocessing.kind, preprocessing.apply(rows).tolist()
     ('standardize', [[-1.0, -1.0], [1.0, 1.0]])
     """
+    has_hidden = _has_hidden(features)
+    known: Features = np.nan_to_num(features) if has_hidden else features
     if kind == "auto":
-        kind = choose_preprocessing(features)
-    if kind not in _KINDS:
+        kind = choose_preprocessing(known) if table is None or table.is_number.all() else "variables"
+    if kind == "variables" and table is not None:
+        preprocessing = Preprocessing(kind, _fit_variables(np.asarray(features), table))
+    elif kind not in _KINDS:
         raise UnknownNameError("preprocessing", kind, ["auto", *_KINDS])
-    if kind in ("scale", "standardize"):
-        _check_magnitude(features)
-    return Preprocessing(kind, _FITS[kind](features) if kind in _FITS else {})
+    else:
+        if kind in ("scale", "standardize"):
+            _check_magnitude(known)
+        fitted_to = known if kind in _BY_ROW else features
+        preprocessing = Preprocessing(kind, _FITS[kind](fitted_to) if kind in _FITS else {})
+    if kind not in _BY_ROW and (has_hidden or table is not None):
+        completion = fit_completion(np.asarray(preprocessing._transformed(features)))
+        preprocessing = Preprocessing(kind, {**preprocessing.arrays, **completion})
+    elif kind in _NOT_CENTERED and isinstance(features, np.ndarray):
+        # New rows may have missing cells.
+        mean = np.asarray(preprocessing._transformed(features)).mean(axis=0, dtype=np.float64)
+        preprocessing = Preprocessing(kind, {**preprocessing.arrays, "hidden_mean": mean})
+    return preprocessing
 
 
 def _check_magnitude(features: Features) -> None:
@@ -123,17 +198,67 @@ def _check_magnitude(features: Features) -> None:
 
 def _fit_scale(features: Features) -> dict[str, NDArray[Any]]:
     entries = features if isinstance(features, np.ndarray) else features.data
+    if _has_hidden(features):
+        return {"scale": np.array([np.sqrt(np.nanmean(np.square(entries, dtype=np.float64))) or 1.0])}
     mean_square = np.square(entries, dtype=np.float64).sum() / np.prod(features.shape)
     return {"scale": np.array([np.sqrt(mean_square) or 1.0])}
 
 
 def _fit_standardize(features: Features) -> dict[str, NDArray[Any]]:
     dense = features if isinstance(features, np.ndarray) else features.toarray()
-    mean = dense.mean(axis=0, dtype=np.float64)
-    std = dense.std(axis=0, dtype=np.float64)
+    mean: Any
+    if _has_hidden(dense):
+        mean, std = np.nanmean(dense, axis=0, dtype=np.float64), np.nanstd(dense, axis=0, dtype=np.float64)
+    else:
+        mean, std = dense.mean(axis=0, dtype=np.float64), dense.std(axis=0, dtype=np.float64)
     # A column whose standard deviation is rounding error is constant: map it to 0 instead of amplifying noise.
     constant = std <= 1e-7 * np.abs(mean)
     return {"mean": mean, "scale": np.where(constant | (std == 0), 1.0, std)}
+
+
+def _fit_variables(columns: NDArray[np.floating[Any]], table: TableEncoding) -> dict[str, NDArray[Any]]:
+    """Return the scales by which each variable of an encoded table counts as one.
+
+    Numbers are compressed by asinh around their median, so that outliers do not decide, and have variance 1. Yes/no
+    columns, ordered categories, dates and texts have a total variance of 1, and categories slightly more.
+    """
+    values = columns.astype(np.float64)
+    quartiles = np.nanquantile(values, [0.25, 0.5, 0.75], axis=0)
+    spread = np.zeros(values.shape[1])
+    for column in np.flatnonzero(table.is_number):
+        spread[column] = _spread_of(values[:, column], quartiles[:, column])
+    values = _compressed(values, quartiles[1], spread)
+    variance = np.bincount(table.variable_of, np.nanvar(values, axis=0))
+    weight = np.array([_weight_of(variable.kind, len(variable.columns)) for variable in table.variables])
+    scale = np.sqrt(np.where(variance > 0, variance / weight, 1.0))
+    return {
+        "center": quartiles[1],
+        "spread": spread,
+        "mean": np.nanmean(values, axis=0),
+        "scale": scale[table.variable_of],
+        "variable": table.variable_of.astype(np.float64),
+    }
+
+
+def _spread_of(values: NDArray[np.float64], quartiles: NDArray[np.float64]) -> float:
+    """Return the interquartile range of numbers or, if half of them are equal, the typical distance of the others."""
+    if quartiles[2] > quartiles[0]:
+        return float((quartiles[2] - quartiles[0]) / _NORMAL_RANGE)
+    distance = np.abs(values - quartiles[1])
+    return float(np.median(distance[distance > 0])) if (distance > 0).any() else 1.0
+
+
+def _weight_of(kind: str, n_columns: int) -> float:
+    return float(n_columns - 1) ** _VALUES_POWER if kind == CATEGORY else 1.0
+
+
+def _compressed(values: NDArray[np.float64], center: NDArray[Any], spread: NDArray[Any]) -> Any:
+    """Return the values, with those of columns with a spread limited and compressed by asinh around their center."""
+    numbers = spread > 0
+    result = values.copy()
+    distance = (values[:, numbers] - center[numbers]) / spread[numbers]
+    result[:, numbers] = np.arcsinh(np.clip(distance, -_LIMIT, _LIMIT))
+    return result
 
 
 def _fit_tfidf(features: Features) -> dict[str, NDArray[Any]]:
@@ -164,6 +289,10 @@ def _near_one(features: Features) -> Features:
     return sp.csr_matrix(sp.diags(factor, dtype=features.dtype) @ features)
 
 
+# Kinds that scale each row.
+_BY_ROW = ("unit", "rms", "tfidf")
+# Kinds that keep the mean of each column.
+_NOT_CENTERED = ("none", "scale")
 _KINDS = ("none", "scale", "standardize", "unit", "rms", "tfidf")
 # Functions that fit the arrays of a kind; the other kinds have none.
 _FITS: dict[str, Callable[[Features], dict[str, NDArray[Any]]]] = {

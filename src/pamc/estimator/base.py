@@ -16,14 +16,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pamc.config import MethodConfig
-from pamc.data.adapters import as_edges, as_table, from_object, why_not_a_table
-from pamc.data.attributed_graph import AttributedGraph, check_features
+from pamc.data.adapters import as_edges, as_table, frame_graph, from_object, why_not_a_table
+from pamc.data.attributed_graph import AttributedGraph, Features, check_features, check_known
+from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.frames import raw_table
+from pamc.data.columns.raw import RawTable
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
-from pamc.progress import Progress, RichProgress
+from pamc.progress import FitProgress, Progress
 from pamc.results.record import RunRecord
 from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, write_labels
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
@@ -50,6 +53,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     _row_ids: Any
     encoder: nn.Module | None = None
     pretrained: str | None = None
+    types: Any = None
+    columns_: TableEncoding | None = None
 
     @classmethod
     def config_class(cls) -> type[MethodConfig]:
@@ -73,7 +78,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            (N, d) array, scipy sparse matrix, pandas DataFrame or torch tensor.
+            (N, d) array, scipy sparse matrix, torch tensor, or data frame of pandas, polars or Arrow, whose columns may
+            have any type. Missing cells (NaN, None) are hidden from the model.
         y
             Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
         adjacency
@@ -84,16 +90,18 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
             meta-node of their cluster.
         """
-        array = self._validated(X, reset=True)
-        row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
-        no_edges = (None, None)
-        edges, weight = no_edges if adjacency is None else as_edges(adjacency, array.shape[0], row_names=row_names)
-        names = getattr(self, "feature_names_in_", None)
-        return self._fit(
-            AttributedGraph(array, edges, weight, feature_names=None if names is None else tuple(names)),
-            known_labels=known_labels,
-            progress=RichProgress() if self.verbose else None,
-        )
+        graph = frame_graph(X, self.types)
+        if graph is None:
+            array = self._validated(X, reset=True)
+            names = getattr(self, "feature_names_in_", None)
+            graph = AttributedGraph(array, feature_names=None if names is None else tuple(names))
+        if adjacency is not None:
+            row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
+            edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
+            graph = dataclasses.replace(graph, edges=edges, edge_weight=weight)
+        self._fit(graph, known_labels=known_labels, progress=FitProgress() if self.verbose else None)
+        self._row_ids = graph.ids
+        return self
 
     def fit_graph(
         self,
@@ -124,9 +132,10 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Process group that trains together; None for a single process.
         """
         graph = from_object(graph)
-        self._validated(graph.features, reset=True)
-        if graph.feature_names is not None:
-            self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
+        if graph.encoding is None:
+            self._validated(graph.features, reset=True)
+            if graph.feature_names is not None:
+                self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
         self._fit(
             graph.without_labels(),
             known_labels=known_labels,
@@ -152,6 +161,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
+        if isinstance(data, AttributedGraph):
+            check_known(data.features, data.feature_names)
+        self._expect(getattr(data, "encoding", None))
         with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
             fit = fit_method(
                 self.method_name,
@@ -172,6 +184,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         for warning in collected:
             warn(warning, stacklevel=3)
         return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
+
+    def _expect(self, encoding: TableEncoding | None) -> None:
+        """Set the columns that new rows must have, if they are those of a table of mixed types."""
+        self.columns_ = encoding
+        if encoding is not None:
+            self.n_features_in_ = len(encoding.raw_names)
+            self.feature_names_in_ = np.array(encoding.raw_names, dtype=object)
 
     def _adopt(self, fit: Fit) -> Self:
         self._fit_result = fit
@@ -210,6 +229,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Return the record of the fit, with facts about the data, metrics and command that the caller adds."""
         check_is_fitted(self)
         facts = {"n_nodes": len(self.labels_), "n_features": self.n_features_in_, **(data or {})}
+        if self.columns_ is not None:
+            facts["columns"] = list(self.columns_.table)
         return RunRecord.of(self._fit_result, data=facts, metrics=metrics, command=command)
 
     def save(
@@ -250,7 +271,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         columns = None if names is None else tuple(str(name) for name in names)
         record = record or self.record()
         id_column = (record.data.get("read") or {}).get("id_column")
-        saved = SavedFit(self._fit_result, self.n_features_in_, columns, self.encoder is not None, id_column)
+        if id_column is None and self.columns_ is not None:
+            id_column = self.columns_.id_column
+        saved = SavedFit(
+            self._fit_result, self.n_features_in_, columns, self.encoder is not None, id_column, self.columns_
+        )
         save_fit(folder / MODEL_FILE, saved)
         ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
@@ -281,12 +306,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model.n_features_in_ = saved.n_features
         if saved.feature_names is not None:
             model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        model._expect(saved.encoding)
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
         """Raise a DataError if columns are missing, unknown or in another order than in the training data."""
         fitted = getattr(self, "feature_names_in_", None)
-        if fitted is None or names is None or tuple(fitted) == tuple(names):
+        if fitted is None or names is None or tuple(fitted) == tuple(names) or self.columns_ is not None:
             return
         missing = [name for name in fitted if name not in names]
         unknown = [name for name in names if name not in fitted]
@@ -298,6 +324,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         return tags
 
 
@@ -343,9 +370,18 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         """Return validated and preprocessed rows for the encoder."""
         check_is_fitted(self)
         fit = self._fit_result
-        features = fit.preprocessing.apply(check_features(self._validated(X, reset=False)))
+        features = fit.preprocessing.apply(self._features_of(X))
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
         return FeatureLoader(features, device=device, dtype=dtype, sparse=fit.sparse_input)
+
+    def _features_of(self, X: Any) -> Features:
+        """Return the validated features of new rows; a table is encoded as in training, unless it already is."""
+        encoding = self.columns_
+        if encoding is None:
+            return check_features(self._validated(X, reset=False))
+        if isinstance(X, np.ndarray) and X.shape[1:] == (len(encoding.feature_names),) and X.dtype.kind == "f":
+            return X
+        return encoding.encode(X if isinstance(X, RawTable) else raw_table(X))
 
     def _assigned(self, rows: FeatureLoader) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of rows."""

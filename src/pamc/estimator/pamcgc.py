@@ -45,6 +45,10 @@ class PamCGC(RowClusterer):
     advanced : Advanced or dict, default=None
         The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches
         each is called `advanced__name`.
+    types : dict, default=None
+        Types of columns of a data frame, by name, which replace those found from the data: "number", "decimal comma",
+        "decimal point", "yes/no", "category", "ordered", "date", "text", "id" or "ignore"; or a list of the values of
+        an ordered category, lowest first (see `docs/columns.md`).
     encoder : torch.nn.Module, default=None
         A custom row-wise module that maps (n, d) to (n, n_dims) and replaces the MLP. It is copied, and trained from
         its current weights.
@@ -78,6 +82,8 @@ class PamCGC(RowClusterer):
         loss of the last epoch, comparable between fits that lost different numbers of clusters.
     n_features_in_, feature_names_in_
         Number and names of the features, as in scikit-learn.
+    columns_
+        How the columns of a data frame of mixed types are understood and encoded; None for plain numbers.
 
     Examples
     --------
@@ -105,6 +111,7 @@ class PamCGC(RowClusterer):
         beta: float = FitConfig.beta,
         n_epochs: int | None = FitConfig.n_epochs,
         advanced: Advanced | Mapping[str, Any] | None = None,
+        types: Mapping[str, Any] | None = None,
         encoder: nn.Module | None = None,
         random_state: Any = None,
         device: str = "auto",
@@ -118,6 +125,7 @@ class PamCGC(RowClusterer):
         self.beta = beta
         self.n_epochs = n_epochs
         self.advanced = advanced
+        self.types = types
         self.encoder = encoder
         self.random_state = random_state
         self.device = device

@@ -145,7 +145,7 @@ def _check_n_neighbors(n_neighbors: int, n_nodes: int) -> int:
         raise ConfigError(f"n_neighbors must be at least 1, got {n_neighbors}")
     if n_neighbors >= n_nodes:
         warning = DataWarning(
-            f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: all are taken"
+            f"n_neighbors={n_neighbors}, but each of the {n_nodes} rows has only {n_nodes - 1} others: all are used"
         )
         warn(warning, stacklevel=3)
     return min(n_neighbors, n_nodes - 1)

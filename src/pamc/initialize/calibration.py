@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,13 @@ from torch import Tensor, nn
 from pamc.initialize.consensus import InputSource, agreed_clusters
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, encode_chunk, on_device
-from pamc.runtime import one_thread, seed_for
+from pamc.ops.kmeans import Labels
+from pamc.runtime import seed_for, side_by_side
 
 # Number of times the rows are split into halves; each half is clustered separately.
 _N_SPLITS = 2
 
-# Clusterings of each kind and smoothing strength whose consensus gives the clusters of a half.
+# Quick clusterings for each smoothing strength whose consensus gives the clusters of a half.
 _N_REPEATS = 3
 
 # With fewer rows per cluster, the halves are too small to calibrate confidence.
@@ -165,17 +167,19 @@ def fit_split_halves(
     if n_rows < _LEAST_ROWS_PER_CLUSTER * config.n_clusters:
         return None
     rng = np.random.default_rng(seed_for(seed, "halves"))
-    labels = np.full((2 * _N_SPLITS, n_rows), -1, dtype=np.int32)
-    with one_thread():
-        for split in range(_N_SPLITS):
-            shuffled = rng.permutation(n_rows)
-            for side, half in enumerate((shuffled[: n_rows // 2], shuffled[n_rows // 2 :])):
-                half = np.sort(half)
-                number = 2 * split + side
-                part = replace(inputs, rows=inputs.rows[half], adjacency=inputs.adjacency[half][:, half])
-                options: dict[str, Any] = {"seed": seed_for(seed, f"half {number}"), "device": device}
-                agreed = agreed_clusters(part, config.n_clusters, n_repeats=_N_REPEATS, family=family, **options)
-                labels[number, half] = agreed.labels
+    shuffled = [rng.permutation(n_rows) for _ in range(_N_SPLITS)]
+    halves = [np.sort(half) for order in shuffled for half in (order[: n_rows // 2], order[n_rows // 2 :])]
+
+    def clusters_of(number: int) -> Labels:
+        half = halves[number]
+        part = replace(inputs, rows=inputs.rows[half], adjacency=inputs.adjacency[half][:, half])
+        options: dict[str, Any] = {"seed": seed_for(seed, f"half {number}"), "device": device, "family": family}
+        return agreed_clusters(part, config.n_clusters, n_repeats=_N_REPEATS, **options).labels
+
+    labels = np.full((len(halves), n_rows), -1, dtype=np.int32)
+    found = side_by_side([partial(clusters_of, number) for number in range(len(halves))], device, n_rows=n_rows // 2)
+    for number, clusters in enumerate(found):
+        labels[number, halves[number]] = clusters
     return SplitHalfFits(np.arange(n_rows) if rows is None else rows, labels)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ from pamc.initialize.family import (
     smoothed_embeddings,
 )
 from pamc.ops.kmeans import Labels
-from pamc.runtime import quiet_libraries, seed_for
+from pamc.runtime import one_thread, quiet_libraries, seed_for
 
-# Number of clusterings of each randomized family for each reach, a multiple of 3.
+# Number of quick clusterings for each reach; the families that are slower repeat theirs less often.
 N_REPEATS = 18
 
 # The family that finds any number of clusters in any number of rows. With more clusters, or with fewer rows per
@@ -66,6 +67,8 @@ class InputSource:
         Whether the graph is the kNN graph of the rows.
     by_angle
         Whether rows are compared by the angle between them, as texts are, and not by their distance.
+    family
+        Name of the only family that clusters the rows; None compares all.
     """
 
     kind: str
@@ -73,6 +76,7 @@ class InputSource:
     adjacency: Adjacency
     is_knn: bool = False
     by_angle: bool = False
+    family: str | None = None
 
     def points(self) -> Floats:
         """Return the rows in up to 50 leading directions, with mean squared length 1, to be compared by distance."""
@@ -97,7 +101,8 @@ class Agreed:
     judge
         Scores partitions of the rows; None if only one family was tried.
     graph_trust
-        How far the given graph is trusted (:func:`graph_trust`); None if the graph was built from the rows.
+        How far the given graph is trusted (:func:`graph_trust`), 1 if the features are left out; None if the graph was
+        built from the rows, or if one family was tried.
     """
 
     labels: Labels
@@ -124,6 +129,7 @@ def agreed_clusters(
     device: torch.device = _CPU,
     n_repeats: int | None = None,
     family: str | None = None,
+    on_family: Callable[[], None] | None = None,
 ) -> Agreed:
     """Cluster the rows by all families, and return the partition that agrees best with the others and with the graph.
 
@@ -132,36 +138,47 @@ def agreed_clusters(
     device
         Device of the smoothing, of K-means, of the layout and of the consensus.
     n_repeats
-        Clusterings of each randomized family for each of the 3 reaches of the smoothing; None means 18.
+        Quick clusterings for each of the 3 reaches of the smoothing; slower families repeat theirs less often. None
+        means 18.
     family
-        Name of the only family to use; None compares all.
+        Name of the only family to use; None uses that of the inputs, or compares all.
+    on_family
+        Called after each family.
     """
+    family = family or inputs.family
     n_rows, points = len(inputs.rows), inputs.points()
     if not 1 < n_clusters <= _MOST_CLUSTERS or n_rows < ROWS_PER_GROUP * n_clusters:
         family = _ROBUST_FAMILY
     edges = np.empty((2, 0), dtype=np.int64)
     if family != _ROBUST_FAMILY:
         edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
-    given = FamilyInput(
-        points=points,
-        neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
-        adjacency=inputs.adjacency,
-        rows=inputs.rows,
-        smoothed=smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device),
-        n_clusters=n_clusters,
-        n_repeats=n_repeats or N_REPEATS,
-        seed=seed,
-        device=device,
-    )
-    with quiet_libraries:
-        partitions = {name: FAMILIES[name](given) for name in (FAMILIES if family is None else [family])}
+    with one_thread(), quiet_libraries:
+        given = FamilyInput(
+            points=points,
+            neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
+            adjacency=inputs.adjacency,
+            rows=inputs.rows,
+            smoothed=smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device),
+            n_clusters=n_clusters,
+            n_repeats=n_repeats or N_REPEATS,
+            seed=seed,
+            device=device,
+        )
+        partitions = {}
+        for name in FAMILIES if family is None else [family]:
+            partitions[name] = FAMILIES[name](given)
+            if on_family is not None:
+                on_family()
     # If rows form fewer groups, some families leave clusters empty.
     complete = {name: labels for name, labels in partitions.items() if len(np.unique(labels)) == n_clusters}
     partitions = complete or partitions
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
     best, judge = choose_partition(partitions, graph)
     labels = partitions[best]
-    trust = None if inputs.is_knn or not edges.size else graph_trust(inputs.adjacency, given.neighbors, labels)
+    trust = None
+    if not inputs.is_knn and edges.size:
+        alone = inputs.kind == "graph"
+        trust = 1.0 if alone else graph_trust(inputs.adjacency, given.neighbors, labels)
     return Agreed(labels, given.smoothed[MIDDLE], best, judge, trust)
 
 

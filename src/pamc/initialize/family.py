@@ -10,12 +10,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
 from pamc.ops.kmeans import Labels, kmeans
-from pamc.ops.scores import conductance
+from pamc.ops.scores import adjusted_rand, conductance
 from pamc.registry import Registry
 from pamc.runtime import seed_for
 
@@ -116,7 +115,7 @@ class Judge:
     def score(self, labels: Labels) -> Score:
         """Return the score of the clusters of all rows of the table."""
         labels = np.unique(labels if self.rows is None else labels[self.rows], return_inverse=True)[1]
-        similarity = sorted(float(adjusted_rand_score(other, labels)) for other in self.partitions)
+        similarity = sorted(adjusted_rand(other, labels) for other in self.partitions)
         supporters = similarity[:-1][-_N_SUPPORTERS:]
         return Score(float(np.mean(supporters)), float(conductance(self.graph, labels).mean()))
 
@@ -150,5 +149,7 @@ def repeated_kmeans(
     labelings = []
     for number, points in enumerate(embeddings):
         seeds = [seed_for(seed, f"{name} {number} {repeat}") for repeat in range(n_repeats)]
-        labelings += [fit.labels for fit in kmeans(points, n_clusters, seeds=seeds, device=device)]
+        # In float32, as on a GPU: twice as fast, and as good for a quick clustering.
+        rows = points.astype(np.float32)
+        labelings += [fit.labels for fit in kmeans(rows, n_clusters, seeds=seeds, device=device)]
     return labelings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +14,12 @@ from pamc.graph.smoothing import Floats, unit_rows
 from pamc.initialize.base import InitContext, mean_centers
 from pamc.initialize.consensus import Agreed
 from pamc.models.layers import MLP
-from pamc.models.loader import FeatureLoader, encode_rows
+from pamc.models.loader import FeatureLoader, SparseBlock, encode_rows
 from pamc.ops.cuda_graph import Captured
 from pamc.ops.kmeans import Labels
 from pamc.ops.torch.adam import fused_adam
-from pamc.ops.torch.rows import hidden_values
-from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for
+from pamc.ops.torch.rows import hidden_entries, hidden_values
+from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for, threads_for
 
 # Small data sets use smaller batches, so that an epoch has several steps.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 32
@@ -32,6 +33,8 @@ _TIMES_LONGER_BY_HEART = 8
 # With fewer rows than this, pre-training runs more epochs to see as many rows, up to this many times longer.
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
 
+# Default number of epochs. With many rows, pre-training runs fewer: it ends after at most this many batches.
+_N_EPOCHS, _MOST_STEPS = 30, 600
 
 # Share of the squared length of a target that codes the initial cluster; the rest codes the smoothed features.
 _CLUSTER_SHARE = 0.5
@@ -40,7 +43,7 @@ _CLUSTER_SHARE = 0.5
 # the initial clusters. The latter is the best of several scores, which makes it too high.
 _TOLERANCE = 0.1
 
-# An encoder that has to learn the initial clusters of many rows is fitted for more epochs.
+# An encoder that has to learn the initial clusters of many rows from scratch is fitted for more epochs.
 _TIMES_LONGER_FOR_CLUSTERS = 2
 
 
@@ -51,14 +54,15 @@ def fitted_encoder(
     clustered: FeatureLoader | None = None,
     spread: Callable[[Floats], Floats] = lambda targets: targets,
     by_heart: bool = False,
+    coded: bool = False,
 ) -> tuple[MLP, str]:
     """Return an encoder in whose embedding the initial clusters stay apart, and the name of its targets.
 
     The encoder learns to predict the smoothed features of a row from the row itself. This often improves the clusters,
     because rows at their borders follow their features. But centers in the smoothed features cannot tell all clusters
     apart: one may surround another, or the features may not predict them. If the features have few columns, or if the
-    judge scores the encoder's clusters far below the initial ones, the targets also code the initial clusters, and no
-    feature is hidden from the encoder.
+    judge scores the clusters of the nearest centers, in the smoothed features or in the embedding, far below the
+    initial ones, the targets also code the initial clusters, and no feature is hidden from the encoder.
 
     Parameters
     ----------
@@ -70,24 +74,36 @@ def fitted_encoder(
         Maps the targets of the clustered rows to those of all rows.
     by_heart
         Whether the encoder must learn the clusters of individual rows, because features do not predict them.
+    coded
+        Whether the targets always code the initial clusters, because the smoothed features follow the kNN graph, which
+        does not tell them apart.
     """
-    config, judge = context.config, agreed.judge
+    config = context.config
     can_code = config.n_dims > config.n_clusters > 1
     few_columns = context.rows.n_features <= _FEW_COLUMNS
-    if not can_code or not (few_columns or by_heart):
-        encoder = fitted_to(spread(_unit(agreed.points, config.n_dims)), context)
-        if not can_code or judge is None:
-            return encoder, "smoothed features"
+    points, encoder = _unit(agreed.points, config.n_dims), None
+    if not can_code or not (few_columns or by_heart or coded or _loses_clusters(torch.from_numpy(points), agreed)):
+        encoder = fitted_to(spread(points), context)
         rows = context.rows if clustered is None else clustered
-        z = encode_rows(encoder, rows, chunk_size=config.chunk_size)
-        nearest = torch.cdist(z, mean_centers(z, agreed.labels, config.n_clusters)).argmin(dim=1).cpu().numpy()
-        if judge.score(nearest).value >= judge.score(agreed.labels).value - _TOLERANCE:
+        if not can_code or not _loses_clusters(encode_rows(encoder, rows, chunk_size=config.chunk_size), agreed):
             return encoder, "smoothed features"
     targets = labeled_targets(agreed.points, agreed.labels, config.n_clusters, config.n_dims)
-    times_longer = _TIMES_LONGER_BY_HEART if by_heart else _TIMES_LONGER_FOR_CLUSTERS
-    if len(context.rows) < _FEW_ROWS and not by_heart:
-        times_longer = 1
-    return fitted_to(spread(targets), context, times_longer=times_longer, dropout=0.0), "initial clusters"
+    times_longer = 1
+    if by_heart:
+        times_longer = _TIMES_LONGER_BY_HEART
+    elif encoder is None and len(context.rows) >= _FEW_ROWS:
+        times_longer = _TIMES_LONGER_FOR_CLUSTERS
+    options: dict[str, Any] = {"start": encoder, "times_longer": times_longer, "dropout": 0.0}
+    return fitted_to(spread(targets), context, **options), "initial clusters"
+
+
+def _loses_clusters(z: Tensor, agreed: Agreed) -> bool:
+    """Return whether the clusters of the nearest centers in z (N, d) have a far lower score than the initial ones."""
+    if agreed.judge is None:
+        return False
+    centers = mean_centers(z, agreed.labels, int(agreed.labels.max()) + 1)
+    nearest = torch.cdist(z, centers).argmin(dim=1).cpu().numpy()
+    return agreed.judge.score(nearest).value < agreed.judge.score(agreed.labels).value - _TOLERANCE
 
 
 def labeled_targets(points: Floats, labels: Labels, n_clusters: int, n_dims: int) -> Floats:
@@ -113,19 +129,35 @@ def _unit(points: Floats, n_dims: int) -> Floats:
 
 
 def fitted_to(
-    target: NDArray[np.floating], context: InitContext, *, times_longer: int = 1, dropout: float | None = None
+    target: NDArray[np.floating],
+    context: InitContext,
+    *,
+    start: MLP | None = None,
+    times_longer: int = 1,
+    dropout: float | None = None,
 ) -> MLP:
     """Return an encoder fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`.
 
-    `dropout` replaces the setting `pretrain_dropout`.
+    Parameters
+    ----------
+    start
+        An encoder that this function returned for other targets, which is fitted further in place; None starts from
+        random weights.
+    times_longer
+        Factor by which the number of epochs is multiplied.
+    dropout
+        Replaces the setting `pretrain_dropout`.
     """
     config, rows, dtype = context.config, context.rows, resolve_dtype(context.config.precision)
-    encoder = MLP(
-        (rows.n_features, *config.hidden, config.n_dims),
-        generator=generator(context.seed, "weights"),
-        dtype=dtype,
-        tensor_cores=on_tensor_cores(config.precision),
-    ).to(rows.device)
+    if start is None:
+        encoder = MLP(
+            (rows.n_features, *config.hidden, config.n_dims),
+            generator=generator(context.seed, "weights"),
+            dtype=dtype,
+            tensor_cores=on_tensor_cores(config.precision),
+        ).to(rows.device)
+    else:
+        encoder = _with_scaled_output(start, 1 / config.embedding_scale)
     targets = torch.from_numpy(target).to(device=rows.device, dtype=dtype)
 
     share = config.pretrain_dropout if dropout is None else dropout
@@ -133,23 +165,44 @@ def fitted_to(
     seed = seed_for(context.seed, "hidden features")
 
     def distance_to_target(batch: Tensor) -> Tensor:
-        x = rows.dense_batch(batch)
-        if share > 0:
-            # As in dropout, the remaining values are scaled up.
-            hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
-            x = x.masked_fill(hidden, 0.0) / (1 - share)
-            step.add_(1)
+        # On a GPU, dense batches have a fixed shape, so that their step can be captured.
+        if rows.sparse and rows.device.type == "cpu":
+            x: Any = _sparse_with_hidden(rows, batch, step, share=share, seed=seed)
+        else:
+            x = rows.dense_batch(batch)
+            if share > 0:
+                hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
+                # As in dropout, the remaining values are scaled up.
+                x = x.masked_fill(hidden, 0.0) / (1 - share)
+        step.add_(1)
         return mean_squared(encoder(x) - targets[batch])
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
     # With few rows and few passes, clusters would depend on the random dropout and row order.
     few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
-    fit_batches(encoder, distance_to_target, context, times_longer=few * times_longer, batch_size=size)
-    with torch.no_grad():
-        for parameter in encoder.layers[-1].parameters():
-            parameter.mul_(config.embedding_scale)
+    if config.pretrain_epochs is None:
+        n_epochs = min(few * _N_EPOCHS, max(1, _MOST_STEPS * size // n_nodes))
+    else:
+        n_epochs = few * config.pretrain_epochs
+    fit_batches(encoder, distance_to_target, context, n_epochs=times_longer * n_epochs, batch_size=size)
+    return _with_scaled_output(encoder, config.embedding_scale)
+
+
+@torch.no_grad()
+def _with_scaled_output(encoder: MLP, factor: float) -> MLP:
+    for parameter in encoder.layers[-1].parameters():
+        parameter.mul_(factor)
     return encoder
+
+
+def _sparse_with_hidden(rows: FeatureLoader, batch: Tensor, step: Tensor, *, share: float, seed: int) -> SparseBlock:
+    """Return sparse rows of which a share of the values is hidden, the same ones as in dense rows."""
+    block = rows.sparse_batch(batch)
+    numbers = batch.repeat_interleave(torch.from_numpy(np.diff(block.indptr)))
+    hidden = hidden_entries(step, numbers, torch.from_numpy(block.indices).long(), share=share, seed=seed)
+    block.data = np.where(hidden.numpy(), 0, block.data) / (1 - share)
+    return SparseBlock.from_scipy(block, device=rows.device, dtype=rows.dtype)
 
 
 def fit_batches(
@@ -157,7 +210,7 @@ def fit_batches(
     error: Callable[[Tensor], Tensor],
     context: InitContext,
     *,
-    times_longer: int = 1,
+    n_epochs: int | None = None,
     batch_size: int | None = None,
 ) -> None:
     """Minimize with Adam the error of random batches of rows; `error` receives the indices of the rows of a batch.
@@ -178,9 +231,10 @@ def fit_batches(
 
     full_step = Captured(lambda: step(batch), device=rows.device, enabled=rows.holds_batches)
     order = np.random.default_rng(seed_for(context.seed, "row order"))
-    n_epochs = times_longer * config.pretrain_epochs
+    n_epochs = config.pretrain_epochs if n_epochs is None else n_epochs
     try:
-        with context.progress.phase("pre-training", n_epochs) as phase:
+        threads = threads_for(module, batch_size, rows.device)
+        with context.progress.phase("pre-training", n_epochs) as phase, threads:
             for _ in range(n_epochs):
                 shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
                 losses = []

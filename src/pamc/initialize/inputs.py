@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, Features
-from pamc.data.preprocessing import THIN_SHARE
+from pamc.data.preprocessing import THIN_SHARE, Preprocessing
 from pamc.errors import DataError, DataWarning, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
-from pamc.graph.smoothing import Floats, leading_directions
+from pamc.graph.smoothing import Floats, leading_directions, shared_directions
 from pamc.initialize.consensus import InputSource, choose_inputs
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
@@ -27,6 +27,15 @@ _CPU = torch.device("cpu")
 _MOST_BYTES_ON_DEVICE = 1 << 32
 _NUMBERS_PER_ENTRY = 3
 
+# What a warning says about the input that is left out, by the kind of the inputs.
+_USED = {
+    "features": "only the features are used, and the graph is left out",
+    "graph": "only the graph is used, and the features are left out",
+}
+
+# The family that clusters the rows of tables with many categories.
+_FAMILY_OF_DISCRETE = "k-means"
+
 
 def graph_and_inputs(
     method: Method,
@@ -35,7 +44,7 @@ def graph_and_inputs(
     config: Any,
     *,
     seed: int,
-    preprocessing: str,
+    preprocessing: Preprocessing,
     device: torch.device,
 ) -> tuple[Adjacency | None, InputSource | None, dict[str, object]]:
     """Return the graph of a fit, the inputs of the initial clusters if the initializer needs them, and facts.
@@ -45,7 +54,7 @@ def graph_and_inputs(
     Parameters
     ----------
     features, preprocessing
-        (N, d) preprocessed features, and the kind of preprocessing.
+        (N, d) preprocessed features, and their preprocessing.
     device
         Device of the neighbor search and of the clusterings.
     """
@@ -61,7 +70,9 @@ def graph_and_inputs(
         return adjacency, None, facts
     if graph.edges is None or config.graph_trust == "always":
         is_knn = graph.edges is None
-        return adjacency, InputSource("features and graph", directions, adjacency, is_knn, by_angle=is_text), facts
+        family = family_for(preprocessing) if is_knn else None
+        inputs = InputSource("features and graph", directions, adjacency, is_knn, by_angle=is_text, family=family)
+        return adjacency, inputs, facts
     with one_thread():
         inputs = choose_inputs(
             directions,
@@ -73,11 +84,10 @@ def graph_and_inputs(
             by_angle=is_text,
         )
     if inputs.kind != "features and graph":
-        left_out = "features" if inputs.kind == "graph" else "graph"
         warn(
             DataWarning(
-                f"rows that an edge joins are no more alike than others: clusters are sought in the {inputs.kind} "
-                f"alone, the {left_out} left out. graph_trust='always' uses both"
+                f"features and graph are unrelated, because rows joined by an edge are no more similar than others: "
+                f"{_USED[inputs.kind]}. graph_trust='always' uses both"
             ),
             stacklevel=2,
         )
@@ -99,9 +109,9 @@ def _adjacency(
     if not method.uses_graph:
         if edges is None:
             return None, facts
-        warn(DataWarning(f"{method.title} looks at the features alone: the graph is not used"), stacklevel=2)
+        warn(DataWarning(f"{method.title} uses the features only: the graph is ignored"), stacklevel=2)
     elif not method.uses_features and edges is not None:
-        warn(DataWarning(f"{method.title} looks at the graph alone: the features are not used"), stacklevel=2)
+        warn(DataWarning(f"{method.title} uses the graph only: the features are ignored"), stacklevel=2)
     if edges is None:
         neighbors = _neighbors(features, directions, config, seed, device)
         edges = neighbors.edges
@@ -114,7 +124,7 @@ def _adjacency(
     return adjacency, facts
 
 
-def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: str) -> NDArray[np.int64]:
+def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: Preprocessing) -> NDArray[np.int64]:
     """Return the directed edges (2, N·k) of the kNN graph that a fit with these settings builds."""
     directions = None
     if config.metric == "auto":
@@ -132,13 +142,30 @@ def _neighbors(
     return nearest(directions, config.n_neighbors, metric=ANGLE, device=device, seed=seed)
 
 
-def compared_by_angle(features: Features, preprocessing: str) -> bool:
+def family_for(preprocessing: Preprocessing) -> str | None:
+    """Return the only family that clusters rows without a graph, or None to compare all families.
+
+    Rows with different categories are a fixed distance apart, so that the kNN graph of a table with many of them falls
+    into pieces of equal categories. Families that follow it would cut the rows by single variables.
+    """
+    return _FAMILY_OF_DISCRETE if preprocessing.is_discrete else None
+
+
+def compared_by_angle(features: Features, preprocessing: Preprocessing) -> bool:
     """Return whether preprocessed features are treated as text: they are never centered, only their angles count."""
-    return bool(preprocessing == "tfidf" or (features != 0).sum() <= THIN_SHARE * np.prod(features.shape))
+    if preprocessing.kind == "variables":
+        return False
+    return bool(preprocessing.kind == "tfidf" or (features != 0).sum() <= THIN_SHARE * np.prod(features.shape))
 
 
-def directions_of(features: Features, preprocessing: str, seed: int, device: torch.device) -> Floats:
-    """Return the coordinates (N, r) of preprocessed features in their leading directions."""
+def directions_of(features: Features, preprocessing: Preprocessing, seed: int, device: torch.device) -> Floats:
+    """Return the coordinates (N, r) of preprocessed features in their leading directions.
+
+    For a table of many categories, these are the directions that its variables share.
+    """
+    if preprocessing.is_discrete:
+        variable = preprocessing.arrays["variable"]
+        return shared_directions(np.asarray(features), variable, seed=seed_for(seed, "directions"))
     centered = not compared_by_angle(features, preprocessing)
     seed = seed_for(seed, "directions")
     n_values = features.size if isinstance(features, np.ndarray) else _NUMBERS_PER_ENTRY * features.nnz

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,13 +45,17 @@ def merged_labels(groups: Labels, edges: EdgeList, n_clusters: int) -> Labels:
     K-means alone may cut a long cluster in two or join two small ones. Merging joins groups with many edges between
     them, whatever the shape of the cluster. O(E + M³) time for M groups.
     """
-    n_groups = max(n_clusters, int(groups.max()) + 1)
+    merged: Labels = merge_groups(*weights_and_sizes(groups, edges, n_clusters), n_clusters)[groups]
+    return merged
+
+
+def weights_and_sizes(groups: Labels, edges: EdgeList, at_least: int) -> tuple[Floats, NDArray[np.integer]]:
+    """Return the sums (M, M) of the edge weights between groups, and their numbers of rows (M,), for M ≥ `at_least`."""
+    n_groups = max(at_least, int(groups.max()) + 1)
     pairs = groups[edges.rows] * n_groups + groups[edges.columns]
     one_way: Floats = np.bincount(pairs, weights=edges.weight, minlength=n_groups**2).astype(np.float64, copy=False)
     weight = one_way.reshape(n_groups, n_groups)
-    sizes = np.bincount(groups, minlength=n_groups)
-    merged: Labels = merge_groups(weight + weight.T, sizes, n_clusters)[groups]
-    return merged
+    return weight + weight.T, np.bincount(groups, minlength=n_groups)
 
 
 def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> Labels:
@@ -75,33 +80,67 @@ def merge_groups(weight: Floats, size: NDArray[np.integer], n_clusters: int) -> 
     >>> merge_groups(two_pairs, np.ones(4, dtype=int), 2)
     array([0, 0, 1, 1])
     """
-    weight, rows = weight.copy(), size.astype(np.float64)
-    volume = weight.sum(axis=1)
-    enough = _MIN_SHARE * rows.sum() / n_clusters
-    cluster, alive, large = np.arange(len(rows)), rows >= 0, rows >= enough
-    # Densities of all pairs of groups, and the same without pairs of large groups. −1 is never chosen.
-    density = np.stack([_densities(weight, np.outer(volume, volume))] * 2)
-    density[:, cluster, cluster] = -1.0
-    density[1, np.outer(large, large)] = -1.0
-    for _ in range(len(rows) - n_clusters):
-        allowed = density[int(np.count_nonzero(large) <= n_clusters)]
-        target, merged = divmod(int(allowed.argmax()), len(rows))
-        if allowed[target, merged] <= 0:
-            # No edges are left between groups: merge the last of the largest with the first of the smallest groups.
-            by_size = np.argsort(np.where(alive, rows, np.inf), kind="stable")[: np.count_nonzero(alive)]
-            target, merged = int(by_size[-1]), int(by_size[0])
-        weight[target] += weight[merged]
-        weight[:, target] = weight[target]
-        volume[target] += volume[merged]
-        rows[target] += rows[merged]
-        cluster[cluster == merged] = target
-        alive[merged] = large[merged] = False
-        large[target] = rows[target] >= enough
-        new_density = np.where(alive, _densities(weight[target], volume[target] * volume), -1.0)
-        new_density[target] = density[:, merged] = density[:, :, merged] = -1.0
-        density[0, target] = density[0, :, target] = new_density
-        density[1, target] = density[1, :, target] = np.where(large & large[target], -1.0, new_density)
-    return np.unique(cluster, return_inverse=True)[1].astype(np.int64)
+    return merge_in_turn(weight, size, [n_clusters])[0]
+
+
+def merge_in_turn(weight: Floats, size: NDArray[np.integer], numbers: Sequence[int]) -> list[Labels]:
+    """Return the clusters (M,) of the groups for several numbers of clusters, in descending order.
+
+    As :func:`merge_groups`, but each number continues from the clusters of the previous one.
+    """
+    merging = _Merging(weight, size)
+    partitions = []
+    for n_clusters in numbers:
+        merging.merge_to(n_clusters)
+        partitions.append(np.unique(merging.cluster, return_inverse=True)[1].astype(np.int64))
+    return partitions
+
+
+class _Merging:
+    """Groups in the course of merging: weights, volumes and rows of those that are left, and their densities."""
+
+    def __init__(self, weight: Floats, size: NDArray[np.integer]) -> None:
+        self.weight, self.rows = weight.copy(), size.astype(np.float64)
+        self.volume = weight.sum(axis=1)
+        self.cluster = np.arange(len(size))
+        self.alive = self.rows >= 0
+        # −1 is never chosen.
+        self.density = _densities(weight, np.outer(self.volume, self.volume))
+        np.fill_diagonal(self.density, -1.0)
+
+    def merge_to(self, n_clusters: int) -> None:
+        enough = _MIN_SHARE * self.rows[self.alive].sum() / n_clusters
+        large = self.alive & (self.rows >= enough)
+        # Densities of all pairs of groups, and the same without pairs of large groups.
+        density = np.stack([self.density] * 2)
+        density[1, np.outer(large, large)] = -1.0
+        for _ in range(np.count_nonzero(self.alive) - n_clusters):
+            allowed = density[int(np.count_nonzero(large) <= n_clusters)]
+            target, merged = divmod(int(allowed.argmax()), len(self.rows))
+            if allowed[target, merged] <= 0:
+                target, merged = self._largest_and_smallest()
+            self._join(target, merged)
+            large[merged] = False
+            large[target] = self.rows[target] >= enough
+            volumes = self.volume[target] * self.volume
+            new_density = np.where(self.alive, _densities(self.weight[target], volumes), -1.0)
+            new_density[target] = density[:, merged] = density[:, :, merged] = -1.0
+            density[0, target] = density[0, :, target] = new_density
+            density[1, target] = density[1, :, target] = np.where(large & large[target], -1.0, new_density)
+        self.density = density[0]
+
+    def _largest_and_smallest(self) -> tuple[int, int]:
+        """Return the last of the largest and the first of the smallest groups, to merge if no edges are left."""
+        by_size = np.argsort(np.where(self.alive, self.rows, np.inf), kind="stable")[: np.count_nonzero(self.alive)]
+        return int(by_size[-1]), int(by_size[0])
+
+    def _join(self, target: int, merged: int) -> None:
+        self.weight[target] += self.weight[merged]
+        self.weight[:, target] = self.weight[target]
+        self.volume[target] += self.volume[merged]
+        self.rows[target] += self.rows[merged]
+        self.cluster[self.cluster == merged] = target
+        self.alive[merged] = False
 
 
 def _densities(weight: Floats, products: Floats) -> Floats:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features
+from pamc.data.preprocessing import Preprocessing
 from pamc.data.store import Store
 from pamc.data.store.store import StoreFeatures
 from pamc.graph.adjacency import build_adjacency
@@ -26,21 +27,19 @@ from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, initial_centers, mean_centers
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.consensus import InputSource, agreed_clusters
+from pamc.initialize.family import FAMILIES
 from pamc.initialize.fitting import fitted_encoder
-from pamc.initialize.inputs import compared_by_angle, directions_of
+from pamc.initialize.inputs import compared_by_angle, directions_of, family_for
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
 
-# Rows that are clustered. Clusters of a thousandth of all rows have enough of them; clustering takes minutes on a CPU.
+# Rows that are clustered. Clusters of a thousandth of all rows have enough of them.
 CORE_ROWS = 10_000
 
 # Maximum number of rows that the encoder is fitted to (more than the core, to avoid overfitting), and of their bytes.
 SAMPLE_ROWS = 100_000
 _SAMPLE_BYTES = 1 << 27
-
-# The number of epochs is reduced such that the encoder sees this many times as many rows as with the core alone.
-_TIMES_LONGER = 2
 
 # Number of core rows whose mean is the target of another row, and rows whose targets are computed at a time.
 _GUIDES = 5
@@ -60,12 +59,12 @@ class Sample:
     around
         Function that returns (n, d) the mean of each preprocessed row and its neighbors; it is called once.
     preprocessing
-        Kind of preprocessing.
+        Preprocessing of the features.
     """
 
     features: Features
     around: Callable[[], Features]
-    preprocessing: str
+    preprocessing: Preprocessing
 
 
 def sampled_rows(n_nodes: int, n_features: int, *, seed: int) -> NDArray[np.int64]:
@@ -113,7 +112,10 @@ def initialize_from_sample(
         directions = directions_of(sample.around(), sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
     is_text = compared_by_angle(sample.features, sample.preprocessing)
-    inputs = InputSource("features and graph", directions[core], adjacency, is_knn=True, by_angle=is_text)
+    family = family_for(sample.preprocessing)
+    inputs = InputSource(
+        "features and graph", directions[core], adjacency, is_knn=True, by_angle=is_text, family=family
+    )
     core_rows = FeatureLoader(sample.features[core], device=device, dtype=dtype)
     context = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
     if config.init == _GRAPH_START:
@@ -138,17 +140,17 @@ def _consensus_init(
 ) -> InitResult:
     """Return the consensus clusters of the core, and an encoder fitted to the whole sample."""
     config, device, inputs, seed = core_context.config, rows.device, core_context.inputs, core_context.seed
-    with core_context.progress.phase("consensus"), one_thread():
-        agreed = agreed_clusters(inputs, config.n_clusters, seed=seed, device=device)  # type: ignore[arg-type]
-    share = _TIMES_LONGER * len(core) / len(rows)
-    shorter = config.with_(pretrain_epochs=max(1, round(min(1.0, share) * config.pretrain_epochs)))
-    context = InitContext(rows, sample.features, None, None, shorter, seed, core_context.progress)
+    with core_context.progress.phase("consensus", len(FAMILIES)) as phase:
+        options: dict[str, Any] = {"seed": seed, "device": device, "on_family": phase.advance}
+        agreed = agreed_clusters(inputs, config.n_clusters, **options)  # type: ignore[arg-type]
+    context = InitContext(rows, sample.features, None, None, config, seed, core_context.progress)
 
     def spread(points: Floats) -> Floats:
         with one_thread():
             return _sample_targets(directions, core, points, device)
 
-    encoder, targets = fitted_encoder(agreed, context, clustered=core_context.rows, spread=spread)
+    coded = inputs is not None and inputs.family is not None
+    encoder, targets = fitted_encoder(agreed, context, clustered=core_context.rows, spread=spread, coded=coded)
     facts = {
         "inputs": "features and graph",
         "encoder_fitted_to": targets,

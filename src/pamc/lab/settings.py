@@ -38,6 +38,10 @@ CHECK_TABLES = (
     *("g_fcps_chainlink", "g_other_hdbscan", "g_sipu_compound", "g_sipu_s2"),
 )
 TABLES = (*CHOICE_TABLES, *CHECK_TABLES)
+
+# Tables of mixed types, files NAME.csv in the folder "mixed" of the data, and a random table of customers.
+MIXED_TABLES = (*("anneal", "autos", "cmc", "colic", "credit_a", "heart_c", "hepatitis", "lymph", "mushroom", "zoo"),)
+CUSTOMERS = "customers"
 _QUICK_DIGITS = 450
 
 
@@ -73,21 +77,27 @@ def n_classes(graph: AttributedGraph) -> int:
 
 def check_name(name: str) -> None:
     """Raise UnknownNameError unless a name is that of a data set."""
-    if name not in (BLOCKS, *TABLES, *CATALOG):
-        raise UnknownNameError("data set", name, [*CATALOG, *TABLES, BLOCKS])
+    known = (*CATALOG, *TABLES, *MIXED_TABLES, BLOCKS, CUSTOMERS)
+    if name not in known:
+        raise UnknownNameError("data set", name, known)
 
 
 def _table_path(name: str) -> Path:
     return Path(os.environ.get("PAMC_DATA", ".")) / "tables" / f"{name}.npz"
 
 
+def mixed_path(name: str) -> Path:
+    """Return the path of a table of mixed types."""
+    return Path(os.environ.get("PAMC_DATA", ".")) / "mixed" / f"{name}.csv"
+
+
 def why_missing(name: str) -> str | None:
     """Return why a data set cannot be loaded, with the places that were searched; None if it can."""
     check_name(name)
-    if name in TABLES:
-        path = _table_path(name)
+    if name in (*TABLES, *MIXED_TABLES):
+        path = _table_path(name) if name in TABLES else mixed_path(name)
         return None if path.is_file() else f"table {name!r} was not found (searched for {path})"
-    if name == BLOCKS or available(name) is not None:
+    if name in (BLOCKS, CUSTOMERS) or available(name) is not None:
         return None
     try:
         load_dataset(name)

@@ -70,7 +70,7 @@ class FeatureLoader:
     ) -> None:
         self._features: Any = features
         self.device = device
-        self._dtype = dtype
+        self.dtype = dtype
         if sparse is None:
             sparse = getattr(features, "nnz", 0) < _SPARSE_BELOW * len(self) * self.n_features
         self.sparse = bool(sp.issparse(features) and sparse)
@@ -129,13 +129,13 @@ class FeatureLoader:
         if len(self) >= MIN_ROWS:
             return self.block(0, len(self))
         if self.sparse:
-            return SparseBlock.from_scipy(self._features, device=self.device, dtype=self._dtype)
+            return SparseBlock.from_scipy(self._features, device=self.device, dtype=self.dtype)
         return self._dense(self._features)
 
     @property
     def holds_batches(self) -> bool:
         """Whether a dense copy of all rows, of at most 1 GiB, stays on the device while batches are drawn."""
-        return len(self) * self.n_features * self._dtype.itemsize <= _HELD_DENSE_BYTES
+        return len(self) * self.n_features * self.dtype.itemsize <= _HELD_DENSE_BYTES
 
     def dense_batch(self, index: Tensor) -> Tensor:
         """Return the rows at `index` (n,), a tensor on the device, as a dense (n, d) tensor.
@@ -143,12 +143,16 @@ class FeatureLoader:
         All rows are copied to the device once if :attr:`holds_batches`, else batch by batch.
         """
         if isinstance(self._features, Tensor):
-            return self._features[index.to(self._features.device)].to(device=self.device, dtype=self._dtype)
+            return self._features[index.to(self._features.device)].to(device=self.device, dtype=self.dtype)
         if not self.holds_batches:
             return self._dense(self._features[index.cpu().numpy()])
         if self._all_dense is None:
             self._all_dense = self._dense(self._features)
         return self._all_dense[index]
+
+    def sparse_batch(self, index: Tensor) -> sp.csr_matrix:
+        """Return a copy of the rows at `index` (n,) of sparse features, in host memory."""
+        return self._features[index.cpu().numpy()]
 
     def release_batches(self) -> None:
         """Free the dense copy that :meth:`dense_batch` made."""
@@ -158,15 +162,15 @@ class FeatureLoader:
         missing = MIN_ROWS - rows.shape[0]
         if missing > 0:
             rows = sp.vstack([rows, sp.csr_matrix((missing, rows.shape[1]), dtype=rows.dtype)], format="csr")
-        return SparseBlock.from_scipy(rows, device=self.device, dtype=self._dtype)
+        return SparseBlock.from_scipy(rows, device=self.device, dtype=self.dtype)
 
     def _dense(self, rows: Any, at_least: int = 0) -> Tensor:
         """Return rows on the device, padded with zero rows; a tensor that is already on the device is not copied."""
         if isinstance(rows, Tensor):
-            block = rows.to(device=self.device, dtype=self._dtype)
+            block = rows.to(device=self.device, dtype=self.dtype)
         else:
             array = rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(rows)
-            block = sent_to(torch.tensor(array, dtype=self._dtype), self.device)
+            block = sent_to(torch.tensor(array, dtype=self.dtype), self.device)
         missing = at_least - len(block)
         return torch.cat([block, block.new_zeros(missing, block.shape[1])]) if missing > 0 else block
 

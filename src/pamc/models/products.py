@@ -6,6 +6,8 @@ A BLAS splits a product between threads, and rounding depends on the split, whic
   whose size depends only on the shape, and each block is computed by one thread, which is slower than one product.
 - On other processors, a BLAS splits columns, and rounding differs only if a thread's share of them is not a multiple of
   the vector length: narrow matrices are padded with zero columns, at almost no cost.
+
+Work that always runs on one thread (:func:`~pamc.runtime.one_thread`) needs neither.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pamc.ops.dispatch import transposed
-from pamc.runtime import cpu_name
+from pamc.runtime import cpu_name, is_on_one_thread
 
 _CUT_HERE = "intel" in cpu_name().lower()
 
@@ -80,6 +82,8 @@ def row_product(
 
 
 def _row_product_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if is_on_one_thread():
+        return x @ weight if bias is None else torch.addmm(bias, x, weight)
     if _CUT_HERE:
         size = max(_ROWS_PER_BLOCK, -(-len(x) // _N_BLOCKS))
         n_blocks = max(_N_BLOCKS, -(-len(x) // size))
@@ -98,6 +102,8 @@ def column_product(x: Tensor, y: Tensor, *, tensor_cores: bool = False) -> Tenso
     if x.device.type != "cpu":
         with products_in_tf32(tensor_cores):
             return x.T @ y
+    if is_on_one_thread():
+        return x.T @ y
     if n_rows < n_columns:
         # The wider matrix comes first: otherwise the sum over n would be split.
         return column_product(y, x).T.contiguous()

@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 from pamc import __version__
 from pamc.data.attributed_graph import AttributedGraph, Features
+from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.types import TEXT
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import Store
 from pamc.ops.scores import silhouette
 from pamc.report.facts import ClusterFacts, cluster_columns, cluster_facts, edge_flows
 from pamc.report.narrative import narrative, python_lines, stability
 from pamc.report.page_file import pack, pack_ids, plain, smallest
-from pamc.report.points import column, confidence_steps, listed_rows, map_data, number_column
+from pamc.report.points import column, confidence_steps, listed_rows, map_data
+from pamc.report.variables import raw_variables
 from pamc.results.metrics import best_matching, contingency
 from pamc.results.record import RunRecord
 
@@ -35,9 +38,11 @@ TRUE_CLASS = "true class"
 
 # Facts about the clusters that the page contains under the same names.
 _TABLES = ("clusters", "features", "rows", "odd", "flows", "similarity", "leaning")
+# Those that only tables of mixed types have.
+_MIXED_TABLES = ("profile", "cells")
 
-# Returns the (n, len(numbers)) values of some feature columns for the rows listed on the page.
-ReadFeatures: TypeAlias = Callable[[list[int]], NDArray[Any]]
+# Returns the values (n,) of some features for the rows listed on the page, one array per feature.
+ReadFeatures: TypeAlias = Callable[[list[int]], Sequence[NDArray[Any]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +50,7 @@ class Extras:
     """Optional additions to a page.
 
     `columns` maps names to (N,) values of any type that can color the map. `class_names` are the names of the true
-    classes, in ascending order of their numbers. `notes` are shown to the reader. `map_by` is "auto", "pca" or
-    "umap".
+    classes, in ascending order of their numbers. `notes` are shown to the reader. `map_by` is the name of a projection.
     """
 
     columns: Mapping[str, Any] | None = None
@@ -67,11 +71,6 @@ def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extr
     joined = with_fitted_edges(model, graph)
     facts = cluster_facts(model, joined)
     rows = listed_rows(graph.n_nodes, facts)
-    features = graph.features if rows is None else graph.features[rows]
-
-    def read(numbers: list[int]) -> NDArray[Any]:
-        return features[:, numbers] if isinstance(features, np.ndarray) else features[:, numbers].toarray()
-
     return assembled(
         model,
         record,
@@ -80,8 +79,8 @@ def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extr
         ids=graph.row_ids if rows is None else graph.row_ids[rows],
         rows=rows,
         classes=graph.labels,
-        read=read,
-        feature_silhouette=_feature_silhouette(graph.features, np.asarray(model.labels_), record),
+        read=_reader(graph, rows),
+        feature_silhouette=_feature_silhouette(graph.features, np.asarray(model.labels_), record, graph.encoding),
         began=began,
     )
 
@@ -118,6 +117,7 @@ def assembled(
     n_nodes, n_clusters = len(labels), len(model.cluster_centers_)
     about = {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "history"}
     tables: dict[str, Any] = {name: getattr(facts, name, None) for name in _TABLES}
+    tables |= {name: getattr(facts, name) for name in _MIXED_TABLES if getattr(facts, name, None) is not None}
     if facts is None:
         tables["clusters"] = cluster_columns(labels, confidence, n_clusters)
     elif not facts.flows.any():
@@ -166,6 +166,24 @@ def assembled(
     return {**plain(data), "seconds": round(time.perf_counter() - began, 3)}
 
 
+def _reader(graph: AttributedGraph, rows: NDArray[np.int64] | None) -> ReadFeatures:
+    """Return the function that reads features of a graph, which are the raw columns of a table of mixed types."""
+    listed: Any = slice(None) if rows is None else rows
+    if graph.encoding is not None:
+        return lambda numbers: _raw_columns(graph, numbers, listed)
+    features = graph.features[listed]
+
+    def read(numbers: list[int]) -> Sequence[NDArray[Any]]:
+        return list((features[:, numbers] if isinstance(features, np.ndarray) else features[:, numbers].toarray()).T)
+
+    return read
+
+
+def _raw_columns(graph: AttributedGraph, numbers: list[int], rows: Any = slice(None)) -> list[NDArray[Any]]:
+    variables = raw_variables(graph)
+    return [variables[number].colors[rows] for number in numbers]
+
+
 def with_fitted_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
     """Return the graph with the edges that the fit built, if it was given none and still has them."""
     adjacency = getattr(getattr(model, "_fit_result", None), "adjacency", None)
@@ -177,11 +195,13 @@ def with_fitted_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
     return dataclasses.replace(graph, edges=edges, edge_weight=entries.data[upper], edges_are_neighbors=True)
 
 
-def _feature_silhouette(features: Features, labels: NDArray[np.int64], record: RunRecord) -> float:
+def _feature_silhouette(
+    features: Features, labels: NDArray[np.int64], record: RunRecord, table: TableEncoding | None = None
+) -> float:
     """Return the silhouette of the clusters in the features, preprocessed as in the fit, on a sample of the rows."""
     n_sampled = min(_SILHOUETTE_ROWS, len(labels))
     sample = np.random.default_rng(record.seed).choice(len(labels), n_sampled, replace=False)
-    preprocessing = fit_preprocessing(features, record.facts.get("preprocessing") or "auto")
+    preprocessing = fit_preprocessing(features, record.facts.get("preprocessing") or "auto", table=table)
     return silhouette(preprocessing.apply(features[sample]), labels[sample])
 
 
@@ -190,10 +210,14 @@ def _feature_columns(
 ) -> list[dict[str, Any]]:
     """Return the most distinctive features as columns of the map, without names that are already in use."""
     order = np.argsort(-np.abs(facts.features["difference"]), kind="stable")
+    # A free text does not color a map.
+    order = order[facts.features["kind"][order] != TEXT]
     names = dict(zip(facts.features["feature"][order].tolist(), facts.features["name"][order].tolist(), strict=True))
     n_columns = min(_N_FEATURE_COLUMNS, max(_LEAST_FEATURE_COLUMNS, _MOST_FEATURE_VALUES // n_listed))
     numbers = [number for number, name in names.items() if name not in used][:n_columns]
-    return [number_column(names[number], values) for number, values in zip(numbers, read(numbers).T, strict=True)]
+    return [
+        column(names[number], values, None, n_listed) for number, values in zip(numbers, read(numbers), strict=True)
+    ]
 
 
 # Number of equally large groups of rows in the plot of accuracy against confidence.
@@ -261,7 +285,9 @@ def _store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras
     sample = np.random.default_rng(store.n_nodes).choice(store.n_nodes, n_sampled, replace=False, shuffle=False)
     sample.sort()
     features = np.array(store.features[sample], dtype=np.float32)
-    graph = AttributedGraph(features, ids=_ids_of(store, sample), feature_names=store.feature_names, name=store.name)
+    encoding: TableEncoding | None = getattr(store, "encoding", None)
+    about: dict[str, Any] = {"feature_names": store.feature_names, "name": store.name, "encoding": encoding}
+    graph = AttributedGraph(features, ids=_ids_of(store, sample), **about)
     part = {name: np.asarray(getattr(model, name))[sample] for name in ("labels_", "confidence_", "embedding_")}
     shared = {name: getattr(model, name) for name in ("cluster_centers_", "meta_nodes_")}
     facts = cluster_facts(SimpleNamespace(**part, **shared), graph)
@@ -270,20 +296,23 @@ def _store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras
         flows = edge_flows(store.indptr, store.indices, store.weight, labels, n_clusters)
     facts = dataclasses.replace(
         facts,
-        clusters=cluster_columns(labels, confidence, n_clusters, flows),
+        clusters={**facts.clusters, **cluster_columns(labels, confidence, n_clusters, flows)},
         flows=flows,
         rows={**facts.rows, "row": sample[facts.rows["row"]]},
         odd={**facts.odd, "row": sample[facts.odd["row"]]},
+        cells=None if facts.cells is None else {**facts.cells, "row": sample[facts.cells["row"]]},
     )
     rows = listed_rows(store.n_nodes, facts)
     listed = np.arange(store.n_nodes) if rows is None else rows
 
-    def read(numbers: list[int]) -> NDArray[Any]:
+    def read(numbers: list[int]) -> Sequence[NDArray[Any]]:
+        if encoding is not None:
+            return _raw_columns(dataclasses.replace(graph, features=store.features[listed], ids=None), numbers)
         values = np.empty((len(listed), len(numbers)), dtype=np.float32)
         for start in range(0, len(listed), _ROWS_PER_BLOCK):
             block = slice(start, start + _ROWS_PER_BLOCK)
             values[block] = store.features[listed[block]][:, numbers]
-        return values
+        return list(values.T)
 
     if len(sample) < store.n_nodes:
         note = (
@@ -300,7 +329,7 @@ def _store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras
         rows=rows,
         classes=None if store.labels is None else np.array(store.labels),
         read=read,
-        feature_silhouette=_feature_silhouette(features, labels[sample], record),
+        feature_silhouette=_feature_silhouette(features, labels[sample], record, encoding),
         began=began,
     )
 

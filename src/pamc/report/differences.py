@@ -71,7 +71,8 @@ def _are_binary(features: Features, columns: NDArray[np.int64]) -> NDArray[np.bo
         n_others = np.bincount(features.indices, ~np.isin(features.data, (0, 1)), features.shape[1])
         return np.asarray(n_others[columns] == 0)
     distinct, position = np.unique(columns, return_inverse=True)
-    return np.array([np.isin(features[:, column], (0, 1)).all() for column in distinct], dtype=bool)[position]
+    are_binary = [(np.isin(values, (0, 1)) | np.isnan(values)).all() for values in features.T[distinct]]
+    return np.array(are_binary, dtype=bool)[position]
 
 
 def feature_name(number: int, names: tuple[str, ...] | None) -> str:
@@ -83,6 +84,9 @@ def _differences(features: Features, labels: NDArray[np.int64], n_clusters: int)
     """Yield for each cluster the difference of means in standard deviations of each column, and both means."""
     n_nodes, n_columns = features.shape
     count = np.bincount(labels, minlength=n_clusters)
+    if isinstance(features, np.ndarray) and np.isnan(features).any():
+        yield from _known_differences(features, labels, n_clusters)
+        return
     if isinstance(features, np.ndarray):
         middle, deviation, sums = _dense_sums(features, labels, n_clusters)
     else:
@@ -99,6 +103,25 @@ def _differences(features: Features, labels: NDArray[np.int64], n_clusters: int)
         elsewhere = (total - sums[cluster]) / (n_nodes - count[cluster])
         difference = np.divide(inside - elsewhere, deviation, out=np.zeros(n_columns), where=deviation > 0)
         yield cluster, difference, inside + middle, elsewhere + middle
+
+
+def _known_differences(
+    features: NDArray[np.floating[Any]], labels: NDArray[np.int64], n_clusters: int
+) -> Iterator[Compared]:
+    """Yield the same as `_differences` for rows with missing cells, which are left out of all means."""
+    known = ~np.isnan(features)
+    values = np.where(known, features, 0.0).astype(np.float64)
+    n_known, total = known.sum(axis=0), values.sum(axis=0)
+    middle = total / np.maximum(n_known, 1)
+    deviation = np.sqrt(np.where(known, np.square(values - middle), 0.0).sum(axis=0) / np.maximum(n_known, 1))
+    for cluster in np.unique(labels).tolist():
+        rows = labels == cluster
+        n_inside, inside = known[rows].sum(axis=0), values[rows].sum(axis=0)
+        n_outside = n_known - n_inside
+        usable = (n_inside > 0) & (n_outside > 0) & (deviation > 1e-7 * np.abs(middle))
+        mean, elsewhere = inside / np.maximum(n_inside, 1), (total - inside) / np.maximum(n_outside, 1)
+        difference = np.divide(mean - elsewhere, deviation, out=np.zeros(len(middle)), where=usable)
+        yield cluster, difference, mean, elsewhere
 
 
 def _dense_sums(

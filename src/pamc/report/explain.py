@@ -24,7 +24,8 @@ class Explanation:
 
     The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have one row per pair of
     clusters, with columns `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN if edges are
-    unknown), and `cluster`, `other`, `cosine`.
+    unknown), and `cluster`, `other`, `cosine`. `profile` and `cells` are None for plain numbers; a table of mixed types
+    has both.
     """
 
     clusters: Any
@@ -33,17 +34,23 @@ class Explanation:
     odd: Any
     flows: Any
     similarity: Any
+    profile: Any = None
+    cells: Any = None
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{field.name}: {len(getattr(self, field.name))}" for field in fields(self))
+        sizes = ", ".join(f"{name}: {len(table)}" for name, table in self._tables.items())
         return f"Explanation of {len(self.clusters)} clusters (lines of {sizes})"
 
     def _repr_html_(self) -> str:
-        tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return "".join(
             f"<h4>{html.escape(name)}</h4>{table.to_html(index=False, max_rows=_NOTEBOOK_ROWS, escape=True)}"
-            for name, table in tables.items()
+            for name, table in self._tables.items()
         )
+
+    @property
+    def _tables(self) -> dict[str, Any]:
+        tables = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: table for name, table in tables.items() if table is not None}
 
 
 def explain(
@@ -58,6 +65,9 @@ def explain(
     n_odd: int = 50,
 ) -> Explanation:
     """Explain a fitted model by tidy pandas tables: clusters, features, rows, outliers, flows, similarity.
+
+    A table of mixed types is explained in its own columns and values, with a profile of the clusters and the cells of
+    the listed rows.
 
     Parameters
     ----------
@@ -94,14 +104,17 @@ def explain(
             'explain returns pandas tables: pip install "pamc[explain]", or call pamc.report.facts.cluster_facts, '
             "which needs numpy alone"
         ) from error
-    graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    encoding = getattr(model, "columns_", None)
+    graph = as_graph(X, adjacency, ids=ids, feature_names=feature_names, encoding=encoding)
     check_rows_of_fit(model, graph)
     graph = with_fitted_edges(model, graph)
     facts = cluster_facts(model, graph, n_features=n_features, n_rows=n_rows, n_odd=n_odd)
     flows = np.full_like(facts.flows, np.nan) if graph.edges is None else facts.flows
     volume = flows.sum(axis=1, keepdims=True)
     share = np.divide(flows, volume, out=np.full_like(flows, np.nan), where=volume > 0)
-    tables = {name: DataFrame(getattr(facts, name)) for name in ("clusters", "features", "rows", "odd")}
+    tables: dict[str, Any] = {name: DataFrame(getattr(facts, name)) for name in ("clusters", "features", "rows", "odd")}
+    for name in ("profile", "cells"):
+        tables[name] = None if getattr(facts, name) is None else DataFrame(getattr(facts, name))
     return Explanation(
         **tables,
         flows=DataFrame(_long(weight=flows, share=share)),

@@ -10,12 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning
 from pamc.graph.adjacency import build_adjacency
 from pamc.report.differences import feature_columns
 from pamc.report.outliers import outlier_columns
+from pamc.report.profile import cell_columns, profile_columns
+from pamc.report.traits import trait_columns
+from pamc.report.variables import RawVariable, outlier_features, raw_variables
 
 # A tidy table: equal-length columns by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -35,7 +38,8 @@ class ClusterFacts:
     ----------
     clusters
         One row per cluster, including empty ones: `cluster`, `n_rows`, `share` (of all rows), `confidence` (mean; NaN
-        for an empty cluster), `edges_inside` (share of its edge ends whose other end is inside; NaN without edges).
+        for an empty cluster), `edges_inside` (share of its edge ends whose other end is inside; NaN without edges). For
+        a table of mixed types, `name` is a short name made from the most distinctive traits.
     features
         Distinctive features of each cluster, the strongest first: `cluster`, `feature` (its column), `name`,
         `difference`, `inside`, `elsewhere`, `kind`. For kind "difference", `inside` and `elsewhere` are the means over
@@ -43,6 +47,12 @@ class ClusterFacts:
         kind "term" (few nonzero values, none negative), they are the shares of rows with the term, and `difference` is
         the difference of their log-odds in standard errors, with a prior against chance results for rare terms. Kind
         "share" is "difference" for a column of zeros and ones, whose means are the shares of ones.
+
+        For a table of mixed types, a feature is a column of the table as the user knows it, and `kind` is its type, or
+        "missing" if the cells are missing unusually often or rarely. `trait` and `text` say what is different, such as
+        "city = Köln" and "83 % (12 % of all rows)". `value` is the value, word or period meant, if any; `inside`,
+        `elsewhere` and `overall` are shares, or medians of numbers, of ranks of ordered categories, and of dates in
+        years. `difference` is that of the shares, or of mean ranks, in standard deviations. Missing cells are left out.
     rows
         Example rows of each cluster: `cluster`, `role` ("central": closest to the center, from the more confident half;
         "border": almost as close to another center, from the other half), `rank` from 0, `row`, `id`, `confidence`,
@@ -61,6 +71,13 @@ class ClusterFacts:
     leaning
         (C, C) share of the rows of each cluster (first axis) that have a confidence below 0.8 and are closest to the
         center of each other cluster (second axis).
+    profile
+        Typical value of each column of a table of mixed types, None for plain numbers: `cluster` (−1 for all rows),
+        `column`, `type`, `typical` (as text: the median, the most frequent value, or the most frequent words), `share`
+        (of a most frequent value among the cells that are filled; else NaN), `missing` (share of missing cells).
+    cells
+        The cells of the rows in `rows` and `odd` for a table of mixed types, else None: `row`, `id`, `column`, `cell`
+        (as text, "" if missing).
     """
 
     clusters: Columns
@@ -70,6 +87,8 @@ class ClusterFacts:
     flows: NDArray[np.float64]
     similarity: NDArray[np.float64]
     leaning: NDArray[np.float64]
+    profile: Columns | None = None
+    cells: Columns | None = None
 
 
 def cluster_facts(
@@ -120,15 +139,40 @@ def cluster_facts(
     clusters = cluster_columns(labels, confidence, n_clusters, flows)
     unclear = np.flatnonzero((confidence < CLEAR) & (other >= 0))
     pairs = np.bincount(labels[unclear] * n_clusters + other[unclear], minlength=n_clusters**2)
+    variables = raw_variables(graph)
+    if variables:
+        features, names = trait_columns(variables, labels, n_clusters, n_features)
+        clusters["name"] = np.array(names, dtype=str)
+    else:
+        features = feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names)
+    values, names_of_values = _possibly_extreme(graph)
+    rows = _example_rows(labels, n_clusters, to_center, to_other, other, confidence, ids, n_rows)
+    odd = outlier_columns(labels, confidence, to_nearest, degree, values, names_of_values, ids, n_odd)
     return ClusterFacts(
         clusters=clusters,
-        features=feature_columns(graph.features, labels, n_clusters, n_features, graph.feature_names),
-        rows=_example_rows(labels, n_clusters, to_center, to_other, other, confidence, ids, n_rows),
-        odd=outlier_columns(labels, confidence, to_nearest, degree, graph.features, graph.feature_names, ids, n_odd),
+        features=features,
+        rows=rows,
+        odd=odd,
         flows=flows,
         similarity=_cosines(np.asarray(model.meta_nodes_, dtype=np.float64)),
         leaning=pairs.reshape(n_clusters, n_clusters) / np.maximum(clusters["n_rows"], 1)[:, None],
+        profile=profile_columns(variables, labels, n_clusters) if variables else None,
+        cells=_cells(variables, rows, odd, ids) if variables else None,
     )
+
+
+def _possibly_extreme(graph: AttributedGraph) -> tuple[Features, tuple[str, ...] | None]:
+    """Return the features among which extreme values are searched, and their names."""
+    encoding = graph.encoding
+    if encoding is None:
+        return graph.features, graph.feature_names
+    columns = outlier_features(encoding)
+    names = tuple(encoding.variables[encoding.variable_of[column]].name for column in columns)
+    return graph.features[:, columns], names
+
+
+def _cells(variables: list[RawVariable], rows: Columns, odd: Columns, ids: NDArray[Any]) -> Columns:
+    return cell_columns(variables, np.concatenate([rows["row"], odd["row"]]), ids)
 
 
 def edge_flows(
@@ -175,7 +219,8 @@ def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.in
         raise DataError(
             f"the model was fitted on {len(labels)} rows, these data have {graph.n_nodes}: pass the rows of the fit"
         )
-    n_columns = getattr(model, "n_features_in_", graph.n_features)
+    encoding = getattr(model, "columns_", None)
+    n_columns = getattr(model, "n_features_in_", graph.n_features) if encoding is None else len(encoding.feature_names)
     if n_columns != graph.n_features:
         raise DataError(f"the model was fitted on {n_columns} feature columns, these data have {graph.n_features}")
     return np.asarray(labels, dtype=np.int64)

@@ -20,6 +20,7 @@ _PREPROCESSED = {
     "unit": "scaled to length 1 row by row",
     "rms": "scaled to root mean square 1 row by row",
     "tfidf": "weighted by tf-idf, because they look like word counts",
+    "variables": "encoded column by column and scaled so that each column of the table counts as one variable",
 }
 _INPUTS = {
     "features and graph": "Features and graph were used together, because rows joined by an edge are similar.",

@@ -179,6 +179,9 @@ def _distances(features: Features) -> Iterator[tuple[int, NDArray[Any], NDArray[
     all_rows = np.arange(n_nodes)
 
     def of_dense(column: int, values: NDArray[np.float64]) -> tuple[int, NDArray[Any], NDArray[np.float64], float]:
+        if np.isnan(values).any():
+            # A missing cell is not extreme.
+            values = np.where(np.isnan(values), np.nanmedian(values), values)
         # Halving keeps the difference of two very large numbers finite.
         median = float(np.median(values)) / 2
         return column, all_rows, np.abs(values / 2 - median), abs(median)

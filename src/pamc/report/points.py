@@ -46,7 +46,7 @@ def map_data(model: Any, rows: NDArray[np.int64] | None, *, map_by: str, seed: i
     """Return the `map` with the central row of each cluster, the positions `xy` of the listed rows, and the `density`.
 
     Positions lie in a square frame from 0 to 1, with the same scale on both axes. `rows` are the listed rows; if it is
-    None, all rows are listed and the density is None. `map_by` is "auto", "pca" or "umap", and `seed` that of the fit.
+    None, all rows are listed and the density is None. `map_by` is the name of a projection, and `seed` that of the fit.
     """
     labels, n_clusters = np.asarray(model.labels_), len(model.cluster_centers_)
     projection = project(np.asarray(model.embedding_), how=map_by, seed=seed_for(seed, "map"))

@@ -1,4 +1,4 @@
-"""Projection of the embedding to two dimensions: UMAP if installed and the rows are few enough, else PCA."""
+"""Projection of the embedding to two dimensions: a layout of its kNN graph if the rows are few enough, else PCA."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from pamc.errors import BackendError, UnknownNameError
 
-MAPS = ("auto", "pca", "umap")
+MAPS = ("auto", "layout", "pca", "umap")
 
-# Maximum number of rows for which "auto" uses UMAP, which takes some seconds per thousand rows.
-_MOST_UMAP_ROWS = 20_000
+# Numbers of rows for which "auto" uses a layout.
+_LEAST_LAYOUT_ROWS, _MOST_LAYOUT_ROWS = 17, 20_000
+
+# Number of neighbors in the graph of a layout, and its extent at the beginning.
+_N_NEIGHBORS, _EXTENT = 15, 10.0
 
 # Less than half of UMAP's default for few rows; the maps look similar.
 _UMAP_EPOCHS = 200
@@ -26,7 +29,7 @@ _ROWS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A map of an embedding by `method`, "PCA" or "UMAP": (N, 2) positions of the rows, and a note for the reader."""
+    """A map of an embedding by `method`: (N, 2) positions of the rows, and a note for the reader."""
 
     method: str
     rows: NDArray[np.float64]
@@ -36,7 +39,8 @@ class Projection:
 def project(embedding: NDArray[Any], *, how: str = "auto", seed: int = 0) -> Projection:
     """Return the map of an embedding, reproducible for a given seed.
 
-    `how` is "pca", "umap" or "auto", which uses UMAP if it is installed and there are at most 20,000 rows.
+    `how` is "layout", which places neighbors close to each other, "pca", "umap", or "auto": a layout of 17 to 20,000
+    rows, else PCA.
 
     Examples
     --------
@@ -46,12 +50,32 @@ def project(embedding: NDArray[Any], *, how: str = "auto", seed: int = 0) -> Pro
     """
     if how not in MAPS:
         raise UnknownNameError("map", how, MAPS)
-    installed = importlib.util.find_spec("umap") is not None
-    if how == "umap" and not installed:
-        raise BackendError('a map by UMAP needs the package umap-learn: pip install "pamc[umap]", or take --map pca')
-    if how == "umap" or (how == "auto" and installed and 16 < len(embedding) <= _MOST_UMAP_ROWS):
+    if how == "umap":
         return _umap(embedding, seed)
+    if how == "layout" or (how == "auto" and _LEAST_LAYOUT_ROWS <= len(embedding) <= _MOST_LAYOUT_ROWS):
+        return _layout(embedding, seed)
     return _pca(embedding)
+
+
+def _layout(embedding: NDArray[Any], seed: int) -> Projection:
+    """Return a layout of the kNN graph of the embedding, which starts from its PCA. O(N²·d) time for the neighbors."""
+    import torch
+
+    from pamc.graph.adjacency import build_adjacency
+    from pamc.graph.neighbors import nearest
+    from pamc.initialize.families.layout import fuzzy_graph, layout
+    from pamc.runtime import one_thread
+
+    points, start = embedding.astype(np.float64), _pca(embedding).rows
+    edges = nearest(points, min(_N_NEIGHBORS, len(points) - 1)).edges
+    with one_thread():
+        graph = fuzzy_graph(points, build_adjacency(edges, None, n_nodes=len(points), expect_directed=True))
+        start *= _EXTENT / (np.abs(start).max() or 1.0)
+        rows = layout(graph, start, seed=seed, device=torch.device("cpu"))
+    note = (
+        "The map places rows that are similar in the embedding close to each other. Distances between groups that are "
+    )
+    return Projection("layout", rows, note + "far apart mean little.")
 
 
 def _pca(embedding: NDArray[Any]) -> Projection:
@@ -73,6 +97,8 @@ def _pca(embedding: NDArray[Any]) -> Projection:
 
 
 def _umap(embedding: NDArray[Any], seed: int) -> Projection:
+    if importlib.util.find_spec("umap") is None:
+        raise BackendError('a map by UMAP needs the package umap-learn: pip install "pamc[umap]", or use --map layout')
     with warnings.catch_warnings():
         # Warnings about optional packages, single-threading due to the seed, and disconnected components.
         warnings.simplefilter("ignore")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.catalog import CATALOG, available, load_dataset
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.readers import is_table, open_table, read_graph, read_labels
 from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
@@ -126,6 +127,7 @@ def _in_order(graph: AttributedGraph, order: NDArray[np.int64]) -> AttributedGra
         edges=None if graph.edges is None else position[graph.edges],
         ids=None if graph.ids is None else graph.ids[order],
         labels=None if graph.labels is None else graph.labels[order],
+        cells=None if graph.cells is None else {name: cells[order] for name, cells in graph.cells.items()},
     )
 
 
@@ -167,7 +169,8 @@ def _model_of(folder: Path) -> SimpleNamespace:
     tensors, about = read_model(folder / MODEL_FILE)
     arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
     embedding = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
-    return SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"])
+    columns = None if about.get("columns") is None else TableEncoding.from_dict(about["columns"])
+    return SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"], columns_=columns)
 
 
 def _encoder_of(folder: Path) -> Any:

@@ -63,7 +63,7 @@ def write_report(
     title
         Title of the page.
     map
-        "pca", "umap" or "auto", which uses UMAP if it is installed and there are at most 20,000 rows.
+        "layout", "pca", "umap" or "auto", which uses a layout for up to 20,000 rows, else PCA.
 
     Examples
     --------
@@ -80,7 +80,8 @@ def write_report(
     target = target / REPORT_FILE if target.is_dir() else target
     extras = Extras(columns=columns, map_by=map)
     about = {} if title is None else {"name": title}
-    data = X if isinstance(X, Store) else as_graph(X, adjacency, ids=ids, feature_names=feature_names)
+    options: dict[str, Any] = {"feature_names": feature_names, "encoding": getattr(model, "columns_", None)}
+    data = X if isinstance(X, Store) else as_graph(X, adjacency, ids=ids, **options)
     check_rows_of_fit(model, data)
     if truth is None and isinstance(X, AttributedGraph):
         truth = X.labels

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.preprocessing import Preprocessing
 from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
@@ -86,7 +87,8 @@ class SavedFit:
     """A fit and the feature columns that it expects.
 
     `own_encoder` is True if the encoder is a user-defined module, of which only the weights are saved. `id_column` is
-    the name of the column of row ids if the rows came from a table that has one.
+    the name of the column of row ids if the rows came from a table that has one. `encoding` is how the columns of a
+    table of mixed types are encoded, None for plain numbers.
     """
 
     fit: Fit
@@ -94,6 +96,7 @@ class SavedFit:
     feature_names: tuple[str, ...] | None = None
     own_encoder: bool = False
     id_column: str | None = None
+    encoding: TableEncoding | None = None
 
 
 def save_fit(path: Path, saved: SavedFit) -> None:
@@ -115,6 +118,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "n_features": saved.n_features,
         "feature_names": saved.feature_names,
         "id_column": saved.id_column,
+        "columns": None if saved.encoding is None else saved.encoding.to_dict(),
         "sizes": getattr(fit.encoder, "sizes", None) if not saved.own_encoder else None,
         **{name: getattr(fit, name) for name in _PLAIN},
     }
@@ -143,8 +147,15 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         calibration=_calibration(path, tensors, about, config.precision),
         **{name: about[name] for name in _PLAIN},
     )
-    names = about["feature_names"]
-    return SavedFit(fit, about["n_features"], None if names is None else tuple(names), own_encoder, about["id_column"])
+    names, columns = about["feature_names"], about.get("columns")
+    return SavedFit(
+        fit,
+        about["n_features"],
+        None if names is None else tuple(names),
+        own_encoder,
+        about["id_column"],
+        None if columns is None else TableEncoding.from_dict(columns),
+    )
 
 
 def _calibration_tensors(calibration: Calibration | None) -> dict[str, Tensor]:

@@ -7,7 +7,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -20,29 +19,37 @@ from pamc.data.adapters import as_graph
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.errors import BackendError, ConfigError, DataError
+from pamc.graph.smoothing import on_sphere
 from pamc.initialize.base import mean_centers
 from pamc.initialize.consensus import InputSource
-from pamc.initialize.family import smoothed_dims
 from pamc.initialize.inputs import graph_and_inputs, positives
 from pamc.models.method import METHODS
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
 from pamc.progress import Progress, SilentProgress
-from pamc.runtime import one_thread, resolve_device, resolve_dtype, seed_for, seed_of
-from pamc.selection.split_half import WAYS, Decision, clusters_of, decide, null_reference, split_half_agreement
+from pamc.runtime import one_thread, quiet_libraries, resolve_device, resolve_dtype, seed_for, seed_of
+from pamc.selection.clusterings import WAYS, Points, clusterings
+from pamc.selection.comparison import Comparison, dims
+from pamc.selection.split_half import Decision
 from pamc.training.phases import Clock, check_enough_rows, count_distinct
 from pamc.training.pipeline import scaled, settled, weighted
 
-_DEFAULT_CANDIDATES = range(2, 21)
+# Candidates by default, as far as there are enough rows.
+_DEFAULT_CANDIDATES = range(2, 201)
 
-# Splits of the data into halves; data sets without clusters, alternating between the shapes; and splits of each.
-_N_SPLITS, _N_NULLS, _N_NULL_SPLITS = 8, 6, 2
-_SHAPES = ("gaussian", "uniform")
+# Rows without a graph of their own are sampled beyond this number, or beyond twice as many as the candidates need.
+_MOST_ROWS = 5000
 
 # Smallest number of rows per cluster; a half of the rows has half as many.
-_LEAST_ROWS_PER_CLUSTER = 16
+LEAST_ROWS_PER_CLUSTER = 16
 
 _SILHOUETTE_ROWS = 2000
+
+# Longest list in an error message.
+_MOST_LISTED = 8
+
+# The inputs are chosen with the median of this many of the smallest candidates.
+_TYPICAL = 19
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,8 +219,9 @@ def choose_k(
     adjacency
         The graph, in any form that `fit` accepts; by default the graph of X, or a kNN graph if it has none.
     candidates
-        Numbers of clusters to compare, a list or range from 2. By default 2 to 20, as long as there are 16 rows per
-        cluster and as many distinct rows.
+        Numbers of clusters to compare, a list or range from 2. By default 2 to 200, as long as there are 16 rows per
+        cluster and as many distinct rows. Numbers up to 20 are all compared. Of more than eight larger ones, only those
+        around the most stable one are, and none if it is less stable than a small number.
     random_state
         Random seed.
     device
@@ -234,35 +242,42 @@ def choose_k(
     numbers = _checked_candidates(candidates, graph.features)
     seed, where = seed_of(random_state), resolve_device(device)
     clock = Clock(progress or SilentProgress())
-    settings = (config or FitConfig()).with_(init="consensus", n_clusters=numbers[len(numbers) // 2], n_dims=None)
+    typical = numbers[min(len(numbers) - 1, _TYPICAL) // 2]
+    settings = (config or FitConfig()).with_(init="consensus", n_clusters=typical, n_dims=None)
     settings = settings.with_(n_hops=settled(settings, graph.n_nodes).n_hops)
 
     with clock.phase("graph"):
+        graph = _sampled(graph, 2 * LEAST_ROWS_PER_CLUSTER * numbers[-1], seed)
         inputs, is_knn_graph = _inputs(graph, settings, seed, where)
     settings = weighted(scaled(settings, is_given=not is_knn_graph), None)
-    with clock.timed("halves"), clock.progress.phase("halves", 1 + _N_NULLS) as phase, one_thread():
-        compare = partial(split_half_agreement, candidates=numbers, dims=smoothed_dims)
-        agreement = compare(inputs, n_splits=_N_SPLITS, seed=seed_for(seed, "halves"))
-        phase.advance()
-        n_neighbors, nulls = settings.n_neighbors, []
-        make_null = partial(null_reference, inputs, is_knn_graph=is_knn_graph, n_neighbors=n_neighbors, device=where)
-        for number in range(_N_NULLS):
-            shape = _SHAPES[number % len(_SHAPES)]
-            null = make_null(shape=shape, seed=seed_for(seed, f"without clusters {number}"))
-            by_chance = compare(null, n_splits=_N_NULL_SPLITS, seed=seed_for(seed, f"halves without clusters {number}"))
-            nulls.append(by_chance.mean(axis=1))
-            phase.advance()
-    decision = decide(numbers, agreement, np.stack(nulls, axis=1), most=graph.n_nodes // _LEAST_ROWS_PER_CLUSTER)
+    n_steps = Comparison.n_steps(numbers)
+    with clock.timed("halves"), clock.progress.phase("halves", n_steps) as phase, one_thread():
+        compared = Comparison(inputs, is_knn_graph, settings.n_neighbors, seed, where, phase).of(numbers)
+    decision = compared.decide(most=most_clusters(graph.n_nodes))
     with clock.phase("scores"), one_thread():
-        scores = list(_scores(inputs, numbers, decision, settings, seed))
-    return _answer(numbers, decision, scores, inputs.kind, clock.seconds)
+        scores = list(_scores(inputs, compared.numbers, decision, settings, seed))
+    return _answer(compared.numbers, decision, scores, inputs.kind, clock.seconds)
+
+
+def _sampled(graph: AttributedGraph, n_needed: int, seed: int) -> AttributedGraph:
+    """Return a random sample of rows that have no edges, if there are more than are needed to compare candidates."""
+    n_rows = max(_MOST_ROWS, n_needed)
+    if graph.edges is not None or graph.n_nodes <= n_rows:
+        return graph
+    rng = np.random.default_rng(seed_for(seed, "sample of rows"))
+    return AttributedGraph(graph.features[np.sort(rng.choice(graph.n_nodes, n_rows, replace=False))])
+
+
+def most_clusters(n_rows: int) -> int:
+    """Return the largest number of clusters that can be compared on so many rows."""
+    return n_rows // LEAST_ROWS_PER_CLUSTER
 
 
 def _checked_candidates(candidates: Iterable[int] | None, features: Features) -> list[int]:
     n_nodes = features.shape[0]
-    most = n_nodes // _LEAST_ROWS_PER_CLUSTER
+    most = most_clusters(n_nodes)
     if most < 2:
-        needed = f"at least {2 * _LEAST_ROWS_PER_CLUSTER} are needed"
+        needed = f"at least {2 * LEAST_ROWS_PER_CLUSTER} are needed"
         raise DataError(f"{n_nodes} rows are too few to say how many clusters they have: {needed}")
     if candidates is None:
         check_enough_rows(features, _DEFAULT_CANDIDATES[0])
@@ -274,19 +289,25 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
     numbers = sorted({int(k) for k in values}) if are_whole else []
     if not listed or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
-            f"candidates must be a list or range of whole numbers from 2 to {most} ({_LEAST_ROWS_PER_CLUSTER} rows "
-            f"per cluster), such as range(2, {min(most, 10) + 1}), got {', '.join(map(repr, values)) or 'none'}"
+            f"candidates must be a list or range of whole numbers from 2 to {most} ({LEAST_ROWS_PER_CLUSTER} rows "
+            f"per cluster), such as range(2, {min(most, 10) + 1}), got {_listed(values)}"
         )
     check_enough_rows(features, numbers[-1])
     return numbers
 
 
+def _listed(values: list[Any]) -> str:
+    """Return the values as text, only the first and the last of many."""
+    shown = [repr(value) for value in values]
+    return ", ".join(shown if len(shown) <= _MOST_LISTED else [*shown[:2], "…", shown[-1]]) or "none"
+
+
 def _inputs(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[InputSource, bool]:
     """Return the features and graph to cluster, and whether the graph is the kNN graph of the features."""
-    preprocessing = fit_preprocessing(graph.features, config.preprocessing)
+    preprocessing = fit_preprocessing(graph.features, config.preprocessing, table=graph.encoding)
     features = preprocessing.apply(graph.features)
     _, inputs, _ = graph_and_inputs(
-        METHODS["pamcgc"], graph, features, config, seed=seed, preprocessing=preprocessing.kind, device=device
+        METHODS["pamcgc"], graph, features, config, seed=seed, preprocessing=preprocessing, device=device
     )
     if inputs is None:
         raise DataError("there is no graph along which to compare halves of the rows")
@@ -299,12 +320,13 @@ def _scores(
     """Yield, for each candidate, the label-free scores of a quick clustering of all rows."""
     cpu, dtype = torch.device("cpu"), resolve_dtype(config.precision)
     pairs, _ = positives(inputs.adjacency, config, cpu, dtype)
-    for k, way_index in zip(numbers, decision.way.tolist(), strict=True):
-        way = WAYS[way_index]
-        labels, points = clusters_of(
-            inputs, k, n_dims=smoothed_dims(k), way=way, seed=seed_for(seed, "clusters of all rows")
-        )
-        z = torch.from_numpy(config.embedding_scale * points).to(dtype)
+    points = Points.of(on_sphere(inputs.rows), inputs.adjacency, n_dims=dims(numbers[-1]))
+    with quiet_libraries:
+        found = clusterings(points, numbers, dims=dims, seed=seed_for(seed, "clusters of all rows"))
+    for index, k in enumerate(numbers):
+        clusters = found[decision.way[index]][index]
+        labels, embedded = clusters.labels, points.embedded(clusters.n_dims)
+        z = torch.from_numpy(config.embedding_scale * embedded).to(dtype)
         k_config: Any = config.with_(n_clusters=k)
         with torch.no_grad():
             centers = mean_centers(z, labels, k)
@@ -314,7 +336,7 @@ def _scores(
         proxy = comparable_proxy(parts["proxy"], int(terms.monitors["n_nonempty"]))
         yield {
             "modularity": modularity(inputs.adjacency, labels),
-            "silhouette": silhouette(points, labels, sample_size=_SILHOUETTE_ROWS, random_state=seed),
+            "silhouette": silhouette(embedded, labels, sample_size=_SILHOUETTE_ROWS, random_state=seed),
             "objective": k_config.alpha * (parts["positive"] + proxy) + k_config.beta * parts["kl"],
         }
 

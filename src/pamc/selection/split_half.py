@@ -6,82 +6,27 @@ decide which number of clusters the data support, if any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.neighbors import ANGLE, DIRECTIONS, knn_adjacency, nearest
-from pamc.graph.smoothing import Floats, on_sphere, smoothed, unit_rows
-from pamc.initialize.consensus import ROWS_PER_GROUP, InputSource
-from pamc.initialize.partitions import EdgeList, edge_list, merged_labels
-from pamc.ops.kmeans import KMeansFit, Labels, kmeans
+from pamc.graph.smoothing import Floats, on_sphere, unit_rows
+from pamc.initialize.consensus import InputSource
+from pamc.initialize.partitions import edge_list
+from pamc.ops.kmeans import KMeansFit, Labels
+from pamc.ops.scores import adjusted_rand
 from pamc.runtime import quiet_libraries, seed_for, side_by_side
-
-# Ways to cluster, which are those of the consensus initializer.
-WAYS = ("k-means", "merged groups")
-
-# Reach of the random walk that smooths the rows: the middle one of the consensus initializer.
-_REACH = 0.9
-
-_KMEANS_STARTS = 20
-
-# Groups per cluster before merging.
-_GROUPS_PER_CLUSTER = 6
+from pamc.selection.clusterings import Clusters, Dims, Points, clusterings
 
 # Random pairs that sample the distribution of cosines, nearest neighbors, and candidates for the end of an edge.
 _PAIRS, _NEAREST, _CANDIDATES = 20_000, 32, 48
 _EDGES_AT_A_TIME = 1 << 12
-
-Dims: TypeAlias = Callable[[int], int]
-
-
-@dataclass(frozen=True, eq=False)
-class _Points:
-    """Smoothed rows, the leading directions in which they are clustered, and the edges between them."""
-
-    rows: Floats
-    directions: Floats
-    edges: EdgeList
-
-    @classmethod
-    def of(cls, placed: Floats, adjacency: Adjacency) -> _Points:
-        rows = smoothed(placed, adjacency, [_REACH])[0]
-        spread, directions = np.linalg.eigh(rows.T @ rows)
-        # As in `embedding`, each direction is scaled by the square root of its spread.
-        scale = np.maximum(spread[::-1], 0.0) ** 0.25
-        nonzero = scale > 1e-6 * scale.max(initial=0.0)
-        return cls(rows, directions[:, ::-1][:, nonzero] / scale[nonzero], edge_list(adjacency))
-
-    def embedded(self, directions: Floats) -> Floats:
-        return unit_rows(self.rows @ directions)
-
-
-@dataclass(frozen=True, eq=False)
-class _Clusters:
-    """Clusters of points, and the fit that assigns other points to them."""
-
-    labels: Labels
-    directions: Floats
-    kmeans: KMeansFit
-    cluster_of_group: NDArray[np.int64]
-
-    def of(self, points: _Points) -> Labels:
-        labels: Labels = self.cluster_of_group[self.kmeans.predict(points.embedded(self.directions))]
-        return labels
-
-
-def clusters_of(inputs: InputSource, n_clusters: int, *, n_dims: int, way: str, seed: int) -> tuple[Labels, Floats]:
-    """Return a quick clustering (N,) of all rows, and the embedding (N, n_dims) of unit rows in which it was found."""
-    points = _Points.of(on_sphere(inputs.rows), inputs.adjacency)
-    clusters = _cluster(points, n_clusters, n_dims, way, seed)
-    return clusters.labels, points.embedded(clusters.directions)
 
 
 def split_half_agreement(
@@ -96,18 +41,52 @@ def split_half_agreement(
     """
     placed = on_sphere(inputs.rows)
     rng = np.random.default_rng(seed_for(seed, "splits"))
-    result = np.empty((len(WAYS), n_splits, len(candidates)))
-    for split in range(n_splits):
-        halves = [np.sort(half) for half in np.array_split(rng.permutation(len(placed)), 2)]
-        sides = [_Points.of(placed[half], inputs.adjacency[half][:, half]) for half in halves]
-        with quiet_libraries:
-            agreements = side_by_side(
-                partial(_agreement, sides, k, dims(k), way, seed_for(seed, f"split {split}"))
-                for way in WAYS
-                for k in candidates
-            )
-        result[:, split] = np.reshape(agreements, result[:, split].shape)
-    return result
+    halves = [[np.sort(half) for half in np.array_split(rng.permutation(len(placed)), 2)] for _ in range(n_splits)]
+    compare = partial(_agreements, placed, inputs.adjacency, candidates, dims)
+    tasks = [partial(compare, pair, seed_for(seed, f"split {split}")) for split, pair in enumerate(halves)]
+    with quiet_libraries:
+        return np.stack(side_by_side(tasks), axis=1)
+
+
+def _agreements(
+    placed: Floats,
+    adjacency: Adjacency,
+    candidates: Sequence[int],
+    dims: Dims,
+    halves: list[NDArray[np.int64]],
+    seed: int,
+) -> NDArray[np.float64]:
+    """Return the agreement (2, K) of two halves for each way and candidate."""
+    n_dims = dims(max(candidates))
+    sides = [Points.of(placed[half], adjacency[half][:, half], n_dims=n_dims) for half in halves]
+    clusters = [clusterings(points, candidates, dims=dims, seed=seed) for points in sides]
+    assigned = [_Assigned(one.rows @ other.directions) for one, other in (sides, sides[::-1])]
+    return np.array(
+        [
+            [
+                (adjusted_rand(a.labels, assigned[0].to(b)) + adjusted_rand(b.labels, assigned[1].to(a))) / 2
+                for a, b in zip(*of_way, strict=True)
+            ]
+            for of_way in zip(*clusters, strict=True)
+        ]
+    )
+
+
+class _Assigned:
+    """The rows of one half, assigned to the clusters of the other half by the nearest center."""
+
+    def __init__(self, coordinates: Floats) -> None:
+        # Coordinates (N, r) along the directions of the other half.
+        self._coordinates = coordinates
+        # Groups are shared by several clusterings.
+        self._group = cache(self._nearest_group)
+
+    def to(self, clusters: Clusters) -> Labels:
+        labels: Labels = clusters.cluster_of_group[self._group(clusters.groups, clusters.n_dims)]
+        return labels
+
+    def _nearest_group(self, groups: KMeansFit, n_dims: int) -> NDArray[np.integer]:
+        return groups.predict(unit_rows(self._coordinates[:, :n_dims]))
 
 
 def null_reference(
@@ -185,26 +164,6 @@ def _similar_ends(
     return targets
 
 
-def _agreement(sides: list[_Points], n_clusters: int, n_dims: int, way: str, seed: int) -> float:
-    first, second = (_cluster(points, n_clusters, n_dims, way, seed) for points in sides)
-    pairs = ((second.labels, first.of(sides[1])), (first.labels, second.of(sides[0])))
-    return float(np.mean([adjusted_rand_score(*pair) for pair in pairs]))
-
-
-def _cluster(points: _Points, n_clusters: int, n_dims: int, way: str, seed: int) -> _Clusters:
-    directions = points.directions[:, :n_dims]
-    embedded = points.embedded(directions)
-    if way == "k-means":
-        fit = kmeans(embedded, n_clusters, seeds=[seed], n_init=_KMEANS_STARTS)[0]
-        return _Clusters(fit.labels, directions, fit, np.arange(n_clusters))
-    n_groups = max(n_clusters, min(_GROUPS_PER_CLUSTER * n_clusters, len(embedded) // ROWS_PER_GROUP))
-    fit = kmeans(embedded, n_groups, seeds=[seed])[0]
-    labels = merged_labels(fit.labels, points.edges, n_clusters)
-    cluster_of_group = np.zeros(n_groups, dtype=np.int64)
-    cluster_of_group[fit.labels] = labels
-    return _Clusters(labels, directions, fit, cluster_of_group)
-
-
 # Disagreement is compared on a log scale; this is its smallest value.
 _LEAST_DISAGREEMENT = 0.02
 
@@ -215,6 +174,9 @@ _LEAST_GAIN, _LEAST_DEVIATIONS, _LEAST_SPREAD = 0.6, 3.5, 0.1
 # Splitting one of k equal clusters arbitrarily costs an agreement of about 0.4 / k. A candidate that is behind by at
 # most a quarter of that, or by at most one standard error, is equally stable; at most this many may be.
 _EQUAL_TIMES_K, _MOST_EQUAL = 0.1, 3
+
+# With this agreement, the clusters of the largest number are certain, and equally stable smaller numbers merge them.
+_CERTAIN = 0.98
 
 # Up to this many candidates are listed in the answer, which then says nothing about other numbers.
 _FEW = 3
@@ -249,8 +211,8 @@ def decide(
 
     Of the candidates that beat chance, the most stable one is chosen, or the largest of several equally stable ones,
     because its clusters refine those of the smaller numbers. Nothing is recommended if no candidate beats chance, if
-    many are equally stable, or if stability does not fall before the last candidate. `most`, the largest number that
-    the rows allow, affects only the text: no larger number can be tried.
+    many are equally stable and none is certain, or if stability does not fall before the last candidate. `most`, the
+    largest number that the rows allow, affects only the text: no larger number can be tried.
     """
     stability, chance = agreement.mean(axis=1), by_chance.mean(axis=1)
     null = _gain(by_chance)
@@ -269,7 +231,7 @@ def decide(
     behind = splits[:, [best]] - splits
     equal = beats & (behind.mean(axis=0) <= np.maximum(_EQUAL_TIMES_K / np.array(candidates), _error(behind)))
     *smaller, chosen = np.flatnonzero(equal).tolist()
-    if len(smaller) >= _MOST_EQUAL:
+    if len(smaller) >= _MOST_EQUAL and stability[chosen] < _CERTAIN:
         tied = ", ".join(str(candidates[index]) for index in (*smaller, chosen))
         why = f"{tied} clusters are equally stable: the data do not say which"
         return Decision(None, why, *details, equal=(*smaller, chosen))

@@ -15,11 +15,13 @@ from typing import Any
 # Modules and packages whose constants affect the result, in the order in which a fit uses them.
 _MODULES = (
     "pamc.data.preprocessing",
+    "pamc.data.completion",
     "pamc.graph",
     "pamc.ops.kmeans",
     "pamc.initialize",
     "pamc.training.sources",
     "pamc.training.pipeline",
+    "pamc.training.trainer",
     "pamc.training.fallback",
     "pamc.training.optimizer",
 )

@@ -137,7 +137,7 @@ def train_with_fallback(
         return Outcome(history, fallback, facts)
     warn(
         CollapseWarning(
-            "training drained a cluster, at a tenth of the learning rate too: the initial clusters are returned"
+            "training drained a cluster, even at a tenth of the learning rate: the initial clusters are returned"
         ),
         stacklevel=3,
     )

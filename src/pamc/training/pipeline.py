@@ -63,8 +63,11 @@ from pamc.training.sources import MOST_POSITIVES, GraphSource, Source, StoreSour
 _FREE_DIMS, _MOST_DIMS, _PAPER_DIMS = 16, 80, 10
 
 # Default sizes of the hidden layers and number of epochs, and those of the paper.
-_HIDDEN, _PAPER_HIDDEN = (512, 512), (500, 500, 2000)
-_N_EPOCHS, _PAPER_EPOCHS = 50, 200
+_HIDDEN, _PAPER_HIDDEN = (256, 256), (500, 500, 2000)
+_N_EPOCHS, _PAPER_EPOCHS, _PAPER_PRETRAIN_EPOCHS = 50, 200, 30
+
+# Default share of labels that may change in ten epochs when training stops; the paper's training never stops early.
+_TOL = 1e-3
 
 # Default order of the influence for up to LARGE_ROWS rows.
 _HOPS = 2
@@ -178,6 +181,10 @@ def settled(config: Any, n_nodes: int) -> Any:
         config = config.with_(hidden=_PAPER_HIDDEN if is_paper else _HIDDEN)
     if getattr(config, "n_epochs", 0) is None:
         config = config.with_(n_epochs=_PAPER_EPOCHS if is_paper else _N_EPOCHS)
+    if is_paper and getattr(config, "pretrain_epochs", 0) is None:
+        config = config.with_(pretrain_epochs=_PAPER_PRETRAIN_EPOCHS)
+    if getattr(config, "tol", 0.0) is None:
+        config = config.with_(tol=0.0 if is_paper else _TOL)
     if "n_dims" in config.names() and config.n_dims is None:
         n_dims = min(config.n_clusters + min(config.n_clusters, _FREE_DIMS), _MOST_DIMS)
         config = config.with_(n_dims=_PAPER_DIMS if is_paper else n_dims)

@@ -76,7 +76,7 @@ class _InMemory:
     """A graph in memory with the attributes of a store."""
 
     def __init__(self, graph: AttributedGraph) -> None:
-        self.features, self.name = graph.features, graph.name
+        self.features, self.name, self.encoding = graph.features, graph.name, graph.encoding
         self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
         self.has_edges, self.weight = graph.edges is not None, None
         if graph.edges is not None:
@@ -105,7 +105,8 @@ class GraphSource:
 
     def prepare(self, fit: FitContext) -> Prepared:
         """Return all rows, preprocessed."""
-        preprocessing = fit_preprocessing(self.graph.features, fit.config.preprocessing)
+        table = self.graph.encoding
+        preprocessing = fit_preprocessing(self.graph.features, fit.config.preprocessing, table=table)
         features = preprocessing.apply(self.graph.features)
         # A user-supplied encoder takes dense rows.
         sparse = False if fit.encoder is not None else None
@@ -121,7 +122,7 @@ class GraphSource:
             prepared.features,
             fit.config,
             seed=fit.seed,
-            preprocessing=prepared.preprocessing.kind,
+            preprocessing=prepared.preprocessing,
             device=fit.device,
         )
         return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **facts})
@@ -243,7 +244,8 @@ class StoreSource:
         """Return rows that are preprocessed on access, with a preprocessing fitted to a sample."""
         sample = sampled_rows(self.n_nodes, self.n_features, seed=fit.seed)
         raw = np.array(self.store.features[sample], dtype=np.float32)
-        preprocessing = fit_preprocessing(raw, fit.config.preprocessing)
+        table = getattr(self.store, "encoding", None)
+        preprocessing = fit_preprocessing(raw, fit.config.preprocessing, table=table)
         features = StoreFeatures(self.store.features, preprocessing)
         loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype)
         return Prepared(preprocessing, features, loader, sample)
@@ -262,7 +264,7 @@ class StoreSource:
         rows: Any = prepared.features
         numbers: Any = prepared.sample
         sample = Sample(
-            rows[numbers], partial(neighborhood_means, neighbors.graph, rows, numbers), prepared.preprocessing.kind
+            rows[numbers], partial(neighborhood_means, neighbors.graph, rows, numbers), prepared.preprocessing
         )
         init, centers = initialize_from_sample(
             sample,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,12 +20,16 @@ from pamc.models.loader import FeatureLoader
 from pamc.ops.cuda_graph import Captured
 from pamc.ops.dispatch import with_changes
 from pamc.ops.group import count_rows, row_range
-from pamc.runtime import seeded
+from pamc.runtime import seeded, threads_for
 from pamc.training.engine import accumulate_gradient
 from pamc.training.optimizer import adam, load_optimizer_state, optimizer_state
 
 if TYPE_CHECKING:
     from pamc.training.checkpoint import FileCheckpointer
+
+
+# Number of epochs whose changes of labels are compared with the tolerance.
+_STEADY_EPOCHS = 10
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,13 @@ def train(
 ) -> Iterator[EpochRecord]:
     """Train the model and yield a record per epoch, which is one full-batch gradient and one Adam step.
 
-    Training stops after `n_epochs`, or, with `tol` > 0, once the share of labels that changed is at most `tol`, as in
-    DEC (Xie et al. 2016). True labels are never used. A loss that draws random numbers has a separate seed per epoch.
+    Training stops after `n_epochs`, or, with `tol` > 0, once the shares of labels that changed in the last ten epochs
+    sum to at most `tol`, which is checked every ten epochs. DEC (Xie et al. 2016) checks every epoch by itself. True
+    labels are never used. A loss that draws random numbers has a separate seed per epoch.
 
-    No epoch synchronizes with the device: values are read once every `read_every` epochs (every epoch, with `tol`)
-    while the next epochs run, so the model is ahead of the records. On a GPU, an epoch of fixed shape is captured and
-    replayed as a CUDA graph.
+    No epoch synchronizes with the device: values are read once every `read_every` epochs while the next epochs run, so
+    the model is ahead of the records, except with `tol`. On a GPU, an epoch of fixed shape is captured and replayed as
+    a CUDA graph.
 
     With a `checkpointer`, training resumes from its `state`, whose records are yielded first, and the state is written
     whenever it is due. On a CPU the result is bitwise identical to that of an uninterrupted run.
@@ -113,9 +119,13 @@ def train(
                 run_epoch.restore(checkpointer.state)
                 records += checkpointer.state.records
                 yield from records
-        read_every = 1 if tol > 0 else read_every
+        changed = deque([_changed(record) for record in records], maxlen=_STEADY_EPOCHS)
+        if tol > 0:
+            # The epoch after which training stops has to be the last of those that are read together.
+            read_every = math.gcd(read_every, _STEADY_EPOCHS)
         last_read = time.perf_counter()
-        batches = _run_epochs(run_epoch, range(len(records) + 1, n_epochs + 1), read_every, checkpointer)
+        epochs_left = range(len(records) + 1, n_epochs + 1)
+        batches = _run_epochs(run_epoch, epochs_left, read_every, checkpointer, ahead=tol == 0)
         for epochs, numbers, labels, is_due in batches:
             now = time.perf_counter()
             seconds, last_read = (now - last_read) / len(epochs), now
@@ -125,10 +135,12 @@ def train(
                     # The device counts changed labels in integers; `tol` is compared with their share.
                     values["changed"] /= run_epoch.n_nodes
                 _check(epoch, values, model)
-                yield EpochRecord(epoch, values, seconds, labels if epoch == epochs[-1] else None)
+                record = EpochRecord(epoch, values, seconds, labels if epoch == epochs[-1] else None)
+                yield record
                 if checkpointer is not None:
                     records.append(EpochRecord(epoch, values, seconds))
-                if epoch > 1 and tol > 0 and values.get("changed", math.inf) <= tol:
+                changed.append(_changed(record))
+                if tol > 0 and epoch % _STEADY_EPOCHS == 0 and sum(changed) <= tol:
                     return
             if checkpointer is not None and is_due:
                 checkpointer.write(run_epoch.state(list(records)))
@@ -136,21 +148,28 @@ def train(
         run_epoch.release()
 
 
+def _changed(record: EpochRecord) -> float:
+    """Return the share of labels that changed in an epoch; in the first one, there are no earlier labels."""
+    return 0.0 if record.epoch == 1 else record.values.get("changed", math.inf)
+
+
 def _run_epochs(
-    run_epoch: _Epoch, epochs: range, read_every: int, checkpointer: FileCheckpointer | None
+    run_epoch: _Epoch, epochs: range, read_every: int, checkpointer: FileCheckpointer | None, *, ahead: bool
 ) -> Iterator[tuple[range, list[list[float]], Tensor | None, bool]]:
     """Run the epochs and yield, for one or several at a time: epochs, values, labels, and whether a checkpoint is due.
 
-    If several epochs are read together, the device already runs the next ones while their values are read, unless a
-    checkpoint is due; labels then come with the final epoch only.
+    If several epochs are read together and may run `ahead`, the device already runs the next ones while their values
+    are read, unless a checkpoint is due; labels then come with the final epoch only.
     """
     previous: tuple[range, _AsyncNumbers] | None = None
-    for first in range(0, len(epochs), read_every):
-        batch = epochs[first : first + read_every]
+    # Batches end at multiples of `read_every`, also if training resumes between them.
+    first = epochs.start
+    for last in (epoch for epoch in epochs if epoch % read_every == 0 or epoch == epochs[-1]):
+        batch, first = range(first, last + 1), last + 1
         # One transfer from the device for all of these epochs.
         numbers = _AsyncNumbers(torch.stack([run_epoch(epoch) for epoch in batch]))
         is_due = checkpointer is not None and checkpointer.due(batch[-1])
-        if read_every == 1:
+        if read_every == 1 or not ahead:
             yield batch, numbers.read(), run_epoch.labels, is_due
             continue
         if previous is not None:
@@ -205,7 +224,10 @@ class _Epoch:
 
     def __call__(self, epoch: int) -> Tensor:
         # Only a loss that draws random numbers needs the epoch number, and such a loss is never captured.
-        return self._replay() if self._captures else self._run(epoch)
+        if self._captures:
+            return self._replay()
+        with threads_for(self._model, len(self._rows), self._rows.device):
+            return self._run(epoch)
 
     @property
     def labels(self) -> Tensor | None:

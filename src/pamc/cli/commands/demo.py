@@ -7,7 +7,7 @@ from pathlib import Path
 from pamc.cli.commands.report import add_report
 from pamc.cli.options import CLUSTER, command, option, shared
 from pamc.cli.show import link_to, near, print_json, print_table, print_text
-from pamc.progress import RichProgress, SilentProgress
+from pamc.progress import FitProgress, SilentProgress
 
 
 @command(CLUSTER, 5)
@@ -31,7 +31,7 @@ def demo(
 
     target = out or next_free_folder(Path.cwd(), "pamc-demo")
     with new_run_folder(target) as partial:
-        progress = SilentProgress() if quiet else RichProgress()
+        progress = SilentProgress() if quiet else FitProgress()
         runs = list(run_demo(seeds=range(seeds), progress=progress, n_epochs=epochs))
         model, graph, metrics = next((run.model, run.graph, run.metrics) for run in runs if run.model is not None)
         facts = {"name": "digits", "n_nodes": graph.n_nodes, "n_features": graph.n_features, "n_edges": 0, "read": {}}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 import warnings
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import typer
 
 from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
 from pamc.cli.launch import launched_group
-from pamc.cli.options import CLUSTER, command, option, shared, split_names, taking
+from pamc.cli.options import CLUSTER, command, option, parse_types, shared, split_names, taking
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.errors import ConfigError, DataError, UnknownNameError
 
@@ -48,7 +49,7 @@ class FitOptions:
     """Options of `pamc fit`, and the settings and input that they select."""
 
     features: Path | None = typer.Argument(
-        None, help="Rows to cluster: .csv .tsv .parquet .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
+        None, help="Rows to cluster: .csv .tsv .parquet .xlsx .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
     )
     dataset: str | None = option(
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
@@ -60,8 +61,11 @@ class FitOptions:
     truth: str | None = shared("--truth", _INPUT)
     columns: list[str] | None = shared("--columns", _INPUT)
     drop: list[str] | None = shared("--drop", _INPUT)
+    types: list[str] | None = shared("--types", _INPUT)
     n_clusters: str | None = option(
-        "--n-clusters -k K", "Form K clusters (at least 2), or choose the number with auto.", panel=_MODEL
+        "--n-clusters -k K",
+        "Form K clusters (at least 2), or choose the number: auto, or from a range such as 2-60.",
+        panel=_MODEL,
     )
     method: str = option(
         "--method NAME", "Use this method (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
@@ -106,7 +110,11 @@ class FitOptions:
     )
     with_report: bool = option("--report/--no-report", "Write an HTML report to report.html.", True, panel=_REPORT)
     map_by: str = option(
-        "--map NAME", "Draw the map of the report with pca, umap or auto.", "auto", panel=_REPORT, complete=maps_named
+        "--map NAME",
+        "Draw the map of the report with layout, pca, umap or auto.",
+        "auto",
+        panel=_REPORT,
+        complete=maps_named,
     )
     color: list[str] | None = option(
         "--color NAMES", "Color the map of the report by these columns (comma-separated).", panel=_REPORT
@@ -125,6 +133,7 @@ class FitOptions:
             "truth_column": self.truth,
             "columns": split_names(self.columns, "--columns"),
             "drop": split_names(self.drop, "--drop"),
+            "types": parse_types(self.types),
         }
 
     @cached_property
@@ -136,8 +145,18 @@ class FitOptions:
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),
             **{name: value for name, value in options.items() if value is not None},
-            "n_clusters": 2 if self.n_clusters == "auto" else _cluster_count(self.n_clusters),
+            "n_clusters": 2 if self.chooses_number else _cluster_count(self.n_clusters),
         }
+
+    @property
+    def chooses_number(self) -> bool:
+        """Whether the number of clusters is chosen from the data."""
+        return self.n_clusters == "auto" or self.candidates is not None
+
+    @cached_property
+    def candidates(self) -> range | None:
+        """The range of numbers from which one is chosen; None if none is given."""
+        return _range_of(self.n_clusters or "")
 
     @cached_property
     def large_store(self) -> Store | None:
@@ -207,7 +226,7 @@ class FitOptions:
     def _refuse_file_options(self, source: str) -> None:
         """Raise ConfigError if an option is set that applies only to files."""
         values = {"--edges": self.edges, "--id": self.id_column, "--truth": self.truth}
-        values |= {"--columns": self.reading["columns"], "--drop": self.reading["drop"]}
+        values |= {f"--{name}": self.reading[name] for name in ("columns", "drop", "types")}
         if names := [name for name, value in values.items() if value]:
             raise ConfigError(f"{', '.join(names)} cannot be used with {source}")
 
@@ -221,6 +240,7 @@ def fit(options: FitOptions) -> None:
     Examples:
       pamc fit customers.csv --id customer --n-clusters 5
       pamc fit customers.csv --id customer --n-clusters auto
+      pamc fit customers.csv --id customer --n-clusters 2-60
       pamc fit papers.csv --id doi --edges citations.csv -k 7
       pamc fit papers-store --n-clusters 7      (see pamc ingest)
       pamc fit --dataset acm --preset paper --n-clusters 3
@@ -267,14 +287,27 @@ def _check_color(color: list[str], features: Path | None) -> None:
         raise DataError(f"{features}: has no column {unknown[0]!r} for --color; it has {', '.join(known)}")
 
 
+def _range_of(text: str) -> range | None:
+    """Return the numbers of a range such as 2-60, both ends included; None if the text is no range."""
+    ends = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
+    if ends is None:
+        return None
+    low, high = map(int, ends.groups())
+    if not 2 <= low <= high:
+        raise ConfigError(f"--n-clusters LOW-HIGH must be a range from at least 2, such as 2-60, got {text!r}")
+    return range(low, high + 1)
+
+
 def _cluster_count(text: str | None) -> int:
-    hint = "Use --n-clusters auto to choose the number from the data"
+    hint = "Use --n-clusters auto, or a range such as 2-60, to choose the number from the data"
     if text is None:
         raise ConfigError(f"--n-clusters is required: the number of clusters, at least 2. {hint}")
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"--n-clusters must be an integer of at least 2, or auto, got {text!r}. {hint}") from None
+        raise ConfigError(
+            f"--n-clusters must be an integer of at least 2, a range or auto, got {text!r}. {hint}"
+        ) from None
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value

@@ -1,4 +1,4 @@
-"""`pamc evaluate`, `pamc methods`, `pamc datasets` and `pamc doctor`."""
+"""`pamc evaluate`, `pamc describe`, `pamc methods`, `pamc datasets` and `pamc doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from pamc.cli.launch import launched_group, own_rank
-from pamc.cli.options import CLUSTER, LOOK_UP, command, option, shared
+from pamc.cli.options import CLUSTER, LOOK_UP, command, option, parse_types, shared, split_names
 from pamc.cli.show import print_json, print_table, print_text
 
 _OPTIONAL = ("duckdb", "pandas", "networkx", "torch_geometric", "anndata", "faiss", "matplotlib", "umap")
@@ -39,6 +39,44 @@ def evaluate(
     else:
         rows = [[name.upper(), f"{100 * value:.2f}"] for name, value in scores.items()]
         print_table("comparison with the true classes", ["metric", "%"], rows)
+
+
+@command(CLUSTER, 5)
+def describe(
+    table: Path = typer.Argument(..., help="Table to describe: .csv .tsv .parquet .xlsx .feather."),
+    id_column: str | None = shared("--id"),
+    truth: str | None = shared("--truth"),
+    columns: list[str] | None = shared("--columns"),
+    drop: list[str] | None = shared("--drop"),
+    types: list[str] | None = shared("--types"),
+    as_json: bool = shared("--json"),
+) -> None:
+    """Show how each column of a table would be understood, without fitting anything.
+
+    \b
+    Examples:
+      pamc describe customers.csv
+      pamc describe customers.csv --types zip=category,size=S<M<L
+    """  # noqa: D301
+    from pamc.data.readers import describe_table
+
+    roles = {"columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
+    rows = describe_table(table, id_column=id_column, truth_column=truth, types=parse_types(types), **roles)
+    if as_json:
+        print_json(rows)
+        return
+    names = ("name", "type", "encoding", "missing", "example", "note")
+    shown = [{**row, "missing": f"{100 * row['missing']:.0f} %", "note": row["note"] or ""} for row in rows]
+    cells = [[_cut(row[name]) for name in names] for row in shown]
+    print_table(f"columns of {table}", names, cells, texts=("type", "encoding", "example", "note"))
+
+
+# Longest text that is shown in a cell.
+_LONGEST_CELL = 60
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
 @command(LOOK_UP, 1)

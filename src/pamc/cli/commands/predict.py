@@ -34,29 +34,64 @@ def predict(
     import numpy as np
 
     from pamc.data.files import partial_of
-    from pamc.data.readers import read_graph
     from pamc.results.run_folder import new_run_folder, write_labels
 
     model, recorded_id = _loaded(run, device)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
     check_output_file(out, overwrite=overwrite)
-    names = {"columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
-    changed = {name: value for name, value in {"id_column": id_column, **names}.items() if value is not None}
-    fitted = getattr(model, "feature_names_in_", None)
-    graph = read_graph(features, **(_options_of(features, fitted, id_column or recorded_id) | changed))
-    model.check_feature_names(graph.feature_names)
-    labels, confidence = model.predict_with_confidence(graph.features)
+    if model.columns_ is not None:
+        rows, ids = _table_rows(features, model, id_column or recorded_id)
+    else:
+        rows, ids = _plain_rows(features, model, id_column, recorded_id, columns, drop)
+    labels, confidence = model.predict_with_confidence(rows)
     # Write to a temporary folder and rename the file, so that it is never incomplete.
     folder = partial_of(out)
     with new_run_folder(folder) as partial:
-        write_labels(partial, graph.row_ids, labels, confidence, file_format=out.suffix[1:]).replace(out)
+        write_labels(partial, ids, labels, confidence, file_format=out.suffix[1:]).replace(out)
     folder.rmdir()
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
     if as_json:
-        print_json({"out": str(out), "n_nodes": graph.n_nodes, "cluster_sizes": sizes})
+        print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes})
     else:
-        print_text(f"{counted(graph.n_nodes, 'row')} → {out}")
+        print_text(f"{counted(len(labels), 'row')} → {out}")
+
+
+def _plain_rows(
+    features: Path,
+    model: Any,
+    id_column: str | None,
+    recorded_id: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+) -> tuple[Any, Any]:
+    """Return the rows of a file of numbers, and their ids."""
+    from pamc.data.readers import read_features
+
+    names = {"columns": split_names(columns, "--columns"), "drop": split_names(drop, "--drop")}
+    changed = {name: value for name, value in {"id_column": id_column, **names}.items() if value is not None}
+    fitted = getattr(model, "feature_names_in_", None)
+    options = _options_of(features, fitted, id_column or recorded_id) | changed
+    graph = read_features(features, **options, numbers_only=True)
+    model.check_feature_names(graph.feature_names)
+    return graph.features, graph.row_ids
+
+
+def _table_rows(features: Path, model: Any, id_column: str | None) -> tuple[Any, Any]:
+    """Return the raw columns of a table of mixed types, and the ids of its rows; other columns are not read."""
+    import numpy as np
+
+    from pamc.data.readers import open_table, raw_columns
+    from pamc.data.readers.columns import id_texts, integers_if_all
+
+    table = open_table(features)
+    names = [name for name in model.columns_.raw_names if name in table]
+    rows = raw_columns(table, names or table.names[:1])
+    if id_column is None or id_column not in table:
+        if id_column is not None:
+            note(f"note: {features} has no column {id_column!r}, the id column of the run: rows are numbered from 0")
+        return rows, np.arange(rows.n_rows)
+    return rows, integers_if_all(id_texts(table, id_column))
 
 
 def _loaded(run: Path, device: str) -> tuple[Any, str | None]:

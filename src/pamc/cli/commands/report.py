@@ -25,7 +25,7 @@ def report(
     out: Path | None = option(
         "--out FILE", "Write the report to this file.", show_default="RUN/report.html, or pamc-comparison.html"
     ),
-    map_by: str | None = option("--map NAME", "Redraw the map with pca, umap or auto.", complete=maps_named),
+    map_by: str | None = option("--map NAME", "Redraw the map with layout, pca, umap or auto.", complete=maps_named),
     rebuild: bool = option("--rebuild", "Build the report from the run's files instead of the existing report.", False),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),

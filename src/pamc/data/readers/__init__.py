@@ -7,7 +7,7 @@ add a module to `pamc.data.readers.formats`.
 """
 
 from pamc.data.readers.edges import read_edges
-from pamc.data.readers.features import read_features, read_graph
+from pamc.data.readers.features import describe_table, raw_columns, read_features, read_graph
 from pamc.data.readers.format import FORMATS, Format, endings, is_table, open_table
 from pamc.data.readers.labels import LabelColumn, read_label_pairs, read_labels
 
@@ -15,9 +15,11 @@ __all__ = [
     "FORMATS",
     "Format",
     "LabelColumn",
+    "describe_table",
     "endings",
     "is_table",
     "open_table",
+    "raw_columns",
     "read_edges",
     "read_features",
     "read_graph",

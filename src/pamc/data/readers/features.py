@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pamc.data.adapters import table_graph
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.columns.encoding import fit_encoding
+from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
+from pamc.data.columns.types import Types, find_types
 from pamc.data.files import existing_file, kind_of, naming
 from pamc.data.readers.columns import (
     check_has_rows,
@@ -23,7 +28,7 @@ from pamc.data.readers.columns import (
 from pamc.data.readers.edges import read_edges
 from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
-from pamc.data.readers.tables import Table, not_a_number
+from pamc.data.readers.tables import Cell, Table, not_a_number
 from pamc.errors import ConfigError, DataError
 
 
@@ -35,6 +40,7 @@ def read_graph(
     truth_column: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
+    types: Types | None = None,
     dtype: str = "float32",
 ) -> AttributedGraph:
     r"""Read the features of one file and the edges of another.
@@ -47,15 +53,14 @@ def read_graph(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     people, friends = Path(folder, "people.csv"), Path(folder, "friends.csv")
-    ...     _ = people.write_text("name,age,city\nann,31,7\nbob,25,8\n")
+    ...     _ = people.write_text("name,age,size\nann,31,7\nbob,25,8\n")
     ...     _ = friends.write_text("source,target\nbob,ann\n")
     ...     graph = read_graph(people, edges=friends, id_column="name")
     >>> graph.ids.tolist(), graph.feature_names, graph.edges.tolist()
-    (['ann', 'bob'], ('age', 'city'), [[1], [0]])
+    (['ann', 'bob'], ('age', 'size'), [[1], [0]])
     """
-    graph = read_features(
-        features_path, id_column=id_column, truth_column=truth_column, columns=columns, drop=drop, dtype=dtype
-    )
+    options: dict[str, Any] = {"columns": columns, "drop": drop, "types": types, "dtype": dtype}
+    graph = read_features(features_path, id_column=id_column, truth_column=truth_column, **options)
     if edges is None:
         return graph
     pairs, weight = read_edges(edges, graph.ids, graph.n_nodes)
@@ -69,9 +74,14 @@ def read_features(
     truth_column: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
+    types: Types | None = None,
+    numbers_only: bool = False,
     dtype: str = "float32",
 ) -> AttributedGraph:
-    r"""Read the rows of one file; raise DataError naming the first invalid cell and how to fix it.
+    r"""Read the rows of one file; raise DataError naming invalid cells and how to fix them.
+
+    A table of numbers is read as it is, with NaN for missing cells. If a column is not a number, the types of all
+    columns are found from the cells (:func:`~pamc.data.columns.types.find_types`), and the table is encoded.
 
     Parameters
     ----------
@@ -87,6 +97,10 @@ def read_features(
         Feature columns (tables only); all remaining columns by default.
     drop
         Columns to ignore (tables only).
+    types
+        Types of columns by name, which replace those found from the cells (tables only).
+    numbers_only
+        Whether to raise an error for a cell that is neither a plain number nor missing, instead of finding types.
     dtype
         Data type of the features, "float32" or "float64".
 
@@ -107,15 +121,16 @@ def read_features(
     if file_format is None or not file_format.gives("features"):
         raise wrong_ending(path, "features")
     if file_format.read_features is not None:
-        for option, value in {"--id": id_column, "--columns": columns, "--drop": drop}.items():
-            if value is not None:
+        for option, value in {"--id": id_column, "--columns": columns, "--drop": drop, "--types": types}.items():
+            if value:
                 raise DataError(f"{path}: {option} needs named columns, which a {kind_of(path)} file does not have")
         return _graph_of_matrix(path, file_format.read_features(path, truth_column), dtype)
     table = open_table(path)
     names = feature_columns(table, id_column, truth_column, columns, drop)
-    graph = _graph_of_table(table, names, id_column, truth_column, dtype)
-    warn_about_columns(table, names, explicit=columns is not None)
-    warn_about_points(table, names)
+    graph = _graph_of_table(table, names, id_column, truth_column, types, dtype, numbers_only=numbers_only)
+    if graph.encoding is None:
+        warn_about_columns(table, names, explicit=columns is not None)
+        warn_about_points(table, names)
     return graph
 
 
@@ -130,16 +145,75 @@ def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:
 
 
 def _graph_of_table(
-    table: Table, names: list[str], id_column: str | None, truth_column: str | None, dtype: str
+    table: Table,
+    names: list[str],
+    id_column: str | None,
+    truth_column: str | None,
+    types: Types | None,
+    dtype: str,
+    *,
+    numbers_only: bool,
 ) -> AttributedGraph:
     features, wrong = table.numbers(names, dtype=dtype)
-    if wrong is not None:
-        raise not_a_number(table.path, wrong, dtype)
     check_has_rows(table, len(features))
-    ids = None if id_column is None else integers_if_all(id_texts(table, id_column))
-    labels = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))
+    others: dict[str, Any] = {"name": _name_of(table.path)}
+    others["ids"] = None if id_column is None else integers_if_all(id_texts(table, id_column))
+    others["labels"] = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))
+    text = None if wrong is None else _first_text(table, names, dtype)
+    if text is not None and numbers_only:
+        raise not_a_number(table.path, text, dtype)
+    if types or text is not None:
+        return table_graph(raw_columns(table, names), types, **others)
     with naming(table.path):
-        return AttributedGraph(features, ids=ids, labels=labels, feature_names=tuple(names), name=_name_of(table.path))
+        return AttributedGraph(features, feature_names=tuple(names), **others)
+
+
+def _first_text(table: Table, names: Sequence[str], dtype: str) -> Cell | None:
+    """Return the first cell that is neither a plain number nor missing; raise DataError for too large a number."""
+    for name in names:
+        texts, numbers = table.cells(name)
+        is_number = np.abs(numbers) <= np.finfo(dtype).max
+        for row in np.flatnonzero(~is_number & (texts != None)):  # noqa: E711
+            if np.isfinite(numbers[row]):
+                raise not_a_number(table.path, table.cell(int(row), name), dtype)
+            if texts[row].lower() not in MISSING_NUMBERS:
+                return table.cell(int(row), name)
+    return None
+
+
+def raw_columns(table: Table, names: Sequence[str]) -> RawTable:
+    """Return columns of a file for which types are to be found."""
+    columns = [_raw_column(table, name) for name in names]
+
+    def where(row: int) -> str:
+        line = table.cell(row, table.names[0]).line
+        return f"row {row}" if line is None else f"line {line}"
+
+    return RawTable(columns, len(columns[0]), str(table.path), where)
+
+
+def _raw_column(table: Table, name: str) -> RawColumn:
+    texts, numbers = table.cells(name)
+    return RawColumn(name, numbers=numbers) if table.stores_numbers(name) else RawColumn(name, texts=texts)
+
+
+def describe_table(
+    path: str | PathLike[str],
+    *,
+    id_column: str | None = None,
+    truth_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    types: Types | None = None,
+) -> list[dict[str, Any]]:
+    """Return how each column of a file would be understood: name, type, encoding, missing share, example and note.
+
+    Types are found for every table, also for one of plain numbers, which a fit uses as they are.
+    """
+    table = open_table(path)
+    names = feature_columns(table, id_column, truth_column, columns, drop)
+    raw = raw_columns(table, names)
+    return list(fit_encoding(raw, find_types(raw, types))[0].table)
 
 
 def _name_of(path: Path) -> str:

@@ -84,7 +84,7 @@ def endings(what: str) -> tuple[str, ...]:
     Examples
     --------
     >>> endings("table")
-    ('.csv', '.tsv', '.tab', '.parquet', '.pq', '.txt', '.edges', '.edgelist')
+    ('.csv', '.tsv', '.tab', '.xlsx', '.feather', '.arrow', '.parquet', '.pq', '.txt', '.edges', '.edgelist')
     """
     formats = [FORMATS[name] for name in FORMATS if FORMATS[name].gives(what)]
     formats.sort(key=lambda file_format: file_format.open_table is None)
@@ -103,7 +103,7 @@ def is_table(path: Path) -> bool:
 
 
 def open_table(path: str | PathLike[str], *, header: bool | None = None) -> Table:
-    r"""Open the table in a .csv, .tsv, .txt (whitespace-separated) or .parquet file; text files may end in .gz.
+    r"""Open the table in a .csv, .tsv, .txt (spaces), .parquet, .xlsx or .feather file; text files may end in .gz.
 
     A .csv is comma-separated or, if its first line has no comma, separated by semicolons or tabs. If ``header`` is
     None, a first line that contains only numbers is data.

@@ -6,6 +6,7 @@ find the line number of the cell. Queries refer to columns by position, so names
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import itertools
@@ -161,14 +162,17 @@ class Table(ABC):
     def numbers(self, names: Sequence[str], *, dtype: str = "float32") -> tuple[NDArray[Any], Cell | None]:
         """Return columns as (N, len(names)) numbers, and the first cell that is not a finite number, if any.
 
-        Text is parsed in double precision and rounded once. ``dtype`` is float32, float64 or int64; a cell out of range
-        of that type is invalid. O(N·d) time and memory.
+        In floating-point columns, cells that are not numbers are NaN. Text is parsed in double precision and rounded
+        once. ``dtype`` is float32, float64 or int64; a cell out of range of that type is invalid. O(N·d) time and
+        memory.
         """
         columns = self._fetch([self.number_sql(name, dtype=dtype) for name in names])
         out = np.empty((len(columns[0]), len(names)), dtype=dtype)
         first: tuple[int, int] | None = None
         for position, column in enumerate(columns):
             out[:, position] = np.ma.getdata(column)
+            if dtype != "int64":
+                out[np.ma.getmaskarray(column), position] = np.nan
             wrong = np.flatnonzero(np.ma.getmaskarray(column) | ~np.isfinite(out[:, position]))
             if len(wrong):
                 first = min(first or (int(wrong[0]), position), (int(wrong[0]), position))
@@ -239,6 +243,11 @@ class Table(ABC):
     def first_rows(self, n_rows: int) -> dict[str, list[str]]:
         """Return the first cells of every column as text; empty for columns that store numbers in binary form."""
 
+    @property
+    def stored(self) -> Path:
+        """The file that is read: the file itself, or a temporary conversion of it."""
+        return self.path
+
     def __contains__(self, name: object) -> bool:
         return name in self._positions
 
@@ -246,8 +255,11 @@ class Table(ABC):
     def _positions(self) -> dict[str, int]:
         return {name: position for position, name in enumerate(self.names)}
 
-    def _stores_numbers(self, position: int) -> bool:
+    def stores_numbers(self, name: str) -> bool:
         """Return whether the file stores a column as numbers rather than text."""
+        return self._stores_numbers(self._positions[name])
+
+    def _stores_numbers(self, position: int) -> bool:
         return False
 
     def _malformed(self) -> DataError | None:
@@ -257,7 +269,7 @@ class Table(ABC):
     @property
     def _relation_of_path(self) -> str:
         """The SQL relation with the path substituted."""
-        return self.relation.replace("?", quoted(literal_path(self.path)), 1)
+        return self.relation.replace("?", quoted(literal_path(self.stored)), 1)
 
     def _from(self, relation: str) -> str:
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
@@ -270,7 +282,7 @@ class Table(ABC):
         query = f"SELECT {values} FROM {self._from(self.relation)} {tail}"
         try:
             with connected() as connection:
-                fetched = connection.execute(query, [literal_path(self.path)]).fetchnumpy()
+                fetched = connection.execute(query, [literal_path(self.stored)]).fetchnumpy()
         except duckdb.Error as error:
             raise self._malformed() or unreadable(self.path, self._damage, error) from error
         return list(fetched.values())
@@ -379,14 +391,43 @@ def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
     raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
 
 
-def text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, which may be compressed."""
+# A byte of Latin-1 text that is not ASCII, next to an ASCII letter; and bytes that no text file has.
+_LATIN_LETTER = re.compile(rb"[A-Za-z][\xa0-\xff]|[\xa0-\xff][A-Za-z]")
+_NOT_TEXT = re.compile(rb"[\x00\x80-\x9f]")
+# Bytes of a file that are inspected for its encoding, and read at a time.
+_BYTES_INSPECTED, _BYTES_AT_A_TIME = 1 << 26, 1 << 20
+
+
+def encoding_of(path: Path) -> str:
+    """Return "latin-1" for a text file that is not UTF-8 but looks like text of western Europe, else "utf-8"."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    has_letters, is_utf8 = False, True
+    with contextlib.suppress(OSError, EOFError, zlib.error), open_bytes(path) as stream:
+        for _ in range(_BYTES_INSPECTED // _BYTES_AT_A_TIME):
+            block = stream.read(_BYTES_AT_A_TIME)
+            if not block:
+                break
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                is_utf8 = False
+            if not is_utf8 and _NOT_TEXT.search(block):
+                return "utf-8"
+            has_letters = has_letters or (not is_utf8 and _LATIN_LETTER.search(block) is not None)
+    return "utf-8" if is_utf8 or not has_letters else "latin-1"
+
+
+def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a text file in UTF-8 or Latin-1, which may be compressed."""
+    decoding: dict[str, Any] = (
+        {"encoding": encoding} if encoding != "utf-8" else {"encoding": "utf-8-sig", "errors": "surrogateescape"}
+    )
     try:
         # An invalid byte is reported when its line is reached, not when the buffer is filled.
-        stream = io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="surrogateescape", newline="")
+        stream = io.TextIOWrapper(open_bytes(path), newline="", **decoding)
         with stream:
             for number, text in enumerate(stream, start=1):
-                if not text.isascii() and _NOT_UTF8.search(text):
+                if encoding == "utf-8" and not text.isascii() and _NOT_UTF8.search(text):
                     raise DataError(f"{path}, line {number}: not UTF-8 text; save the file as UTF-8")
                 yield text
     except (OSError, EOFError, zlib.error) as error:

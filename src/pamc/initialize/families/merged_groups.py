@@ -18,6 +18,9 @@ from pamc.runtime import seed_for
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 _ROWS_PER_GROUP = 5
 
+# Repeats per grouping, for each number of groups.
+_REPEATS_PER_GROUPING = 9
+
 
 @FAMILIES.register("merged groups")
 def cluster_by_merging(given: FamilyInput) -> Labels:
@@ -26,7 +29,7 @@ def cluster_by_merging(given: FamilyInput) -> Labels:
     most = max(n_clusters, len(given.points) // _ROWS_PER_GROUP)
     groupings = []
     for per_cluster in _GROUPS_PER_CLUSTER:
-        n_repeats = given.n_repeats // len(_GROUPS_PER_CLUSTER)
+        n_repeats = max(1, given.n_repeats // _REPEATS_PER_GROUPING)
         options: dict[str, Any] = {"seed": seed, "device": given.device, "name": f"groups {per_cluster}"}
         groupings += repeated_kmeans(given.smoothed, min(per_cluster * n_clusters, most), n_repeats, **options)
     edges = edge_list(given.adjacency)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
 from pamc.initialize.consensus import agreed_clusters
+from pamc.initialize.family import FAMILIES
 from pamc.initialize.fitting import fitted_encoder
-from pamc.runtime import one_thread
 
 
 @INITIALIZERS.register("consensus")
@@ -20,8 +20,10 @@ def fit_consensus(context: InitContext) -> InitResult:
     """
     inputs: Any = context.inputs
     config = context.config
-    with context.progress.phase("consensus"), one_thread():
-        agreed = agreed_clusters(inputs, config.n_clusters, seed=context.seed, device=context.rows.device)
-    encoder, targets = fitted_encoder(agreed, context, by_heart=inputs.kind == "graph")
+    with context.progress.phase("consensus", len(FAMILIES)) as phase:
+        options: dict[str, Any] = {"seed": context.seed, "device": context.rows.device, "on_family": phase.advance}
+        agreed = agreed_clusters(inputs, config.n_clusters, **options)
+    coded = inputs.family is not None
+    encoder, targets = fitted_encoder(agreed, context, by_heart=inputs.kind == "graph", coded=coded)
     facts = {"inputs": inputs.kind, "encoder_fitted_to": targets, **agreed.facts()}
     return InitResult(encoder, labels=agreed.labels, facts=facts, judge=agreed.judge)

@@ -245,7 +245,7 @@ def undirected(graph: AttributedGraph, config: Any, *, seed: int = 0) -> Undirec
     if edges is None:
         # For a method without graph settings, build the graph of the other methods.
         graph_settings = config if isinstance(config, GraphConfig) else GraphConfig()
-        edges, is_knn = neighbor_edges(features, graph_settings, seed=seed, preprocessing=preprocessing.kind), True
+        edges, is_knn = neighbor_edges(features, graph_settings, seed=seed, preprocessing=preprocessing), True
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=is_knn)
     upper = sp.triu(adjacency, k=1).tocoo()
     order = np.lexsort((upper.col, upper.row))

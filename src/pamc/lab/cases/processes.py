@@ -58,9 +58,10 @@ _SIZES = {"n_nodes": 60_000, "n_features": 128, "n_neighbors": 28, "n_epochs": 3
 _QUICK_SIZES = {"n_nodes": 200, "n_features": 8, "n_neighbors": 4, "n_epochs": 2, "chunk_size": 100}
 _N_REPEATS = 3
 
-# A model so small that a run of many epochs takes a few seconds.
+# A model so small that a run of many epochs, all of which are run, takes a few seconds.
 SETTINGS = (
-    "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--device", "cpu", "--quiet", "--json",
+    "--set", "hidden=[32]", "--set", "pretrain_epochs=3", "--set", "n_init=2", "--set", "tol=0", "--device", "cpu",
+    "--quiet", "--json",
 )  # fmt: skip
 _KILLS = {"n_kills": 20, "n_epochs": 120}
 

@@ -82,7 +82,7 @@ CONSTANTS: dict[str, tuple[float, float]] = {
     "initialize.consensus._N_NEIGHBORS": (7, 15),
     "initialize.consensus.N_REPEATS": (9, 36),
     "initialize.partitions._MIN_SHARE": (0.2, 0.4),
-    "initialize.families.layout._N_LAYOUTS": (1, 5),
+    "initialize.families.layout._N_EPOCHS": (50, 200),
     "initialize.fitting._TOLERANCE": (0.05, 0.2),
     "initialize.fitting._CLUSTER_SHARE": (0.3, 0.7),
     "training.fallback._TOLERANCE": (0.02, 0.1),
@@ -102,6 +102,9 @@ _SCORES = {
     "objective": ("scores", "objective"),
 }
 _MARKERS = dict(zip(INITIALIZERS, cycle("os^Dv"), strict=False))
+
+# Phases that are part of another one, or no part of the fit.
+_NOT_ADDED = ("confidence", "centers", "evaluation")
 
 # A table is lost if pamc is more than this far below the better of K-means and a Gaussian mixture.
 _LOST = 0.05
@@ -290,7 +293,7 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
             continue
         facts = [value["facts"] for value in values]
         decisions = [_decision(facts, name) for name in ("preprocessing", "graph", "inputs", "clusters_by", "fallback")]
-        seconds = [sum(v for k, v in value["seconds"].items() if k != "evaluation") for value in values]
+        seconds = seconds_of(rows, data_set)
         trust = [100 * float(fact["graph_trust"]) for fact in facts if "graph_trust" in fact]
         trusted = f"{np.mean(trust):.0f} %" if trust else MISSING
         body.append([data_set, *decisions, trusted, mean_text(seconds, 1)])
@@ -298,6 +301,12 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
     note = "Decisions of the default, based on the data alone; if they differ, with the number of seeds."
     table = Table(columns, body, "llllllrr")
     return write_table(table, folder, "quality-decisions", title="Decisions", rows=rows, note=note)
+
+
+def seconds_of(rows: Sequence[Row], data_set: str) -> list[float]:
+    """Return the time of each fit of a data set with the default."""
+    phases = [row["values"]["seconds"] for row in _of(rows, DEFAULT, data_set).values()]
+    return [sum(value for name, value in times.items() if name not in _NOT_ADDED) for times in phases]
 
 
 def _decision(facts: Sequence[dict[str, Any]], name: str) -> str:
@@ -408,7 +417,8 @@ def _pair(rows: Sequence[Row], variant: str, names: Sequence[str]) -> str:
 
 def _constants(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write how the mean ACC over all data sets changes with each constant."""
-    names = [name for name in (*DATA_SETS, *TABLES) if _of(rows, DEFAULT, name)]
+    variants = [f"{constant} {value:g}" for constant, values in CONSTANTS.items() for value in values]
+    names = measured(rows, [DEFAULT, *variants], (*DATA_SETS, *TABLES))
     body = []
     for constant, values in CONSTANTS.items():
         line = [f"`{constant}`", f"{fit_constants()[constant]:g}"]
@@ -417,7 +427,7 @@ def _constants(rows: Sequence[Row], folder: Path) -> list[Path]:
             present = [change for change in changes if change is not None]
             line.append(f"{value:g}: {100 * float(np.mean(present)):+.1f}" if present else MISSING)
         body.append(line)
-    note = f"Change of the mean ACC over {len(names)} data sets, in points, one fit each with the same seed."
+    note = f"Change of the mean ACC over {', '.join(names)}, in points, one fit each with the same seed."
     table = Table(["constant", "default", "smaller value", "larger value"], body, "lrrr")
     return write_table(table, folder, "quality-constants", title="Constants", rows=rows, note=note)
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from pamc.config import FitConfig
 from pamc.data.database import load_duckdb
+from pamc.data.preprocessing import Preprocessing
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
 from pamc.lab.cell import Cell, Row, Scope, register_case
@@ -126,7 +127,7 @@ def _initialized(graph: Planted, config: FitConfig, device: torch.device, dtype:
     for column in range(degree):
         sums += graph.features[neighbors[:, column]]
     means = (sums / (degree + 1)).cpu().numpy()
-    sample = Sample(features.cpu().numpy(), lambda: means, "scale")
+    sample = Sample(features.cpu().numpy(), lambda: means, Preprocessing("scale"))
     start, centers = initialize_from_sample(
         sample, config, seed=0, device=device, dtype=dtype, progress=SilentProgress()
     )

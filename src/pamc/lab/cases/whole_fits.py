@@ -1,10 +1,12 @@
-"""Whole fits from raw rows, the throughput of `predict`, K-means on raw features, and the import time of pamc."""
+"""Whole fits from raw rows beside other methods, the throughput of `predict`, K-means, and the import time of pamc."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from statistics import median
 from typing import Any
@@ -15,14 +17,17 @@ from sklearn.cluster import KMeans
 
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.synthetic import blobs
 from pamc.lab.cases.quality import DATA_SETS
 from pamc.lab.cell import Cell, Scope, register_case
 from pamc.lab.measure import call_values, peak_memory, release, timed_s
-from pamc.lab.settings import bench_cells, kind_of_device, load, load_unlinked, n_classes
+from pamc.lab.rivals import RIVALS, points_of
+from pamc.lab.settings import TABLES, bench_cells, kind_of_device, load, load_unlinked, n_classes
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
 from pamc.results.metrics import evaluate
 from pamc.runtime import generator
+from pamc.selection.choose_k import choose_k
 from pamc.training.pipeline import assign_rows, fit_method
 
 # Epochs of the fit before the measured one: enough to capture an epoch as a CUDA graph.
@@ -43,8 +48,104 @@ _CHUNK = 16384
 _data_cells = partial(bench_cells, quick_sets=("digits",))
 
 
+# Data sets whose fits are timed; on a CPU, so are tables of these sizes.
+_TIMED_SETS = {"cpu": ("g_other_iris", "digits", "cora", "usps"), "cuda": ("usps", "cora", "dblp", "acm")}
+TIMED_ROWS = (150, 500, 1500, 5000, 15_000, 50_000, 100_000)
+TIMED_COLUMNS, _TIMED_NOISE = 50, 2.0
+
+# Other methods whose time is measured on a CPU, with the largest number of rows on which they take minutes at most.
+TIMED_RIVALS = {
+    "umap+k-means": 100_000,
+    "k-means": 100_000,
+    "mixture": 100_000,
+    "spectral": 5_000,
+    "hdbscan": 15_000,
+}
+
+# Numbers of clusters of a table with many, and its size.
+_MANY_CLUSTERS, _MANY_CLUSTERS_SIZE = (20, 100, 500), {"n_rows": 5000, "n_features": 32}
+
+# A small table that is fitted by one and by two threads while other processes keep all cores busy.
+_BUSY_TABLE = {"n_rows": 500, "n_features": 2, "n_clusters": 4, "n_busy": 4}
+_THREADS = (1, 2)
+
+# Rows of the table that other methods cluster first, so that their libraries are loaded and compiled.
+_WARM_UP_ROWS = 300
+
+
 def _phases(graph: AttributedGraph, config: FitConfig, device: torch.device) -> dict[str, float]:
     return fit_method("pamcgc", graph, config, seed=0, device=device).seconds
+
+
+def fit_cells(scope: Scope) -> list[Cell]:
+    """Return fits of data sets and, on a CPU, of generated tables, by pamc and by other methods."""
+    kind = kind_of_device(scope.device)
+    rivals = {} if kind == "cuda" else TIMED_RIVALS
+    cells = []
+    for name in scope.data_sets or (("digits",) if scope.quick else _TIMED_SETS[kind]):
+        # Other methods do not use the edges of a graph.
+        measured = ["pamc", *(rivals if name in (*TABLES, "digits", "usps") and not scope.quick else ())]
+        measured += ["choose_k"] if name == "digits" and not scope.quick else []
+        cells += [Cell("fit", "whole-fit", provider, name, quick=scope.quick) for provider in measured]
+    if kind == "cpu" and scope.data_sets is None and not scope.quick:
+        cells += _generated_cells(rivals)
+    return cells
+
+
+def _generated_cells(rivals: Mapping[str, int]) -> list[Cell]:
+    """Return fits of tables of growing size, of tables with many clusters, and of one on a busy machine."""
+    measured = [
+        (provider, {"n_rows": n_rows})
+        for n_rows in TIMED_ROWS
+        for provider in ("pamc", *(name for name, most in rivals.items() if n_rows <= most))
+    ]
+    measured += [("pamc", {**_MANY_CLUSTERS_SIZE, "n_clusters": n_clusters}) for n_clusters in _MANY_CLUSTERS]
+    measured += [("pamc", {**_BUSY_TABLE, "n_threads": n_threads}) for n_threads in _THREADS]
+    return [Cell("fit", "whole-fit", provider, parameters=parameters) for provider, parameters in measured]
+
+
+def _timed_rows(cell: Cell) -> AttributedGraph:
+    """Return the data set of a cell, or a table of the requested size with overlapping clusters."""
+    parameters = cell.parameters
+    if "n_rows" not in parameters:
+        return load_unlinked(cell.data_set, cell.quick)
+    n_clusters, n_features = parameters.get("n_clusters", _N_CLUSTERS), parameters.get("n_features", TIMED_COLUMNS)
+    options: dict[str, Any] = {"n_features": n_features, "feature_noise": _TIMED_NOISE, "random_state": cell.seed}
+    return blobs(parameters["n_rows"], n_clusters, **options)
+
+
+def _rival_time(name: str, graph: AttributedGraph, seed: int) -> dict[str, Any]:
+    """Return the time in which another method clusters a table, after it clustered a part of it."""
+    n_clusters, cluster = n_classes(graph), RIVALS[name].cluster
+    cluster(points_of(graph.features[:_WARM_UP_ROWS], seed=seed), n_clusters, seed)
+    cpu = torch.device("cpu")
+    with peak_memory(cpu) as peak:
+        seconds = timed_s(lambda: cluster(points_of(graph.features, seed=seed), n_clusters, seed), cpu)
+    return {"seconds": seconds, "peak_bytes": peak.n_bytes}
+
+
+def _choice_time(graph: AttributedGraph, seed: int) -> dict[str, Any]:
+    """Return the time in which `choose_k` compares its default candidates."""
+    cpu, chosen = torch.device("cpu"), []
+    with peak_memory(cpu) as peak:
+        seconds = timed_s(lambda: chosen.append(choose_k(graph, random_state=seed, device="cpu")), cpu)
+    candidates = chosen[0].table["n_clusters"]
+    return {"seconds": seconds, "peak_bytes": peak.n_bytes, "n_candidates": len(candidates)}
+
+
+@contextmanager
+def _busy_machine(n_busy: int, n_threads: int | None) -> Iterator[None]:
+    """Keep `n_busy` processes computing inside the context, and compute with `n_threads` threads, if given."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n_busy)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        for process in spinning:
+            process.kill()
+            process.wait()
 
 
 @register_case(
@@ -54,13 +155,17 @@ def _phases(graph: AttributedGraph, config: FitConfig, device: torch.device) -> 
 )
 @register_case(
     "fit",
-    "time of whole fits from raw rows with the defaults, by phase",
-    cells=partial(_data_cells, case="fit", task="whole-fit", measured=[("pamc", {})], data_sets=("usps",)),
+    "time of whole fits from raw rows with the defaults, by phase, beside other methods",
+    cells=fit_cells,
     task="whole-fit",
 )
 def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
     """Return the time of a fit and of its phases, and its peak memory, after a short fit of the same shapes."""
-    graph, resolved = load_unlinked(cell.data_set, cell.quick), torch.device(device)
+    graph, resolved = _timed_rows(cell), torch.device(device)
+    if cell.provider in RIVALS:
+        return _rival_time(cell.provider, graph, cell.seed)
+    if cell.provider == "choose_k":
+        return _choice_time(graph.without_labels(), cell.seed)
     sizes: dict[str, Any] = {"n_clusters": n_classes(graph)}
     sizes |= {"n_epochs": 10, "hidden": (64, 64)} if cell.quick else {}
     if cell.provider == "pamc":
@@ -72,7 +177,8 @@ def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
     _phases(graph, config.with_(n_epochs=_WARM_UP_EPOCHS, pretrain_epochs=1), resolved)
     release(resolved)
     values: dict[str, Any] = {}
-    with peak_memory(resolved) as peak:
+    load = _busy_machine(cell.parameters.get("n_busy", 0), cell.parameters.get("n_threads"))
+    with load, peak_memory(resolved) as peak:
         seconds = timed_s(lambda: values.update(phases=_phases(graph, config, resolved)), resolved)
     return {"seconds": seconds, **values, "peak_bytes": peak.n_bytes, "n_epochs": config.n_epochs}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
 from pamc.config import FitConfig
 from pamc.data.catalog import CATALOG
 from pamc.lab.cases.choosing import CHOOSING
-from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, measured, table_mean
+from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, measured, seconds_of, table_mean
 from pamc.lab.cases.tables import Comparison, differences
 from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
@@ -17,7 +18,7 @@ from pamc.lab.pages.scale import SCALE
 from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
 from pamc.lab.pages.style import MISSING, by, percent, ratio_to_pamc
 from pamc.lab.rivals import RIVALS
-from pamc.lab.rows import CHECKOUT, rows_of, stored
+from pamc.lab.rows import CHECKOUT, kind_of, rows_of, stored
 from pamc.lab.settings import PAPER_SETS, TABLES, paper_figure, paper_title, rival_figure
 from pamc.results.table import Table, mean_std
 
@@ -42,15 +43,23 @@ def _first_table(rows: Sequence[Row], folder: Path) -> str:
         data_set = CATALOG[name]
         title = f"{data_set.title}, {data_set.n_nodes:,} × {data_set.n_features:,}"
         kmeans, ours = (percent(figures_of(rows, variant, name)) for variant in ("kmeans none", DEFAULT))
-        body.append([title, kmeans, rival_figure(name, "acc"), f"**{ours}**"])
+        body.append([title, kmeans, rival_figure(name, "acc"), f"**{ours}**", _seconds(rows, [name])])
     tables = measured(rows, [*RIVALS, DEFAULT], TABLES)
     if tables:
         means = {variant: table_mean(rows, variant, names=tables) for variant in (*RIVALS, DEFAULT)}
         best = max(RIVALS, key=lambda name: means[name])
         rival = f"{means[best]:.1f} ({RIVALS[best].title})"
         title = f"{len(tables)} plain tables, mean"
-        body.append([title, f"{means['k-means']:.1f}", rival, f"**{means[DEFAULT]:.1f}**"])
-    return Table(["ACC (%)", "K-means", "best other program", "pamc"], body).markdown()
+        seconds = _seconds(rows, tables)
+        body.append([title, f"{means['k-means']:.1f}", rival, f"**{means[DEFAULT]:.1f}**", seconds])
+    return Table(["ACC (%)", "K-means", "best other program", "pamc", "its seconds"], body).markdown()
+
+
+def _seconds(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """Return the mean time of the fits with the default on a CPU."""
+    on_cpu = [row for row in rows if kind_of(row) == "cpu"]
+    seconds = [value for name in names for value in seconds_of(on_cpu, name)]
+    return f"{mean(seconds):.2g}" if seconds else MISSING
 
 
 def _costs(loss: Sequence[Row], folder: Path) -> str:
@@ -130,10 +139,10 @@ def accuracy_table(rows: Sequence[Row], metric: str) -> str:
         if rival == MISSING or not ours:
             continue
         figure, _, program = rival.partition(" ")
-        mean, std = mean_std([100 * value for value in ours])
-        difference = mean - float(figure)
+        center, std = mean_std([100 * value for value in ours])
+        difference = center - float(figure)
         ahead += difference > 0
-        body.append([name, program.strip("()"), figure, f"{mean:.1f} ± {std:.1f}", f"{difference:+.1f}"])
+        body.append([name, program.strip("()"), figure, f"{center:.1f} ± {std:.1f}", f"{difference:+.1f}"])
     head = [metric.upper(), "best other program", "its figure", "pamc", "difference"]
     return f"{Table(head, body, 'llrrr').markdown()}\nAhead on {ahead} of {len(body)}.\n"
 
@@ -162,7 +171,7 @@ def _with_origin(table: Callable[[Sequence[Row]], str]) -> Callable[[Sequence[Ro
 _LOSS, _EPOCHS = partial(stored, "loss", device="cpu"), partial(stored, "epoch", device="cuda")
 _TIMES = [f"time-memory-{kind}" for kind in ("cuda-ratios", "cuda", "cpu-ratios", "cpu")]
 _KNOWN = [f"quality{part}" for part in ("", "-starts", "-decisions", "-ablations", "-scores")]
-_QUALITY = ["quality-tables", "quality-parts", *_KNOWN]
+_QUALITY = ["quality-tables", "quality-parts", *_KNOWN, "quality-constants"]
 
 # The parts of each page by the name of their markers.
 PAGES: dict[str, dict[str, Part]] = {

@@ -8,7 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from pamc.errors import counted
 from pamc.lab.cases.loss import moved_bytes
+from pamc.lab.cases.whole_fits import TIMED_COLUMNS, TIMED_RIVALS
 from pamc.lab.cell import Row
 from pamc.lab.pages import Part, joined, origin
 from pamc.lab.pages.style import (
@@ -25,6 +27,7 @@ from pamc.lab.pages.style import (
     tables,
     time_text,
 )
+from pamc.lab.rivals import RIVALS
 from pamc.lab.rows import kind_of, machine_of, stored
 from pamc.results.table import Table
 
@@ -146,16 +149,58 @@ def _captioned(case: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _fits(rows: Sequence[Row], folder: Path) -> str:
-    """Return the time of each phase of complete fits, and their memory."""
-    rows = _good(rows)
+    """Return the time of each phase of complete fits of data sets, and their memory."""
+    rows = [row for row in _good(rows) if row["provider"] == "pamc" and row["data_set"]]
     phases = list(dict.fromkeys(name for row in rows for name in row["values"]["phases"]))
     body = []
     for row in rows:
         values = row["values"]
         times = [time_text(seconds) for seconds in (values["seconds"], *map(values["phases"].get, phases))]
-        body.append([row["data_set"].upper(), machine_of(row), *times, bytes_text(values["peak_bytes"])])
+        body.append([_table_of(row), machine_of(row), *times, bytes_text(values["peak_bytes"])])
     table = Table(["data set", "device", "whole fit", *phases, "memory"], body, "ll" + "r" * (len(phases) + 2))
     return joined(table.markdown(), origin(rows))
+
+
+def _fit_sizes(rows: Sequence[Row], folder: Path) -> str:
+    """Return the seconds of complete fits by several methods, of data sets and of tables of growing size."""
+    rows = [row for row in _good(rows) if kind_of(row) == "cpu"]
+    titles = {"pamc": "**pamc**", **{name: RIVALS[name].title for name in TIMED_RIVALS}}
+    columns = {"choose_k": "pamc"}
+    seconds = {
+        (_table_of(row), columns.get(row["provider"], row["provider"])): row["values"]["seconds"] for row in rows
+    }
+    names = list(dict.fromkeys(_table_of(row) for row in rows))
+    body = [[name, *(time_text(seconds.get((name, provider))) for provider in titles)] for name in names]
+    table = Table(["table", *titles.values()], body, "l" + "r" * len(titles))
+    sized = [row for row in rows if list(row["parameters"]) == ["n_rows"]]
+    if not sized:
+        return joined(table.markdown(), origin(rows))
+    with drawing(size=(6.4, 3.6)) as (figure, axes):
+        (panel,) = axes[0]
+        for color, provider in zip(PALETTE, ("pamc", "umap+k-means", "spectral", "hdbscan"), strict=False):
+            points = sorted(
+                (row["parameters"]["n_rows"], row["values"]["seconds"]) for row in sized if row["provider"] == provider
+            )
+            label = titles[provider].strip("*")
+            panel.plot(*zip(*points, strict=True), marker="o", markersize=3, color=color, label=label)
+        panel.set(xscale="log", yscale="log", xlabel=f"rows ({TIMED_COLUMNS} columns, 10 clusters)", ylabel="seconds")
+        legend(figure, panel)
+        save_figure(figure, folder, "fit-sizes", rows=rows)
+    picture = "![Seconds of a complete fit against the number of rows](speed/fit-sizes.png)"
+    return joined(picture, table.markdown(), origin(rows))
+
+
+def _table_of(row: Row) -> str:
+    """Return the name of a row's data set, or the size of its table, and what was special about the fit."""
+    parameters = row["parameters"]
+    if row["data_set"]:
+        return f"{row['data_set']}, `choose_k`" if row["provider"] == "choose_k" else str(row["data_set"])
+    parts = [f"{parameters['n_rows']:,} × {parameters.get('n_features', TIMED_COLUMNS)}"]
+    if "n_busy" in parameters:
+        parts.append(f"{counted(parameters['n_threads'], 'thread')} beside {parameters['n_busy']} busy processes")
+    elif "n_clusters" in parameters:
+        parts.append(f"{parameters['n_clusters']} clusters")
+    return ", ".join(parts)
 
 
 def _cpu_epochs(rows: Sequence[Row], folder: Path) -> str:
@@ -297,6 +342,7 @@ SPEED = {
     **{f"loss-{device}": Part(partial(stored, "loss", device=device), _loss) for device in _DEVICES},
     "positive": Part(partial(stored, "positive"), _plain),
     "fit": Part(partial(stored, "fit"), _fits),
+    "fit-sizes": Part(partial(stored, "fit"), _fit_sizes),
     "inference": Part(partial(stored, "inference"), _plain),
     "cpu-epochs": Part(partial(stored, "epoch", device="cpu"), _cpu_epochs),
     "roofline": Part(_GPU_EPOCHS, _roofline),

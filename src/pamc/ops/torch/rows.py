@@ -1,8 +1,8 @@
 """Rows scaled to length 1, sums and products of rows in a fixed order, and random masks.
 
 On a CPU every result is bitwise equal for any number of threads. Torch and its BLAS split long reductions and tall
-matrix products by the number of threads; these functions first split both into blocks of fixed size. On a GPU they call
-torch directly.
+matrix products by the number of threads; these functions first split both into blocks of fixed size. On a GPU, and for
+work that always runs on one thread, they call torch directly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pamc.runtime import quiet_libraries
+from pamc.runtime import is_on_one_thread, quiet_libraries
 
 # Number of elements, or rows, that are summed by one thread.
 ROWS_PER_BLOCK = 1024
@@ -53,7 +53,7 @@ def row_product(x: Tensor, weight: Tensor) -> Tensor:
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
     """
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or is_on_one_thread():
         return x @ weight
     blocks = _in_blocks(x)
     return torch.bmm(blocks, weight.expand(len(blocks), -1, -1)).flatten(0, 1)[: len(x)]
@@ -61,7 +61,7 @@ def row_product(x: Tensor, weight: Tensor) -> Tensor:
 
 def gram(x: Tensor, y: Tensor) -> Tensor:
     """Return xᵀ @ y, (k, m), for tall x (N, k) and y (N, m), bitwise equal for any number of threads."""
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or is_on_one_thread():
         return x.T @ y
     return torch.bmm(_in_blocks(x).transpose(1, 2), _in_blocks(y)).sum(dim=0)
 
@@ -74,7 +74,7 @@ def column_sums(x: Tensor) -> Tensor:
     >>> column_sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([4., 6.])
     """
-    while x.device.type == "cpu" and len(x) > ROWS_PER_BLOCK:
+    while x.device.type == "cpu" and len(x) > ROWS_PER_BLOCK and not is_on_one_thread():
         n_in_blocks = len(x) - len(x) % ROWS_PER_BLOCK
         blocks = x[:n_in_blocks].view(-1, ROWS_PER_BLOCK, x.shape[1]).sum(dim=1)
         x = torch.cat([blocks, x[n_in_blocks:].sum(dim=0, keepdim=True)])
@@ -155,10 +155,14 @@ def hidden_values(step: Tensor, rows: Tensor, n_columns: int, *, share: float, s
     >>> round(hidden.double().mean().item(), 2)
     0.2
     """
-    of_step = _mixed(step * _GOLDEN + seed)
-    of_row = _mixed(rows * _GOLDEN + of_step)
     columns = torch.arange(n_columns, device=rows.device)
-    number = _mixed(of_row[:, None] + columns * _GOLDEN)
+    return hidden_entries(step, rows[:, None], columns, share=share, seed=seed)
+
+
+def hidden_entries(step: Tensor, rows: Tensor, columns: Tensor, *, share: float, seed: int) -> Tensor:
+    """Return the entries of :func:`hidden_values` at the given rows and columns, which are broadcast together."""
+    of_step = _mixed(step * _GOLDEN + seed)
+    number = _mixed(_mixed(rows * _GOLDEN + of_step) + columns * _GOLDEN)
     return _shifted(number, 64 - _BITS) < int(share * 2**_BITS)
 
 

@@ -150,6 +150,18 @@ pamc.contents = (sections) => {
   if (location.hash) open();
 };
 pamc.scroll = (label, child) => pamc.el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, child);
+// A button that copies a table as it is shown, so that it can be pasted into a slide or a spreadsheet.
+pamc.copyTable = (table) => {
+  const button = pamc.el("button", { class: "button copy", type: "button", text: "Copy", "aria-label": "Copy the table" });
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(table);
+    const isCopied = document.execCommand("copy");
+    if (isCopied) getSelection().removeAllRanges();
+    button.textContent = isCopied ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  return button;
+};
 pamc.copy = (label, text) => {
   const button = pamc.el("button", { class: "button copy", type: "button", text: "Copy", "aria-label": `Copy the ${label}` });
   const pre = pamc.el("pre", { text, tabindex: 0 });

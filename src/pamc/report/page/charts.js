@@ -81,7 +81,7 @@ pamc.heat = (caption, rows, columns, { shade, number, about, corner = "" }) => {
 };
 
 // A table of lines: heads are {text, number}; cells are text or nodes. A filter hides lines of other clusters, and dims lines of pairs of other clusters.
-pamc.lines = (caption, heads, lines, { hidden = false } = {}) => pamc.scroll(caption, pamc.el("table", { class: "lines" },
+pamc.lines = (caption, heads, lines, { hidden = false, kind = "" } = {}) => pamc.scroll(caption, pamc.el("table", { class: `lines ${kind}`.trim() },
   pamc.el("caption", { text: caption, class: hidden ? "visually-hidden" : null }),
   pamc.el("thead", {}, pamc.el("tr", {}, heads.map((head) => pamc.el("th", { scope: "col", text: head.text, class: head.number ? "n" : null })))),
   pamc.el("tbody", {}, lines.map((line) => pamc.el("tr", { class: line.class, "data-cluster": line.cluster, "data-of": line.of?.join(" ") }, (line.cells || line).map((cell, i) =>

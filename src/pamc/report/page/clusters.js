@@ -17,8 +17,10 @@ const adjective = ({ kind, difference, inside }) => {
   if (kind === "share") return difference < 0 ? "rarely " : inside >= 0.5 ? "mostly " : "often ";
   return difference < 0 ? "low " : "high ";
 };
-// A readable name for each cluster, such as "high income, low age"; "" if the columns have no names.
-pamc.clusterNames = (table, n) => {
+// A readable name for each cluster, such as "high income, low age"; "" if the columns have no names. Clusters of a table
+// of mixed types have one already.
+pamc.clusterNames = (table, n, clusters) => {
+  if (clusters?.name) return clusters.name;
   const groups = pamc.grouped(pamc.records(table), "cluster");
   const parts = Array.from({ length: n }, (_, cluster) => {
     const features = (groups.get(cluster) || []).filter(({ name, feature }) => name !== `feature ${feature}`);
@@ -60,7 +62,8 @@ pamc.filterBar = (page) => {
 };
 
 // What a feature is like in a cluster and in all rows, in the units of the user.
-const compared = ({ kind, inside, elsewhere, difference }, share) => {
+const compared = ({ kind, inside, elsewhere, difference, text }, share) => {
+  if (text) return text;
   const all = share * inside + (1 - share) * elsewhere;
   if (kind !== "difference") return `${pamc.share(inside)} of its rows, ${pamc.share(all)} of all rows`;
   const spread = Math.abs((inside - elsewhere) / difference);
@@ -68,7 +71,7 @@ const compared = ({ kind, inside, elsewhere, difference }, share) => {
 };
 const differences = (features, share, most) => pamc.el("ul", { class: "bars" }, features.map((feature) => {
   const isTerm = feature.kind === "term", width = `${((isTerm ? 100 : 50) * Math.abs(feature.difference)) / most}%`;
-  return pamc.el("li", {}, pamc.name(feature.name, 60),
+  return pamc.el("li", {}, pamc.name(feature.trait || feature.name, 60),
     pamc.el("span", { class: isTerm ? "bar one" : "bar", "aria-hidden": "true" }, pamc.el("i", { class: feature.difference < 0 ? "less" : null, style: { width } })),
     pamc.el("span", { class: "value", text: compared(feature, share) }));
 }));
@@ -99,9 +102,42 @@ pamc.cards = (page) => {
         member.leans_to >= 0 ? pamc.el("span", { class: "to" }, "→ ", pamc.dot(member.leans_to, page.palette[member.leans_to])) : null))));
     };
     if (members.length) card.append(pamc.el("div", { class: "members" }, list("central", "Typical rows"), list("border", "Border rows, close to")));
+    const values = pamc.cellTable(page, members, `Values of the typical and border rows of cluster ${cluster}`);
+    if (values) card.append(pamc.el("details", { class: "more" }, pamc.el("summary", { text: "Values of these rows" }), values));
     return card;
   });
   return pamc.el("div", { class: "cards" }, cards);
+};
+
+// The cells of rows as they are in the table of the user, empty where they are missing; null if they are not known.
+pamc.cellTable = (page, rows, caption) => {
+  const known = rows.filter(({ row }) => page.cells.has(row));
+  if (!known.length) return null;
+  const names = page.cells.get(known[0].row).map(({ column }) => column);
+  return pamc.lines(caption, [{ text: "row" }, ...names.map((name) => ({ text: pamc.cut(name, 40) }))], known.map(({ row, id, cluster }) => (
+    { cluster, cells: [pamc.rowButton(page, id, row), ...page.cells.get(row).map(({ cell }) => (cell ? pamc.name(cell, 60) : ""))] })), { hidden: true, kind: "cells" });
+};
+
+// The typical value of each column in each cluster, as a table to copy.
+const MOST_IN_PROFILE = 40, UNUSUALLY_MISSING = 0.1;
+pamc.profile = (page) => {
+  const lines = pamc.records(page.data.profile);
+  if (!lines.length) return null;
+  const clusters = [-1, ...page.clusters.filter((c) => c.n_rows).map((c) => c.cluster)].slice(0, MOST_IN_PROFILE + 1), by = pamc.grouped(lines, "column");
+  const of = (cluster) => (cluster < 0 ? null : cluster);
+  const head = (cluster) => pamc.el("th", { scope: "col", "data-cluster": of(cluster) }, cluster < 0 ? "All rows" : pamc.clusterName(page, cluster));
+  // Missing cells are mentioned for all rows, and for a cluster where they are unusual.
+  const missed = (cluster, missing, usual) => (cluster < 0 ? missing > 0 : Math.abs(missing - usual) >= UNUSUALLY_MISSING);
+  const cell = ({ cluster, typical, share, missing }, usual) => pamc.el("td", { "data-cluster": of(cluster) }, pamc.el("bdi", { dir: "auto", text: typical ? pamc.cut(typical, 60) : "–" }),
+    share === null ? null : [" ", pamc.el("span", { class: "whole", text: `(${pamc.share(share)})` })],
+    missed(cluster, missing, usual) ? [", ", pamc.el("span", { class: "quiet whole", text: `${pamc.share(missing)} missing` })] : null);
+  const rows = [...by].map(([name, values]) => {
+    const of = new Map(values.map((value) => [value.cluster, value]));
+    return pamc.el("tr", {}, pamc.el("th", { scope: "row" }, pamc.name(name, 40)), clusters.map((cluster) => cell(of.get(cluster), of.get(-1).missing)));
+  });
+  const sizes = pamc.el("tr", {}, pamc.el("th", { scope: "row", text: "rows" }), clusters.map((cluster) => pamc.el("td", { "data-cluster": of(cluster), text: pamc.count(cluster < 0 ? page.data.n_rows : page.clusters[cluster].n_rows) })));
+  const table = pamc.el("table", { class: "lines profile" }, pamc.el("thead", {}, pamc.el("tr", {}, pamc.el("th", { scope: "col", text: "column" }), clusters.map(head))), pamc.el("tbody", {}, sizes, rows));
+  return pamc.el("div", { class: "panel padded" }, pamc.copyTable(table), pamc.scroll("Profile of the clusters", table));
 };
 
 // Confidence from fits of half of the rows is a frequency; other kinds of confidence are not, so nothing is called clear.
@@ -164,13 +200,18 @@ const why = {
   "extreme value": (v) => `${pamc.number(v, 2)} times as far from the median of the column as the other values`,
   isolated: () => "it has no edge",
 };
-const reason = (row) => (row.feature ? pamc.el("span", {}, `${row.reason} of `, pamc.name(row.feature, 60)) : row.reason);
+// The reason why a row is unusual, with its cell if that is known.
+const reason = (page, { row, feature, reason: text }) => {
+  const cell = page.cells.get(row)?.find(({ column }) => column === feature)?.cell;
+  return feature ? pamc.el("span", {}, `${text} of `, pamc.name(feature, 60), cell ? [": ", pamc.name(cell, 40)] : "") : text;
+};
 pamc.odd = (page) => {
   const odd = pamc.records(page.data.odd);
   if (!page.data.odd) return null;
   if (!odd.length) return pamc.el("p", { class: "quiet", text: "None: no row stands out from the others." });
-  const lines = odd.map((row) => ({ cluster: row.cluster, cells: [pamc.rowButton(page, row.id, row.row, 60), pamc.dot(row.cluster, page.palette[row.cluster]), pamc.number(row.confidence), reason(row), why[row.reason] ? why[row.reason](row.value) : pamc.number(row.value)] }));
+  const lines = odd.map((row) => ({ cluster: row.cluster, cells: [pamc.rowButton(page, row.id, row.row, 60), pamc.dot(row.cluster, page.palette[row.cluster]), pamc.number(row.confidence), reason(page, row), why[row.reason] ? why[row.reason](row.value) : pamc.number(row.value)] }));
   page.noneOdd = pamc.el("p", { class: "quiet", hidden: true, "aria-live": "polite" });
   page.oddTable = pamc.el("div", { class: "panel padded moves" }, pamc.lines("Unusual rows", [{ text: "row" }, { text: "cluster" }, { text: "confidence", number: true }, { text: "reason" }, { text: "how unusual" }], lines, { hidden: true }));
-  return [page.oddTable, page.noneOdd];
+  const values = pamc.cellTable(page, odd, "Values of the unusual rows");
+  return [page.oddTable, page.noneOdd, values && pamc.el("details", { class: "more" }, pamc.el("summary", { text: "Values of these rows" }), values)];
 };

@@ -13,7 +13,7 @@ class Comparison {
     let next = n;
     this.runs = data.runs.map((run) => ({
       ...run, labels: pamc.unpack(run.cluster), records: pamc.records(run.clusters),
-      palette: run.match.to_first.map((c) => palette[c < 0 ? next++ : c]), names: pamc.clusterNames(run.features, run.n_clusters),
+      palette: run.match.to_first.map((c) => palette[c < 0 ? next++ : c]), names: pamc.clusterNames(run.features, run.n_clusters, run.clusters),
     }));
   }
   // The cluster of the first run that matches the cluster of a row; −1 for none.

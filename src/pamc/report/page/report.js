@@ -14,7 +14,8 @@ class Report {
     this.confidence = this.steps(points.confidence);
     this.columns = data.columns.map((column) => ({ ...column, values: pamc.unpack(column.values) }));
     if (this.rows) this.position = new Map(Array.from(this.rows, (row, i) => [row, i]));
-    this.names = pamc.clusterNames(data.features, data.n_clusters);
+    this.names = pamc.clusterNames(data.features, data.n_clusters, data.clusters);
+    this.cells = pamc.grouped(pamc.records(data.cells), "row");
     this.coloring = "cluster";
   }
 
@@ -47,6 +48,7 @@ class Report {
     ].filter(Boolean);
     const sections = [
       pamc.section("clusters", "Clusters", "Click a cluster to show only its rows on this page; hold Shift to add more clusters.", pamc.cards(this)),
+      pamc.section("profile", "Profile", "The median of each number and date, and the most frequent value of each other column, of the cells that are filled.", pamc.profile(this)),
       pamc.section("map", "Map", "Each point is a row, and similar rows are close together. Each number marks the most central row of its cluster.", this.mapArea()),
       pamc.section("sure", "How sure is this?", null, pamc.sureness(this)),
       pamc.section("odd", "Unusual rows", "Rows worth a look: they hardly belong to their cluster, are far from every cluster, have an extreme value, or have no edge.", pamc.odd(this)),
@@ -198,7 +200,9 @@ class Report {
     this.kept = searched ? null : i;
     const parts = [["cluster", pamc.dot(this.cluster[i], this.palette[this.cluster[i]])], ["confidence", pamc.number(this.confidence.at(i))]];
     if (this.rows || this.id(i) !== String(i)) parts.push(["row", pamc.count(this.rows ? this.rows[i] : i)]);
-    for (const column of this.columns) parts.push([pamc.name(column.name, 40), pamc.name(this.value(column, i), 60)]);
+    const cells = this.cells.get(this.rows ? this.rows[i] : i) || [], isKnown = new Set(cells.map(({ column }) => column));
+    for (const column of this.columns) if (!isKnown.has(column.name)) parts.push([pamc.name(column.name, 40), pamc.name(this.value(column, i), 60)]);
+    for (const { column, cell } of cells) parts.push([pamc.name(column, 40), cell ? pamc.name(cell, 120) : "–"]);
     const whole = this.id(i);
     this.facts.replaceChildren(pamc.el("p", { class: "id", tabindex: whole.length > 120 ? 0 : null }, pamc.el("bdi", { dir: "auto", text: pamc.cut(whole, 600) })),
       pamc.el("dl", {}, parts.flatMap(([term, value]) => [pamc.el("dt", {}, term), pamc.el("dd", {}, value)])));

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from pamc.data.files import check_gzip, kind_of
 from pamc.data.readers.format import FORMATS, Format
-from pamc.data.readers.tables import Records, TextTable, header_of, text_lines
-from pamc.errors import DataError
+from pamc.data.readers.tables import Records, TextTable, encoding_of, header_of, text_lines
+from pamc.errors import DataError, DataWarning, warn
 
 # Bytes of text read at a time when memory is limited; a line may have up to a quarter of them.
 _BUFFER_BYTES = 1 << 23
@@ -23,6 +23,7 @@ class DelimitedTable(TextTable):
     _drops_ragged_lines: ClassVar[bool] = True
 
     delimiter: str
+    encoding: str = "utf-8"
 
     @property
     def tolerant_sql(self) -> str:
@@ -32,7 +33,7 @@ class DelimitedTable(TextTable):
 
     def all_records(self) -> Records:
         """Yield (line number, cells) of every record of the file."""
-        return _records(self.path, self.delimiter)
+        return _records(self.stored, self.delimiter, self.encoding)
 
     @property
     def _has_blank_rows(self) -> bool:
@@ -43,25 +44,34 @@ class DelimitedTable(TextTable):
 def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     """Open the table in a delimited text file."""
     check_gzip(path)
-    delimiter = _delimiter_of(path)
-    names, unnamed, has_header, n_skipped = header_of(path, _records(path, delimiter), header)
+    encoding = encoding_of(path)
+    if encoding != "utf-8":
+        warn(DataWarning(f"{path}: is not UTF-8 text and is read as Latin-1"), stacklevel=3)
+    delimiter = _delimiter_of(path, encoding)
+    names, unnamed, has_header, n_skipped = header_of(path, _records(path, delimiter, encoding), header)
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     relation = (
         f"read_csv(?, auto_detect=false, header=false, skip={n_skipped}, delim='{delimiter}', quote='\"', escape='\"', "
-        f"columns={{{columns}}}, hive_partitioning=false)"
+        f"columns={{{columns}}}, hive_partitioning=false{_ENCODINGS[encoding]})"
     )
-    return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter)
+    return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter, encoding)
 
 
-def _delimiter_of(path: Path) -> str:
+# The option of duckdb for each encoding.
+_ENCODINGS = {"utf-8": "", "latin-1": ", encoding='latin-1'"}
+
+
+def _delimiter_of(path: Path, encoding: str) -> str:
     if kind_of(path) != ".csv":
         return "\t"
-    first = next((text for text in text_lines(path) if text.strip()), "")
+    first = next((text for text in text_lines(path, encoding) if text.strip()), "")
     return next((mark for mark in ",;\t" if mark in first), ",")
 
 
-def _records(path: Path, delimiter: str | None = None) -> Records:
-    reader = csv.reader(text_lines(path), delimiter=delimiter or _delimiter_of(path), strict=True)
+def _records(path: Path, delimiter: str | None = None, encoding: str | None = None) -> Records:
+    encoding = encoding or encoding_of(path)
+    delimiter = delimiter or _delimiter_of(path, encoding)
+    reader = csv.reader(text_lines(path, encoding), delimiter=delimiter, strict=True)
     try:
         for cells in reader:
             yield reader.line_num, cells

@@ -1,0 +1,113 @@
+"""Raw columns of a table, as read from a file or a data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Spellings of a missing cell in every column, and those in columns of numbers and dates only: elsewhere "none" is a
+# value like any other.
+MISSING_ANYWHERE = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "nat", "<na>", "?"})
+MISSING_NUMBERS = MISSING_ANYWHERE | {"none", "-", "--", "."}
+
+
+class Distinct(NamedTuple):
+    """The distinct texts of a column in order of first appearance, and the index of each row's text, −1 if missing."""
+
+    texts: list[str]
+    codes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """One column of a table; exactly one of `texts`, `numbers` and `dates` is given.
+
+    Parameters
+    ----------
+    name
+        Name of the column.
+    texts
+        (N,) stripped strings, None for empty cells.
+    numbers
+        (N,) float64, NaN for empty cells.
+    dates
+        (N,) datetime64[s], NaT for empty cells.
+    declared
+        The type that the source declares, such as "category" for pandas' categories; None lets the cells decide.
+    order
+        The values of an ordered category, lowest first.
+    """
+
+    name: str
+    texts: NDArray[Any] | None = None
+    numbers: NDArray[np.float64] | None = None
+    dates: NDArray[np.datetime64] | None = None
+    declared: str | None = None
+    order: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(next(part for part in (self.texts, self.numbers, self.dates) if part is not None))
+
+    @cached_property
+    def distinct(self) -> Distinct:
+        """The distinct texts and their codes; numbers are written without a trailing ".0". O(N) time."""
+        cells = self.texts if self.texts is not None else self._as_texts()
+        index: dict[str, int] = {}
+        codes = np.empty(len(cells), dtype=np.int64)
+        for row, cell in enumerate(cells.tolist()):
+            codes[row] = -1 if cell is None or cell.lower() in MISSING_ANYWHERE else index.setdefault(cell, len(index))
+        return Distinct(list(index), codes)
+
+    def _as_texts(self) -> NDArray[Any]:
+        if self.numbers is not None:
+            cells = [None if np.isnan(number) else f"{number:.15g}" for number in self.numbers.tolist()]
+        else:
+            dates: Any = self.dates
+            cells = [None if np.isnat(date) else str(date) for date in dates]
+        return np.array(cells, dtype=object)
+
+
+def _row_number(row: int) -> str:
+    return f"row {row}"
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """Raw columns of equal length.
+
+    Parameters
+    ----------
+    columns
+        The columns, with different names.
+    n_rows
+        Number of rows, N.
+    source
+        The name of the file or object in messages.
+    where
+        Function that describes the place of a row in messages.
+    """
+
+    columns: Sequence[RawColumn]
+    n_rows: int
+    source: str = "X"
+    where: Callable[[int], str] = _row_number
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def __getitem__(self, name: str) -> RawColumn:
+        return self._by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @cached_property
+    def _by_name(self) -> dict[str, RawColumn]:
+        return {column.name: column for column in self.columns}

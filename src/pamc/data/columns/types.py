@@ -1,0 +1,448 @@
+"""The type of each column of a table, found from its cells or given by the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.columns.parsing import COMMA, POINT, Numbers, date_formats, read_dates, read_numbers
+from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
+from pamc.errors import DataError, UnknownNameError, choices
+
+# The types that a user may give.
+NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category", "ordered", "date", "text"
+# Whether a cell is filled at all; and two types that are not features.
+GIVEN, ID, IGNORE = "given", "id", "ignore"
+KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT, GIVEN, ID, IGNORE)
+
+# A type by name, or the values of an ordered category, lowest first.
+Types: TypeAlias = "Mapping[str, str | Sequence[str]]"
+
+YES_NO = {"yes": "no", "y": "n", "true": "false", "t": "f", "on": "off", "1": "0"}
+
+# A column of numbers may contain this share of other cells, which are then errors; with more, it is not a number.
+_MOST_STRAY = 0.1
+# At least this many numbers must differ for a column with stray cells to be one of numbers.
+_FEWEST_NUMBERS = 10
+
+# Texts of at least so many words on average, most of which differ, are free text and not categories.
+_WORDS_OF_TEXT = 4.0
+_DISTINCT_TEXT = 0.5
+
+# A category in which most rows have a value of their own says nothing about groups of rows.
+_MOST_DISTINCT = 0.5
+
+# A column with a single value says which rows have it, if at least this share of the rows do, and do not.
+_LEAST_GIVEN = 0.01
+
+_ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|nr|no)|.*[a-z]I[dD]|unnamed: ?\d+", re.ASCII)
+_CODE_NAME = re.compile(r"(.*[\W_])?(zip|zipcode|postcode|plz|postal|postal_code|code)([\W_].*)?", re.ASCII)
+# Integers of equal width with leading zeros are codes, such as postal codes.
+_PADDED = re.compile(r"\d{4,}")
+
+_MAX_CHARS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnType:
+    """The type of one column.
+
+    Parameters
+    ----------
+    name, kind
+        Name of the column, and one of `KINDS`.
+    note
+        What a user should know about the decision, or None.
+    is_given
+        Whether the user gave the type.
+    values
+        (N,) numbers, datetime64[s], or codes of `levels`, −1 for missing cells; None for a column that is left out.
+    levels
+        Values of a category by code, in order for an ordered category; the no and the yes of a yes/no column.
+    reading, date_format
+        How texts are read as numbers or as dates.
+    """
+
+    name: str
+    kind: str
+    note: str | None = None
+    is_given: bool = False
+    values: NDArray[Any] | None = field(default=None, repr=False)
+    levels: tuple[str, ...] = ()
+    reading: str = POINT
+    date_format: str | None = None
+
+    @property
+    def is_feature(self) -> bool:
+        """Whether the column is a feature."""
+        return self.kind not in (ID, IGNORE)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """(N,) mask of the cells without a value."""
+        values: Any = self.values
+        if values.dtype.kind == "M":
+            return np.asarray(np.isnat(values))
+        return np.asarray(np.isnan(values) if values.dtype.kind == "f" else values < 0)
+
+
+class ColumnError(Exception):
+    """A column cannot be read as its type."""
+
+
+def find_types(table: RawTable, types: Types | None = None) -> list[ColumnType]:
+    """Return the type of every column; raise one DataError that lists the problems of all columns.
+
+    Parameters
+    ----------
+    table
+        The raw columns.
+    types
+        Types that the user gives by column name.
+
+    Examples
+    --------
+    >>> city = RawColumn("city", texts=np.array(["Köln", "Bonn", "Köln", "Bonn"], dtype=object))
+    >>> price = RawColumn("price", texts=np.array(["1,50", "2", "3,25", None], dtype=object))
+    >>> [(found.name, found.kind) for found in find_types(RawTable([city, price], 4))]
+    [('city', 'category'), ('price', 'number')]
+    """
+    given = _checked_types(table, types or {})
+    numbers = {column.name: read_numbers(column.distinct.texts) for column in table.columns if column.texts is not None}
+    usual = _usual_reading(numbers.values())
+    found, problems = [], []
+    for column in table.columns:
+        try:
+            found.append(_Finder(table, column, numbers.get(column.name), usual).find(given.get(column.name)))
+        except ColumnError as problem:
+            problems.append(f"column {column.name!r}: {problem}")
+    if problems:
+        raise DataError(f"{table.source}: {listed_problems(problems)}")
+    return _without_copies(_with_one_id(found))
+
+
+def listed_problems(problems: list[str]) -> str:
+    """Return all problems in one message."""
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} problems: " + "; ".join(f"({i}) {text}" for i, text in enumerate(problems, start=1))
+
+
+def _checked_types(table: RawTable, types: Types) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the kind that the user gives to a column, and the order of its values."""
+    given: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, kind in types.items():
+        if name not in table:
+            raise DataError(f"{table.source}: types names the column {name!r}, {choices(name, table.names)}")
+        if not isinstance(kind, str):
+            given[name] = (ORDERED, tuple(str(value) for value in kind))
+        elif "<" in kind:
+            given[name] = (ORDERED, tuple(value.strip() for value in kind.split("<")))
+        elif kind in KINDS:
+            given[name] = (kind, ())
+        else:
+            raise UnknownNameError("column type", kind, KINDS)
+    return given
+
+
+def _usual_reading(columns: Any) -> str | None:
+    """Return the reading that the unambiguous columns of a table share, or None."""
+    readings = {numbers.fits[0] for numbers in columns if len(numbers.fits) == 1 and numbers.is_number.all()}
+    return readings.pop() if len(readings) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Finds the type of one column; `usual` is the reading of numbers that other columns of the table share."""
+
+    table: RawTable
+    column: RawColumn
+    numbers: Numbers | None
+    usual: str | None
+
+    def find(self, given: tuple[str, tuple[str, ...]] | None) -> ColumnType:
+        """Return the type that the user gives, that the source declares, or that the cells show."""
+        if given is not None:
+            return replace(self._as(*given), is_given=True)
+        if not self._has_values():
+            return self._left_out("has no values")
+        if self.column.declared is not None:
+            return self._checked(self._as(self.column.declared, self.column.order or ()))
+        if self.column.dates is not None:
+            return self._checked(self._as_date())
+        return self._checked(self._of_numbers() if self.column.numbers is not None else self._of_texts())
+
+    def _has_values(self) -> bool:
+        if self.column.texts is None:
+            return True if self.column.dates is None else not bool(np.isnat(self.column.dates).all())
+        return any(text.lower() not in MISSING_NUMBERS for text in self.column.distinct.texts)
+
+    def _as(self, kind: str, order: tuple[str, ...]) -> ColumnType:
+        name = self.column.name
+        if kind in (ID, IGNORE):
+            return ColumnType(name, kind)
+        if kind in (NUMBER, POINT, COMMA):
+            return self._as_number(None if kind == NUMBER else kind)
+        if kind == BOOLEAN:
+            return self._as_boolean()
+        if kind == DATE:
+            return self._as_date()
+        if kind == ORDERED:
+            return self._as_ordered(order)
+        if kind == GIVEN:
+            return ColumnType(name, kind, values=(self.column.distinct.codes >= 0).astype(np.float64))
+        return ColumnType(name, kind, values=self.column.distinct.codes, levels=tuple(self.column.distinct.texts))
+
+    def _left_out(self, why: str) -> ColumnType:
+        return ColumnType(self.column.name, IGNORE, f"left out: {why}")
+
+    def _checked(self, found: ColumnType) -> ColumnType:
+        """Return the type, or that of a column that is left out because it has one value only."""
+        if not found.is_feature or found.values is None:
+            return found
+        present = found.values[~found.missing]
+        if len(present) == 0:
+            return self._left_out("has no values")
+        if (present == present[0]).all():
+            example = _short(self._cell(int(np.flatnonzero(~found.missing)[0])))
+            if _LEAST_GIVEN <= len(present) / len(found.values) <= 1 - _LEAST_GIVEN:
+                note = f"every value is {example!r}: what counts is whether the cell is filled"
+                return replace(self._as(GIVEN, ()), note=note)
+            return self._left_out(f"every value is {example!r}")
+        return found
+
+    def _cell(self, row: int) -> str:
+        texts, codes = self.column.distinct
+        return texts[codes[row]] if codes[row] >= 0 else ""
+
+    def _where(self, text: str) -> str:
+        """Return a cell and its place, for messages."""
+        texts, codes = self.column.distinct
+        row = int(np.flatnonzero(codes == texts.index(text))[0])
+        return f"{_short(text)!r} ({self.table.where(row)})"
+
+    # Columns that are stored as numbers.
+
+    def _of_numbers(self) -> ColumnType:
+        numbers: Any = self.column.numbers
+        present = numbers[~np.isnan(numbers)]
+        if _is_identifier(self.column.name, present, len(numbers)):
+            return ColumnType(self.column.name, ID, "identifies the rows")
+        if _CODE_NAME.fullmatch(self.column.name.lower()) and _are_codes(present):
+            note = f"integers are codes, by the name of the column; otherwise give it the type {NUMBER}"
+            return replace(self._as(CATEGORY, ()), note=note)
+        if np.isin(present, (0.0, 1.0)).all() and len(np.unique(present)) == 2:
+            return self._as_boolean()
+        return self._as_number(None)
+
+    # Columns that are stored as texts.
+
+    def _of_texts(self) -> ColumnType:
+        texts, numbers = self.column.distinct.texts, self._numbers
+        present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
+        if set(map(str.lower, present)) <= {*YES_NO, *YES_NO.values()} and _pair(present) is not None:
+            return self._as_boolean()
+        if numbers.is_number.all() or self._has_strays():
+            if _are_padded(present):
+                note = f"integers with leading zeros are codes; otherwise give it the type {NUMBER}"
+                return replace(self._as(CATEGORY, ()), note=note)
+            found = self._as_number(None)
+            values: Any = found.values
+            plain = RawColumn(self.column.name, numbers=values)
+            other = replace(self, column=plain)._of_numbers()
+            return found if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
+        if date_formats(present):
+            return self._as_date()
+        return self._of_words()
+
+    @property
+    def _numbers(self) -> Numbers:
+        return self.numbers or read_numbers(self.column.distinct.texts)
+
+    def _has_strays(self) -> bool:
+        """Return whether nearly all cells are numbers, so that the others are errors."""
+        codes = self.column.distinct.codes
+        is_number = self._numbers.is_number
+        n_strays = int((~is_number[codes[codes >= 0]]).sum())
+        n_numbers = int(is_number.sum())
+        return n_strays <= _MOST_STRAY * len(codes) and n_numbers >= max(_FEWEST_NUMBERS, 2 * (~is_number).sum())
+
+    def _of_words(self) -> ColumnType:
+        texts, codes = self.column.distinct
+        n_present = int((codes >= 0).sum())
+        n_words = float(np.mean([len(text.split()) for text in texts]))
+        share = len(texts) / n_present
+        if n_words >= _WORDS_OF_TEXT and share > _DISTINCT_TEXT:
+            return self._as(TEXT, ())
+        if len(texts) == n_present == len(codes) and len(codes) > 2:
+            return ColumnType(self.column.name, ID, "identifies the rows")
+        if share > _MOST_DISTINCT and len(texts) > 2:
+            return self._left_out(f"{len(texts)} different values in {n_present} rows are not groups of rows")
+        return self._as(CATEGORY, ())
+
+    # Cells as values of a type.
+
+    def _as_number(self, reading: str | None) -> ColumnType:
+        name = self.column.name
+        if self.column.numbers is not None:
+            return ColumnType(name, NUMBER, values=self.column.numbers)
+        if self.column.dates is not None:
+            raise ColumnError("dates cannot be read as numbers; give it the type date")
+        texts, codes = self.column.distinct
+        numbers = self._numbers
+        strays = [text for text, is_number in zip(texts, numbers.is_number, strict=True) if not is_number]
+        if strays:
+            raise ColumnError(
+                f"{self._where(strays[0])} is not a number"
+                + (f", nor are {len(strays) - 1} other values" if len(strays) > 1 else "")
+                + "; correct or empty such cells, or give the column another type, such as category"
+            )
+        if len(numbers.units) > 1:
+            raise ColumnError(f"mixes units: {', '.join(unit or 'none' for unit in sorted(numbers.units))}")
+        reading, note = self._reading(numbers, reading)
+        values = np.append(numbers.values[reading], np.nan)[codes]
+        return ColumnType(name, NUMBER, note, values=values, reading=reading)
+
+    def _reading(self, numbers: Numbers, wanted: str | None) -> tuple[str, str | None]:
+        """Return how the separators of a column are read, and a note if both readings are possible."""
+        texts = self.column.distinct.texts
+        if wanted is not None and wanted not in numbers.fits:
+            wrong = next(text for text, value in zip(texts, numbers.values[wanted], strict=True) if np.isnan(value))
+            raise ColumnError(f"{self._where(wrong)} has no {wanted}")
+        if not numbers.fits:
+            by_point, by_comma = (_only_in(numbers, texts, reading) for reading in (POINT, COMMA))
+            raise ColumnError(
+                f"{self._where(by_point)} has a decimal point, but {self._where(by_comma)} has a decimal comma; "
+                "write all cells in one way"
+            )
+        if wanted is not None or len(numbers.fits) == 1:
+            return wanted or numbers.fits[0], None
+        if numbers.differs is None:
+            return POINT, None
+        reading, text = self.usual or POINT, texts[numbers.differs]
+        other = COMMA if reading == POINT else POINT
+        values = {name: numbers.values[name][numbers.differs] for name in (POINT, COMMA)}
+        why = "as in other columns" if self.usual else "every cell allows both readings"
+        return reading, (
+            f"{text} is read as {values[reading]:.15g} ({why}); if it is {values[other]:.15g}, give it the type {other}"
+        )
+
+    def _as_boolean(self) -> ColumnType:
+        texts, codes = self.column.distinct
+        pair = _pair(texts)
+        if pair is None:
+            listed = ", ".join(map(_short, texts[:4]))
+            raise ColumnError(f"is not a yes/no column; its values are {listed}")
+        value = np.array([float(YES_NO.get(text.lower()) is not None) for text in texts] + [np.nan])
+        return ColumnType(self.column.name, BOOLEAN, values=value[codes], levels=pair)
+
+    def _as_date(self) -> ColumnType:
+        name, dates = self.column.name, self.column.dates
+        if dates is not None:
+            return ColumnType(name, DATE, values=dates)
+        if self.column.texts is None:
+            raise ColumnError("numbers cannot be read as dates; write them like 2024-01-31")
+        texts, codes = self.column.distinct
+        formats = date_formats(texts)
+        if not formats:
+            raise ColumnError(f"{self._where(_first_odd_date(texts))} is not a date like the others")
+        note = None
+        if len({str(read_dates(texts[:1], date_format)[0]) for date_format in formats}) > 1:
+            readings = " or ".join(str(read_dates(texts[:1], date_format)[0])[:10] for date_format in formats[:2])
+            note = f"{texts[0]} is read with the day first; every cell could be either ({readings})"
+        values = np.append(read_dates(texts, formats[0]), np.datetime64("NaT"))[codes]
+        return ColumnType(name, DATE, note, values=values, date_format=formats[0])
+
+    def _as_ordered(self, order: tuple[str, ...]) -> ColumnType:
+        texts, codes = self.column.distinct
+        if not order:
+            numbers = read_numbers(texts)
+            if not numbers.is_number.all():
+                raise ColumnError(
+                    f"an ordered category of words needs its order: give it the type {'<'.join(texts[:3])}"
+                )
+            order = tuple(np.array(texts)[np.argsort(numbers.values[POINT], kind="stable")].tolist())
+        unknown = [text for text in texts if text not in order]
+        if unknown:
+            raise ColumnError(f"{self._where(unknown[0])} is not in the given order {'<'.join(order)}")
+        places = np.array([order.index(text) for text in texts] + [-1], dtype=np.int64)
+        return ColumnType(self.column.name, ORDERED, values=places[codes], levels=order)
+
+
+def _only_in(numbers: Numbers, texts: list[str], reading: str) -> str:
+    other = COMMA if reading == POINT else POINT
+    fits = ~np.isnan(numbers.values[reading]) & np.isnan(numbers.values[other])
+    return texts[int(np.flatnonzero(fits)[0])]
+
+
+def _first_odd_date(texts: list[str]) -> str:
+    """Return a text that is no date in any format of the text before it, or the first one."""
+    for number in range(1, len(texts)):
+        if not date_formats(texts[: number + 1]):
+            return texts[number]
+    return texts[0]
+
+
+def _pair(texts: Sequence[str]) -> tuple[str, str] | None:
+    """Return the no and the yes among values that are one of the known pairs, else None."""
+    present = {text.lower() for text in texts}
+    pairs = [(no, yes) for yes, no in YES_NO.items() if present <= {yes, no}]
+    return pairs[0] if pairs else None
+
+
+def _is_identifier(name: str, present: NDArray[np.float64], n_rows: int) -> bool:
+    """Return whether numbers identify rows: integers, all different, named like an id or numbered without gaps."""
+    if len(present) != n_rows or n_rows < 3 or not _are_codes(present) or len(np.unique(present)) < n_rows:
+        return False
+    return bool(_ID_NAME.fullmatch(name.strip()) or _ID_NAME.fullmatch(name.strip().lower())) or (
+        present.max() - present.min() == n_rows - 1 and present.min() in (0, 1)
+    )
+
+
+def _are_codes(present: NDArray[np.float64]) -> bool:
+    return bool((present == np.floor(present)).all() and (present >= 0).all())
+
+
+def _are_padded(texts: Sequence[str]) -> bool:
+    widths = {len(text) for text in texts}
+    return len(widths) == 1 and any(text[0] == "0" for text in texts) and all(map(_PADDED.fullmatch, texts))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
+
+
+def _with_one_id(found: list[ColumnType]) -> list[ColumnType]:
+    """Return the types with one id: a given one, else one that is named like an id, else the first."""
+    ids = [column for column in found if column.kind == ID]
+    if not ids:
+        return found
+    ids.sort(key=lambda column: (not column.is_given, _ID_NAME.fullmatch(column.name.lower()) is None))
+    return [
+        replace(column, kind=IGNORE, note=f"left out: {ids[0].name!r} identifies the rows already")
+        if column.kind == ID and column is not ids[0]
+        else column
+        for column in found
+    ]
+
+
+def _without_copies(found: list[ColumnType]) -> list[ColumnType]:
+    """Return the types, with a column left out that has the same values as an earlier one."""
+    first: dict[tuple[str, bytes], str] = {}
+    result = []
+    for column in found:
+        if not column.is_feature or column.values is None:
+            result.append(column)
+            continue
+        key = (column.values.dtype.kind, column.values.tobytes())
+        earlier = first.setdefault(key, column.name)
+        is_copy = earlier != column.name and not column.is_given
+        result.append(
+            ColumnType(column.name, IGNORE, f"left out: the same as column {earlier!r}") if is_copy else column
+        )
+    return result

@@ -1,0 +1,55 @@
+"""The first sheet of an Excel file."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pamc.data.readers.conversion import converted, load_package, values_of
+from pamc.data.readers.format import FORMATS, Format
+from pamc.data.readers.formats.delimited import DelimitedTable, open_delimited
+from pamc.errors import DataWarning, warn
+
+
+@dataclass(frozen=True)
+class ExcelTable(DelimitedTable):
+    """The first sheet of an Excel file, read from a conversion to .csv; a line is a row of the sheet."""
+
+    converted: Path = Path()
+
+    @property
+    def stored(self) -> Path:
+        """The converted file."""
+        return self.converted
+
+
+def open_excel(path: Path, header: bool | None) -> ExcelTable:
+    """Open the first sheet of an Excel file."""
+    target = converted(path, ".csv", _write_csv)
+    return ExcelTable(**{**values_of(open_delimited(target, header)), "path": path}, converted=target)
+
+
+def _write_csv(path: Path, target: Path) -> None:
+    book = load_package("openpyxl", "excel", "Excel").load_workbook(path, read_only=True, data_only=True)
+    try:
+        if len(book.worksheets) > 1:
+            warn(DataWarning(f"{path}: has {len(book.worksheets)} sheets; the first one is read"), stacklevel=6)
+        with target.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerows([_text_of(cell) for cell in row] for row in book.worksheets[0].iter_rows(values_only=True))
+    finally:
+        book.close()
+
+
+def _text_of(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, datetime.datetime):
+        return str(cell.date() if cell.time() == datetime.time() else cell.replace(microsecond=0))
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+FORMATS.register("excel")(Format(endings=(".xlsx",), open_table=open_excel))

@@ -1,0 +1,163 @@
+"""Columns of the user's table, read back from their encoded columns: values in their own units, never imputed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.columns.encoding import TableEncoding, Variable
+from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
+from pamc.report.wording import NumberFormat, date_text
+
+_SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
+_TIME_OF_DAY = "time of day (cosine)"
+SEASON = "season (cosine)"
+
+
+@dataclass(frozen=True, eq=False)
+class RawVariable:
+    """One column of the user's table.
+
+    Parameters
+    ----------
+    name, kind, number
+        Name, type and place of the column among those of the table.
+    values
+        (N,) numbers, NaN if missing; datetime64[s], NaT if missing; codes of `levels`, −1 if missing; for a text,
+        (N, n) whether a row has each word.
+    missing
+        (N,) mask of the missing cells.
+    levels
+        Values of a category, the no and the yes of a yes/no column, or words.
+    parts
+        Encoded parts of a date, such as its season.
+    cells
+        (N,) cells as they were read, None if missing, for a column whose encoding does not contain them.
+    """
+
+    name: str
+    kind: str
+    number: int
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+    levels: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    cells: NDArray[Any] | None = None
+
+    @property
+    def format(self) -> NumberFormat:
+        """How the numbers of the column are written."""
+        return NumberFormat.of(self.values[~self.missing])
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the dates have a time of day."""
+        return _TIME_OF_DAY in self.parts
+
+    @property
+    def colors(self) -> NDArray[Any]:
+        """(N,) values that color a map: numbers, dates, or texts, None if missing."""
+        if self.kind in (NUMBER, DATE):
+            return self.values
+        return np.asarray(np.array([*self.levels, None], dtype=object)[self.values])
+
+    def texts(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the cells of some rows as text, "" if missing."""
+        if self.cells is not None:
+            return ["" if cell is None else str(cell) for cell in self.cells[rows].tolist()]
+        missing = self.missing[rows]
+        return ["" if is_missing else self._text(row) for row, is_missing in zip(rows, missing, strict=True)]
+
+    def _text(self, row: int) -> str:
+        value = self.values[row]
+        if self.kind == NUMBER:
+            return NumberFormat.exact(float(value))
+        if self.kind == DATE:
+            return date_text(value, with_time=self.has_times)
+        if self.kind == TEXT:
+            return ", ".join(self.levels[i] for i in np.flatnonzero(value))
+        return self.levels[int(value)]
+
+
+def raw_variables(graph: AttributedGraph) -> list[RawVariable]:
+    """Return the columns of the table of a graph in the order of the table; none for a plain table of numbers.
+
+    O(N·d) time, O(N) memory per column.
+    """
+    encoding, features = graph.encoding, graph.features
+    if encoding is None or not isinstance(features, np.ndarray):
+        return []
+    by_name = {}
+    start = 0
+    for variable in encoding.variables:
+        stop = start + len(variable.columns)
+        by_name[variable.name] = (variable, features[:, start:stop])
+        start = stop
+    cells = graph.cells or {}
+    return [_decoded(number, *by_name[name], cells) for number, name in enumerate(encoding.raw_names)]
+
+
+def outlier_features(encoding: TableEncoding) -> NDArray[np.int64]:
+    """Return the encoded columns that may have extreme values: numbers, and the years of dates."""
+    columns = (column for variable in encoding.variables for column in _may_be_extreme(variable))
+    return np.flatnonzero(np.fromiter(columns, dtype=bool))
+
+
+def _may_be_extreme(variable: Variable) -> list[bool]:
+    return [variable.kind == NUMBER or (variable.kind == DATE and i == 0) for i in range(len(variable.columns))]
+
+
+def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping[str, NDArray[Any]]) -> RawVariable:
+    missing = np.isnan(wide[:, 0])
+    about: dict[str, Any] = {"missing": missing, "levels": variable.levels, "cells": cells.get(variable.name)}
+    if variable.kind == DATE:
+        about |= {"levels": (), "parts": variable.levels}
+    if variable.kind == GIVEN:
+        # An empty cell says something here, so it is not missing.
+        about["levels"] = ("", "given")
+    return RawVariable(variable.name, variable.kind, number, _DECODERS[variable.kind](variable, wide), **about)
+
+
+def _numbers(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    return wide[:, 0].astype(np.float64)
+
+
+def _codes(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    return np.where(np.isnan(wide[:, 0]), -1, np.nan_to_num(wide[:, 0])).astype(np.int64)
+
+
+def _indicated(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    return np.where(np.isnan(wide[:, 0]), -1, wide.argmax(axis=1))
+
+
+def _words(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(wide > 0)
+
+
+def _dates(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    """Return dates, whose years are exact to about an hour, rounded to the day, with the time of day if it is known."""
+    missing = np.isnan(wide[:, 0])
+    days = (np.where(missing, 1970.0, wide[:, 0].astype(np.float64)) - 1970) * _DAYS_PER_YEAR
+    of_day = np.zeros(len(days))
+    if _TIME_OF_DAY in variable.levels:
+        place = variable.levels.index(_TIME_OF_DAY)
+        turn = np.arctan2(wide[:, place + 1], wide[:, place]).astype(np.float64) / (2 * np.pi)
+        of_day = np.where(missing, 0.0, turn % 1)
+    seconds = np.rint(days - of_day) * _SECONDS_PER_DAY + np.rint(of_day * _SECONDS_PER_DAY / 60) * 60
+    return np.where(missing, np.datetime64("NaT"), seconds.astype(np.int64).astype("M8[s]"))
+
+
+_DECODERS = {
+    NUMBER: _numbers,
+    BOOLEAN: _codes,
+    GIVEN: _codes,
+    ORDERED: _codes,
+    CATEGORY: _indicated,
+    TEXT: _words,
+    DATE: _dates,
+}

@@ -1,0 +1,193 @@
+"""The comparison of numbers of clusters: all small ones, and of many large ones those near the most stable one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pamc.initialize.consensus import InputSource
+from pamc.initialize.family import smoothed_dims
+from pamc.progress import Phase, SilentPhase
+from pamc.runtime import seed_for
+from pamc.selection.split_half import Decision, decide, null_reference, split_half_agreement
+
+# Splits of the data into halves, and of the search among large numbers; data sets without clusters, alternating between
+# the shapes; and splits of each.
+_N_SPLITS, _N_QUICK_SPLITS, _N_NULLS, _N_NULL_SPLITS = 8, 2, 6, 2
+_SHAPES = ("gaussian", "uniform")
+
+# Steps of a comparison that are displayed: the data, and each data set without clusters.
+_N_STEPS = 1 + _N_NULLS
+
+# Numbers up to this one are always compared, and so are a few larger ones.
+_ALWAYS = 20
+_FEW = 8
+
+# Agreement changes slowly with the number of clusters: it is searched, and computed on data without clusters, in steps
+# of this factor.
+_STEP = 1.12
+
+# A large number is compared, with so many neighbors on either side, unless its agreement in the search is lower by more
+# than this than that of the best small number, or lower than any number of interest has.
+_N_NEIGHBORS, _SLACK, _LEAST_OF_INTEREST = 3, 0.05, 0.3
+
+# Most dimensions in which more than 32 clusters are told apart.
+_MOST_DIMS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """The compared candidates, their agreement (2, splits, K), and that of data without clusters (2, draws, K)."""
+
+    numbers: list[int]
+    agreement: NDArray[np.float64]
+    by_chance: NDArray[np.float64]
+
+    def decide(self, most: int | None = None) -> Decision:
+        """Return the decision between the candidates; see :func:`pamc.selection.split_half.decide`."""
+        return decide(self.numbers, self.agreement, self.by_chance, most=most)
+
+    def joined(self, other: Compared) -> Compared:
+        """Return the candidates of both, in ascending order."""
+        numbers = [*self.numbers, *other.numbers]
+        order = np.argsort(numbers)
+        agreement = np.concatenate([self.agreement, other.agreement], axis=2)
+        by_chance = np.concatenate([self.by_chance, other.by_chance], axis=2)
+        return Compared([numbers[index] for index in order], agreement[:, :, order], by_chance[:, :, order])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Comparison of numbers of clusters on the same halves of the rows.
+
+    Parameters
+    ----------
+    inputs
+        The features and graph to cluster.
+    is_knn_graph
+        Whether the graph is the kNN graph of the features.
+    n_neighbors
+        Number of neighbors in the kNN graph of data without clusters.
+    seed
+        Random seed.
+    device
+        Device of the neighbor search.
+    phase
+        Displays the steps.
+    """
+
+    inputs: InputSource
+    is_knn_graph: bool
+    n_neighbors: int
+    seed: int
+    device: torch.device
+    phase: Phase = field(default_factory=SilentPhase)
+
+    def of(self, numbers: Sequence[int]) -> Compared:
+        """Return the comparison of the ascending numbers; of many large ones, only those of interest are compared."""
+        small = [k for k in numbers if k <= _ALWAYS]
+        large = list(numbers[len(small) :])
+        if len(large) <= _FEW:
+            return self._compared(list(numbers))
+        if not small:
+            return self._compared(self._around_peak(large, -np.inf))
+        compared = self._compared(small)
+        decision = compared.decide()
+        beyond = self._around_peak(large, _bar(decision))
+        if not beyond and decision.chosen is None and decision.equal[-1:] == (len(small) - 1,):
+            # Otherwise nothing shows that agreement falls.
+            beyond = large[:1]
+        if beyond:
+            return compared.joined(self._compared(beyond))
+        for _ in range(_N_STEPS):
+            self.phase.advance()
+        return compared
+
+    @staticmethod
+    def n_steps(numbers: Sequence[int]) -> int:
+        """Return how often the phase advances."""
+        n_small = sum(k <= _ALWAYS for k in numbers)
+        return _N_STEPS * (2 if n_small and len(numbers) - n_small > _FEW else 1)
+
+    def _compared(self, numbers: list[int]) -> Compared:
+        agreement = self._agreement(self.inputs, numbers, _N_SPLITS, "halves")
+        self.phase.advance()
+        return Compared(numbers, agreement, self._by_chance(numbers))
+
+    def _agreement(self, inputs: InputSource, numbers: list[int], n_splits: int, name: str) -> NDArray[np.float64]:
+        seed = seed_for(self.seed, name)
+        return split_half_agreement(inputs, numbers, dims=dims, n_splits=n_splits, seed=seed)
+
+    def _by_chance(self, numbers: list[int]) -> NDArray[np.float64]:
+        """Return the agreement (2, draws, K) of data without clusters, interpolated between some of the numbers."""
+        steps = thinned(numbers)
+        draws = []
+        for number, null in enumerate(self._nulls):
+            drawn = self._agreement(null, steps, _N_NULL_SPLITS, f"halves without clusters {number}").mean(axis=1)
+            draws.append([np.interp(np.log(numbers), np.log(steps), of_way) for of_way in drawn])
+            self.phase.advance()
+        return np.stack(draws, axis=1)
+
+    @cached_property
+    def _nulls(self) -> list[InputSource]:
+        make = partial(null_reference, self.inputs, is_knn_graph=self.is_knn_graph, n_neighbors=self.n_neighbors)
+        return [
+            make(
+                shape=_SHAPES[number % len(_SHAPES)],
+                seed=seed_for(self.seed, f"without clusters {number}"),
+                device=self.device,
+            )
+            for number in range(_N_NULLS)
+        ]
+
+    def _around_peak(self, numbers: list[int], bar: float) -> list[int]:
+        """Return the numbers around that with the highest agreement, and the next larger one; none if it is too low."""
+        steps = thinned(numbers)
+        quick = self._quick_agreement(steps)
+        peak = int(quick.argmax())
+        if quick[peak] < bar:
+            return []
+        # The steps next to the peak enclose the numbers that were skipped.
+        low, high = steps[max(peak - 1, 0)], steps[min(peak + 1, len(steps) - 1)]
+        near = [k for k in numbers if low <= k <= high]
+        best = numbers.index(near[int(self._quick_agreement(near).argmax())])
+        around = numbers[max(best - _N_NEIGHBORS, 0) : best + _N_NEIGHBORS + 1]
+        return [*around, *[k for k in steps if k > around[-1]][:1]]
+
+    def _quick_agreement(self, numbers: list[int]) -> NDArray[np.float64]:
+        """Return the agreement (K,) of the better way on a few splits."""
+        best: NDArray[np.float64] = (
+            self._agreement(self.inputs, numbers, _N_QUICK_SPLITS, "halves").mean(axis=1).max(axis=0)
+        )
+        return best
+
+
+def dims(n_clusters: int) -> int:
+    """Return the number of dimensions in which clusters are found: that of a fit, but more for many clusters."""
+    return max(smoothed_dims(n_clusters), min(n_clusters, _MOST_DIMS))
+
+
+def thinned(numbers: Sequence[int]) -> list[int]:
+    """Return the first and the last number, and of those in between only steps of at least 12 %.
+
+    Examples
+    --------
+    >>> thinned(range(2, 21))
+    [2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 17, 20]
+    """
+    kept = [numbers[0]]
+    for k in numbers[1:]:
+        if k >= _STEP * kept[-1]:
+            kept.append(k)
+    return kept if kept[-1] == numbers[-1] else [*kept, numbers[-1]]
+
+
+def _bar(decision: Decision) -> float:
+    """Return the agreement that makes a larger number interesting."""
+    stable = decision.stability[decision.beats_chance]
+    return float(max(stable.max(initial=0.0) - _SLACK, _LEAST_OF_INTEREST))
