@@ -25,6 +25,7 @@ WITH_GL = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshad
 WITHOUT_GL = ("--no-sandbox", "--disable-gpu", "--disable-3d-apis")
 READY = "html[data-ready]"
 
+
 @pytest.fixture(scope="module")
 def play():
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
