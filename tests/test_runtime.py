@@ -109,6 +109,12 @@ def test_tasks_run_on_one_thread_each_and_their_own_tasks_in_the_same_thread(two
     assert torch.get_num_threads() == 2
 
 
+def test_tasks_inside_of_one_thread_still_run_in_parallel(two_threads):
+    both_run = threading.Barrier(2, timeout=30)
+    with one_thread():
+        assert sorted(side_by_side([both_run.wait] * 2)) == [0, 1]
+
+
 def test_products_on_one_thread_have_the_same_bits_for_any_number_of_threads(two_threads):
     generator = torch.Generator().manual_seed(0)
     x, y, z = (torch.randn(1000, width, generator=generator) for width in (100, 256, 20))

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 _SHORT_STEP = 1 << 27
 
 # Tasks on fewer rows are not run in parallel: they would wait for Python's interpreter lock.
-_MANY_ROWS = 4000
+_MANY_ROWS = 2000
 
 _STAMPED_PACKAGES = (
     "torch",
@@ -194,8 +194,10 @@ def one_thread() -> Iterator[None]:
 
     Tasks of :func:`side_by_side` still run in parallel.
     """
+    # Counted first, because torch reports the OpenMP limit as its number of threads.
+    n_tasks = _n_tasks()
     # The OpenMP limit applies to the thread that sets it, the BLAS limit to all threads.
-    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _one_torch_thread(_n_tasks()):
+    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _one_torch_thread(n_tasks):
         yield
 
 
@@ -250,7 +252,7 @@ def side_by_side(
     """Run tasks, on a CPU as many in parallel as torch has threads, otherwise sequentially, and return their results.
 
     Each task runs on one thread, so that its order of summation does not depend on the number of threads. Tasks of a
-    task run sequentially, and so do tasks on fewer than 4,000 rows each (`n_rows`).
+    task run sequentially, and so do tasks on fewer than 2,000 rows each (`n_rows`).
     """
     if device.type != "cpu":
         return [task() for task in tasks]

@@ -7,17 +7,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from sklearn.datasets import make_circles, make_moons
+from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from pamc.data.synthetic import blobs, block_model
 from pamc.graph.adjacency import build_adjacency
 from pamc.graph.neighbors import knn_adjacency
+from pamc.initialize import family as family_module
 from pamc.initialize.consensus import InputSource, agreed_clusters, graph_trust
 from pamc.initialize.families import gaussian_mixture, layout, spectral
 from pamc.initialize.families.spectral import locally_scaled
-from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition
+from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition, repeated_kmeans
+from pamc.ops.kmeans import kmeans
 from pamc.ops.scores import adjusted_rand
 from pamc.report.narrative import _CLUSTERED_BY
 
@@ -91,6 +93,19 @@ def test_the_chosen_family_separates_the_shape_though_three_of_seven_cut_it(shap
     assert facts["clusters_by"] == agreed.family
     assert (facts["support"], facts["conductance"]) == agreed.judge.score(agreed.labels)
     assert "graph_trust" not in facts
+
+
+def test_centers_of_many_rows_are_those_of_a_sample(monkeypatch):
+    rows, labels = make_blobs(3000, 5, centers=4, random_state=0)
+    options = {"seed": 0, "device": torch.device("cpu")}
+    monkeypatch.setattr(family_module, "_MOST_SAMPLED", 200)
+    seen = []
+    monkeypatch.setattr(family_module, "kmeans", lambda rows, *a, **b: seen.append(len(rows)) or kmeans(rows, *a, **b))
+    labelings = repeated_kmeans([rows, rows], 4, 3, **options)
+    assert seen == [200, 200]
+    assert max(adjusted_rand(labeling, labels) for labeling in labelings) > 0.9
+    assert repeated_kmeans([rows], 60, 1, **options)[0].shape == (3000,)
+    assert seen[-1] == 3000
 
 
 def test_mixtures_are_those_of_scikit_learn():

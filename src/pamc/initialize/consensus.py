@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from pamc.initialize.family import (
     smoothed_embeddings,
 )
 from pamc.ops.kmeans import Labels
-from pamc.runtime import one_thread, quiet_libraries, seed_for
+from pamc.runtime import one_thread, quiet_libraries, seed_for, side_by_side
 
 # Number of quick clusterings for each reach; the families that are slower repeat theirs less often.
 N_REPEATS = 18
@@ -143,7 +144,7 @@ def agreed_clusters(
     family
         Name of the only family to use; None uses that of the inputs, or compares all.
     on_family
-        Called after each family.
+        Called after each family, from the thread that ran it.
     """
     family = family or inputs.family
     n_rows, points = len(inputs.rows), inputs.points()
@@ -164,11 +165,16 @@ def agreed_clusters(
             seed=seed,
             device=device,
         )
-        partitions = {}
-        for name in FAMILIES if family is None else [family]:
-            partitions[name] = FAMILIES[name](given)
+
+        def clusters_by(name: str) -> Labels:
+            labels = FAMILIES[name](given)
             if on_family is not None:
                 on_family()
+            return labels
+
+        names = list(FAMILIES) if family is None else [family]
+        tasks = [partial(clusters_by, name) for name in names]
+        partitions = dict(zip(names, side_by_side(tasks, device, n_rows=n_rows), strict=True))
     # If rows form fewer groups, some families leave clusters empty.
     complete = {name: labels for name, labels in partitions.items() if len(np.unique(labels)) == n_clusters}
     partitions = complete or partitions

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
-from pamc.ops.kmeans import Labels, kmeans
+from pamc.ops.kmeans import Labels, kmeans, nearest_centers
 from pamc.ops.scores import adjusted_rand, conductance
 from pamc.registry import Registry
 from pamc.runtime import seed_for
@@ -24,6 +24,9 @@ MIDDLE = 1
 
 # Dimensions of the smoothed embeddings: per cluster, and at most.
 _DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
+
+# Rows in which quick clusterings look for centers if there are more: in all, and at least per cluster.
+_MOST_SAMPLED, _SAMPLED_PER_CLUSTER = 4000, 50
 
 # Number of other families whose partitions support a partition: those most similar to it.
 _N_SUPPORTERS = 2
@@ -145,11 +148,21 @@ def smoothed_embeddings(rows: Floats, adjacency: Adjacency, n_clusters: int, dev
 def repeated_kmeans(
     embeddings: list[Floats], n_clusters: int, n_repeats: int, *, seed: int, device: torch.device, name: str = "k-means"
 ) -> list[Labels]:
-    """Return the labels of repeated K-means on each of the smoothed embeddings; `name` tells random streams apart."""
-    labelings = []
+    """Return the labels of repeated K-means on each of the smoothed embeddings; `name` tells random streams apart.
+
+    The centers are those of a random sample if there are many rows.
+    """
+    labelings: list[Labels] = []
     for number, points in enumerate(embeddings):
         seeds = [seed_for(seed, f"{name} {number} {repeat}") for repeat in range(n_repeats)]
         # In float32, as on a GPU: twice as fast, and as good for a quick clustering.
         rows = points.astype(np.float32)
-        labelings += [fit.labels for fit in kmeans(rows, n_clusters, seeds=seeds, device=device)]
+        n_sampled = max(_MOST_SAMPLED, _SAMPLED_PER_CLUSTER * n_clusters)
+        if len(rows) <= n_sampled:
+            labelings += [fit.labels for fit in kmeans(rows, n_clusters, seeds=seeds, device=device)]
+            continue
+        rng = np.random.default_rng(seed_for(seed, f"sample of {name} {number}"))
+        sample = rows[np.sort(rng.choice(len(rows), n_sampled, replace=False, shuffle=False))]
+        fits = kmeans(sample, n_clusters, seeds=seeds, device=device)
+        labelings += nearest_centers(rows, [fit.centers for fit in fits], device)
     return labelings

@@ -184,6 +184,22 @@ def _fits_in_batches(points: Tensor, n_clusters: int, n_init: int, seeds: Sequen
     return [KMeansFit(labels[i], centers[i], float(inertia[i]), partial(_nearest_center, centers[i])) for i in best]
 
 
+def nearest_centers(
+    points: NDArray[np.floating[Any]], centers: Sequence[NDArray[np.floating[Any]]], device: torch.device = _CPU
+) -> list[Labels]:
+    """Return for each of several sets of centers (C, d) the index (N,) of the center nearest to each of the points.
+
+    O(N·C) memory.
+
+    Examples
+    --------
+    >>> nearest_centers(np.array([[0.0], [4.0]]), [np.array([[5.0], [1.0]])])[0]
+    array([1, 0])
+    """
+    rows = torch.as_tensor(points).to(device)
+    return [_nearest(rows, torch.as_tensor(each).to(rows)[None])[0].cpu().numpy() for each in centers]
+
+
 def _nearest_center(centers: NDArray[Any], points: NDArray[Any]) -> NDArray[np.integer]:
     nearest: NDArray[np.integer] = (np.square(centers).sum(axis=1) - 2 * points @ centers.T).argmin(axis=1)
     return nearest
