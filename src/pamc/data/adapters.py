@@ -62,14 +62,19 @@ def table_graph(table: RawTable, types: Types | None = None, **others: Any) -> A
         Further arguments of the graph. Its ids are those of the column that identifies the rows, if there is one.
     """
     encoding, features = fit_encoding(table, find_types(table, types))
-    notes = [f"{row['name']!r}: {row['note']}" for row in encoding.table if row["note"]]
-    if notes:
-        more = f"; and {len(notes) - _MOST_NOTES} more (see pamc describe)" if len(notes) > _MOST_NOTES else ""
-        warn(DataWarning(f"{table.source}: {'; '.join(notes[:_MOST_NOTES])}{more}"), stacklevel=3)
+    warn_about_types(encoding, table.source, stacklevel=4)
     if encoding.id_column is not None and others.get("ids") is None:
         others["ids"] = np.array(table[encoding.id_column].distinct.texts)[table[encoding.id_column].distinct.codes]
     others |= {"feature_names": encoding.feature_names, "encoding": encoding, "cells": encoding.lost_cells(table)}
     return AttributedGraph(features, **others)
+
+
+def warn_about_types(encoding: TableEncoding, source: str, *, stacklevel: int) -> None:
+    """Warn about what a user should know about the types of columns, if there is anything."""
+    notes = [f"{row['name']!r}: {row['note']}" for row in encoding.table if row["note"]]
+    if notes:
+        more = f"; and {len(notes) - _MOST_NOTES} more (see pamc describe)" if len(notes) > _MOST_NOTES else ""
+        warn(DataWarning(f"{source}: {'; '.join(notes[:_MOST_NOTES])}{more}"), stacklevel=stacklevel)
 
 
 def frame_graph(X: Any, types: Types | None = None) -> AttributedGraph | None:

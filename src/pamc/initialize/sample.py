@@ -34,14 +34,14 @@ from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.progress import Progress
 from pamc.runtime import one_thread, resolve_dtype, seed_for
 
-# Rows that are clustered. Clusters of a thousandth of all rows have enough of them.
+# Number of rows that are clustered, enough to represent a cluster that has a thousandth of all rows.
 CORE_ROWS = 10_000
 
 # Maximum number of rows that the encoder is fitted to (more than the core, to avoid overfitting), and of their bytes.
 SAMPLE_ROWS = 100_000
 _SAMPLE_BYTES = 1 << 27
 
-# Number of core rows whose mean is the target of another row, and rows whose targets are computed at a time.
+# Number of core rows whose mean is the target of another row, and number of targets that are computed at a time.
 _GUIDES = 5
 _TOLD_AT_A_TIME = 2048
 
@@ -57,14 +57,17 @@ class Sample:
     features
         (n, d) preprocessed features.
     around
-        Function that returns (n, d) the mean of each preprocessed row and its neighbors; it is called once.
+        Function that returns the mean (n, d) of each preprocessed row and its neighbors; it is called once.
     preprocessing
         Preprocessing of the features.
+    is_knn
+        Whether the neighbors of a row are those nearest to it, and not those in a given graph.
     """
 
     features: Features
     around: Callable[[], Features]
     preprocessing: Preprocessing
+    is_knn: bool = False
 
 
 def sampled_rows(n_nodes: int, n_features: int, *, seed: int) -> NDArray[np.int64]:
@@ -108,11 +111,13 @@ def initialize_from_sample(
     """
     rows = FeatureLoader(sample.features, device=device, dtype=dtype)
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
+    family = family_for(sample.preprocessing) if sample.is_knn else None
     with progress.phase("sample"), one_thread():
-        directions = directions_of(sample.around(), sample.preprocessing, seed, device)
+        # The nearest rows of a row with many categories are no guide to its cluster.
+        features = sample.around() if family is None else sample.features
+        directions = directions_of(features, sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
     is_text = compared_by_angle(sample.features, sample.preprocessing)
-    family = family_for(sample.preprocessing)
     inputs = InputSource(
         "features and graph", directions[core], adjacency, is_knn=True, by_angle=is_text, family=family
     )
@@ -174,7 +179,7 @@ def _sample_targets(directions: Floats, core: NDArray[np.int64], points: Floats,
     return targets
 
 
-# Rows projected to the leading directions at a time.
+# Number of rows that are projected to the leading directions at a time.
 _TURNED_AT_A_TIME = 1 << 14
 
 

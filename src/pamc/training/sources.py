@@ -263,9 +263,8 @@ class StoreSource:
         """Return the networks and centers that the initializer fits to a sample of the rows."""
         rows: Any = prepared.features
         numbers: Any = prepared.sample
-        sample = Sample(
-            rows[numbers], partial(neighborhood_means, neighbors.graph, rows, numbers), prepared.preprocessing
-        )
+        around = partial(neighborhood_means, neighbors.graph, rows, numbers)
+        sample = Sample(rows[numbers], around, prepared.preprocessing, is_knn=not self.store.has_edges)
         init, centers = initialize_from_sample(
             sample,
             fit.config,

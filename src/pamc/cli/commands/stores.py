@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pamc.cli.options import CLUSTER, LABORATORY, command, option, parse_bytes, parse_count, shared, split_names
+from pamc.cli.options import (
+    CLUSTER,
+    LABORATORY,
+    command,
+    option,
+    parse_bytes,
+    parse_count,
+    parse_types,
+    shared,
+    split_names,
+)
 from pamc.cli.show import Interrupted, note, print_json, print_text, shown_bytes, typed
 from pamc.errors import counted
 from pamc.progress import RichProgress, SilentProgress
@@ -32,6 +42,7 @@ def ingest(
     id_column: str | None = shared("--id"),
     columns: list[str] | None = shared("--columns"),
     drop: list[str] | None = shared("--drop"),
+    types: list[str] | None = shared("--types"),
     truth: str | None = shared("--truth"),
     dtype: str = _STORED_TYPE,
     memory: str = option("--memory SIZE", "Use at most this much memory; larger intermediate data go to disk.", "2GB"),
@@ -60,6 +71,7 @@ def ingest(
             truth_column=truth,
             columns=split_names(columns, "--columns"),
             drop=split_names(drop, "--drop"),
+            types=parse_types(types),
             dtype=dtype,
             memory_bytes=parse_bytes(memory, "--memory"),
             skip_bad_rows=skip_bad_rows,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Spellings of a missing cell in every column, and those in columns of numbers and dates only: elsewhere "none" is a
-# value like any other.
+# Texts that mark a missing cell in any column, and in columns of numbers and dates; in other columns, "none" is an
+# ordinary value.
 MISSING_ANYWHERE = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "nat", "<na>", "?"})
 MISSING_NUMBERS = MISSING_ANYWHERE | {"none", "-", "--", "."}
 
@@ -38,7 +38,7 @@ class RawColumn:
     dates
         (N,) datetime64[s], NaT for empty cells.
     declared
-        The type that the source declares, such as "category" for pandas' categories; None lets the cells decide.
+        The type that the source declares, such as "category" for a pandas categorical; if None, the type is inferred.
     order
         The values of an ordered category, lowest first.
     """
@@ -56,14 +56,17 @@ class RawColumn:
     @cached_property
     def distinct(self) -> Distinct:
         """The distinct texts and their codes; numbers are written without a trailing ".0". O(N) time."""
-        cells = self.texts if self.texts is not None else self._as_texts()
+        cells = self.as_texts()
         index: dict[str, int] = {}
         codes = np.empty(len(cells), dtype=np.int64)
         for row, cell in enumerate(cells.tolist()):
             codes[row] = -1 if cell is None or cell.lower() in MISSING_ANYWHERE else index.setdefault(cell, len(index))
         return Distinct(list(index), codes)
 
-    def _as_texts(self) -> NDArray[Any]:
+    def as_texts(self) -> NDArray[Any]:
+        """Return (N,) texts, None for empty cells."""
+        if self.texts is not None:
+            return self.texts
         if self.numbers is not None:
             cells = [None if np.isnan(number) else f"{number:.15g}" for number in self.numbers.tolist()]
         else:
@@ -87,9 +90,9 @@ class RawTable:
     n_rows
         Number of rows, N.
     source
-        The name of the file or object in messages.
+        Name of the file or object, for messages.
     where
-        Function that describes the place of a row in messages.
+        Function that returns the location of a row, for messages.
     """
 
     columns: Sequence[RawColumn]

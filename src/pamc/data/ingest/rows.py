@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.adapters import warn_about_types
 from pamc.data.attributed_graph import NOT_LABELS
+from pamc.data.columns.encoding import TableEncoding, fit_encoding
+from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
+from pamc.data.columns.types import ID, IGNORE, Types, find_types
 from pamc.data.database import quoted
 from pamc.data.files import naming
 from pamc.data.ingest.workspace import BadRows, Parts, Workspace
@@ -22,6 +27,13 @@ from pamc.progress import Progress
 
 _KEYS_PER_BLOCK = 1 << 19
 _IDS_PER_GROUP = 1 << 16
+
+# Rows from which the types of columns of mixed types are found, and cells of these rows.
+_LEAST_SAMPLED, _MOST_SAMPLED, _SAMPLED_CELLS = 1000, 50_000, 2_000_000
+
+# Memory of a cell that is fetched as a Python object.
+_BYTES_PER_CELL = 200
+
 _IS_INTEGER = "coalesce(CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = {0}, false)"
 
 
@@ -43,6 +55,7 @@ class RowIngest:
     memory_bytes: int
     bad: BadRows
     progress: Progress
+    encoding: TableEncoding | None = None
 
     def read(self) -> int:
         """Read and check all parts that were not read before, and return the number of rows."""
@@ -95,7 +108,7 @@ class RowIngest:
                 raw.replace(target)
             return
         # The raw file is kept until the ingest is finished, so that this step can be repeated.
-        with self.writer.grow("features", self.dtype, row_shape=(len(self.feature_names),)) as good:
+        with self.writer.grow("features", self.dtype, row_shape=(self._n_features,)) as good:
             rows = np.lib.format.open_memmap(raw, mode="r")
             for block in row_blocks(len(rows), self._rows_per_block):
                 first, last = np.searchsorted(skipped, [block.start, block.stop])
@@ -155,8 +168,11 @@ class RowIngest:
 
     def _stage(self, table: Table) -> None:
         """Read one part into the table ``stage``, in the order of the file."""
-        # One list per row instead of one column per feature: duckdb keeps a block of each column in memory.
-        columns = [f"[{', '.join(table.number_sql(name) for name in self.feature_names)}] AS features"]
+        if self.encoding is None:
+            # One list per row instead of one column per feature: duckdb keeps a block of each column in memory.
+            columns = [f"[{', '.join(_number_sql(table, name) for name in self.feature_names)}] AS features"]
+        else:
+            columns = [_cells_sql(table, self.feature_names)]
         for role, name in (("id", self.id_column), ("truth", self.truth_column)):
             columns.append(f"{'NULL::VARCHAR' if name is None else table.text_sql(name)} AS {role}")
         self.bad.forget_lines()
@@ -168,24 +184,39 @@ class RowIngest:
 
     def _take(self, number: int, n_before: int) -> dict[str, int]:
         """Move the staged part to the features file and the table of names, and return its `n_rows`."""
-        n_features = len(self.feature_names)
         blocks = self.workspace.row_blocks("stage", self._rows_per_block)
-        raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=(n_features,), n_rows=n_before)
+        shape = (self._n_features,)
+        raw = GrowingArray(self.writer.scratch / "features.npy", self.dtype, row_shape=shape, n_rows=n_before)
         with raw, self.progress.phase("features", len(blocks)) as phase:
             for block in blocks:
                 in_block = f"rowid >= {block.start} AND rowid < {block.stop}"
-                query = f"SELECT unnest(features) AS value FROM stage WHERE {in_block}"
-                values = self.workspace.arrays(query)["value"].reshape(-1, n_features)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    features = np.ma.getdata(values).astype(self.dtype, copy=False)
+                if self.encoding is None:
+                    features, wrong = self._numbers(in_block)
+                    self._note_numbers(wrong, number, block.start, n_before + block.start)
+                else:
+                    features = self._encoded(self.encoding, in_block, str(self.parts.files[number]))
                 raw.append(features)
-                wrong = np.ma.getmaskarray(values) | ~np.isfinite(features)
-                self._note_numbers(wrong, number, block.start, n_before + block.start)
                 phase.advance()
         if self.id_column is not None or self.truth_column is not None:
             self.workspace.run(f"INSERT INTO names SELECT rowid + {n_before}, id, truth FROM stage")
         self.bad.take_lines("rows", number)
         return {"n_rows": raw.n_rows - n_before}
+
+    def _numbers(self, in_block: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the features of staged rows, NaN for missing cells, and a mask of the cells that are not numbers."""
+        query = f"SELECT unnest(features) AS value FROM stage WHERE {in_block}"
+        values = self.workspace.arrays(query)["value"].reshape(-1, self._n_features)
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = np.ma.getdata(values).astype(self.dtype, copy=False)
+        return features, np.ma.getmaskarray(values) | np.isinf(features)
+
+    def _encoded(self, encoding: TableEncoding, in_block: str, source: str) -> NDArray[Any]:
+        """Return the features of staged rows of a table of mixed types."""
+        names = [name for name in self.feature_names if name in encoding.raw_names]
+        selected = ", ".join(f"f{self.feature_names.index(name)}" for name in names)
+        fetched = self.workspace.arrays(f"SELECT {selected} FROM stage WHERE {in_block}")
+        columns = [_raw_column(name, cells) for name, cells in zip(names, fetched.values(), strict=True)]
+        return encoding.encode(RawTable(columns, len(columns[0]), source))
 
     def _note_numbers(self, wrong: NDArray[np.bool_], number: int, place: int, row: int) -> None:
         places = np.flatnonzero(wrong.any(axis=1))
@@ -216,4 +247,86 @@ class RowIngest:
     @property
     def _rows_per_block(self) -> int:
         # Memory per value: the fetched value, its copy in the block, and its mask.
-        return max(256, self.memory_bytes // 16 // (12 * len(self.feature_names)))
+        if self.encoding is None:
+            return max(256, self.memory_bytes // 16 // (12 * self._n_features))
+        # Cells of mixed types are fetched as Python objects, and encoded in float64.
+        return max(256, self.memory_bytes // 16 // (_BYTES_PER_CELL * len(self.feature_names) + 24 * self._n_features))
+
+    @property
+    def _n_features(self) -> int:
+        return len(self.feature_names if self.encoding is None else self.encoding.feature_names)
+
+
+def find_encoding(
+    workspace: Workspace, parts: Parts, names: Sequence[str], types: Types | None, *, finds_id: bool
+) -> TableEncoding:
+    """Return the encoding of columns of mixed types, fitted to rows that are evenly spaced over all parts.
+
+    Parameters
+    ----------
+    names
+        Columns whose types are found.
+    types
+        Types that the user gives by column name.
+    finds_id
+        Whether a column may be found to identify the rows.
+    """
+    tables = [parts.table(number) for number, _ in parts]
+    n_rows = sum(workspace.value(f"SELECT count(*) FROM {table.tolerant_sql}") for table in tables)
+    check_has_rows(parts.first, n_rows)
+    stride = -(-n_rows // max(_LEAST_SAMPLED, min(_MOST_SAMPLED, _SAMPLED_CELLS // len(names))))
+    sampled = []
+    for table in tables:
+        numbered = f"(SELECT *, row_number() OVER () - 1 AS n FROM {table.tolerant_sql})"
+        fetched = workspace.arrays(
+            f"SELECT {_cells_sql(table, names)} FROM {numbered} WHERE n % {stride} = 0 ORDER BY n"
+        )
+        sampled.append([_raw_column(name, cells) for name, cells in zip(names, fetched.values(), strict=True)])
+    columns = [_joined(same_column) for same_column in zip(*sampled, strict=True)]
+    raw, types = RawTable(columns, len(columns[0]), str(parts.first.path)), dict(types or {})
+    found = find_types(raw, types)
+    for column in found:
+        if column.kind == ID and not column.is_given and not (finds_id and _is_unique(workspace, tables, column.name)):
+            types[column.name] = IGNORE
+    encoding, _ = fit_encoding(raw, find_types(raw, types))
+    warn_about_types(encoding, raw.source, stacklevel=5)
+    return encoding
+
+
+def _is_unique(workspace: Workspace, tables: Sequence[Table], name: str) -> bool:
+    """Return whether all cells of a column differ and none is empty."""
+    cells = " UNION ALL ".join(f"SELECT {table.text_sql(name)} AS cell FROM {table.tolerant_sql}" for table in tables)
+    return bool(workspace.value(f"SELECT count(*) = count(DISTINCT nullif(cell, '')) FROM ({cells})"))
+
+
+def _number_sql(table: Table, name: str) -> str:
+    """Return a SQL expression for the number in a column: NaN if the cell is missing, NULL if it is something else."""
+    missing = ", ".join(map(quoted, sorted(MISSING_NUMBERS)))
+    is_missing = f"coalesce(lower({table.text_sql(name)}), '') IN ({missing})"
+    return f"coalesce({table.number_sql(name)}, CASE WHEN {is_missing} THEN 'nan'::FLOAT END)"
+
+
+def _cells_sql(table: Table, names: Sequence[str]) -> str:
+    """Return SQL expressions for the cells of columns, named f0, f1, …: numbers if the file stores them, else texts."""
+    cells = [
+        table.number_sql(name, dtype="float64") if table.stores_numbers(name) else table.text_sql(name)
+        for name in names
+    ]
+    return ", ".join(f"{cell} AS f{number}" for number, cell in enumerate(cells))
+
+
+def _raw_column(name: str, cells: NDArray[Any]) -> RawColumn:
+    """Return a column that duckdb fetched; NULL cells and empty texts are missing."""
+    data, is_null = np.ma.getdata(cells), np.ma.getmaskarray(cells)
+    if data.dtype.kind == "f":
+        return RawColumn(name, numbers=np.where(is_null, np.nan, data))
+    texts = data.astype(object)
+    texts[is_null | (texts == "")] = None
+    return RawColumn(name, texts=texts)
+
+
+def _joined(parts: Sequence[RawColumn]) -> RawColumn:
+    """Return one column of several parts, as numbers only if all parts store numbers."""
+    if all(part.numbers is not None for part in parts):
+        return RawColumn(parts[0].name, numbers=np.concatenate([part.numbers for part in parts]))
+    return RawColumn(parts[0].name, texts=np.concatenate([part.as_texts() for part in parts]))

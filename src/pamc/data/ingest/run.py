@@ -7,17 +7,22 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.raw import MISSING_NUMBERS
+from pamc.data.columns.types import Types
 from pamc.data.files import existing_file, kind_of
 from pamc.data.ingest.pairs import PairIngest, edge_parts
-from pamc.data.ingest.rows import RowIngest
+from pamc.data.ingest.rows import RowIngest, find_encoding
 from pamc.data.ingest.workspace import BAD_ROWS_FILE, BadRows, Parts, Workspace
 from pamc.data.readers import endings, is_table, open_table
 from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
 from pamc.data.readers.format import wrong_ending
+from pamc.data.readers.tables import Table, is_number_text
 from pamc.data.store import Store, is_store
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
@@ -26,6 +31,9 @@ from pamc.progress import Progress, SilentProgress
 LEAST_MEMORY = 256_000_000
 _MEMORY_PER_THREAD = 250_000_000
 _SETTINGS = "ingest.json"
+
+# Rows that are inspected for columns of mixed types, and the share of cells of a column that may be malformed numbers.
+_ROWS_INSPECTED, _MOST_STRAY = 1000, 0.1
 
 
 def ingest(
@@ -37,6 +45,7 @@ def ingest(
     truth_column: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
+    types: Types | None = None,
     dtype: str = "float32",
     memory_bytes: int = 2_000_000_000,
     n_threads: int | None = None,
@@ -51,6 +60,10 @@ def ingest(
     the same files: self-loops are removed, repeated lines count once or with the sum of their weights, and the two
     directions of a pair are merged by the larger weight. Rows keep their order.
 
+    The features of a table of plain numbers are stored as they are, with NaN for missing cells. If its first rows have
+    columns of other types, the types of all columns are found from rows that are evenly spaced over all parts, and
+    every row is encoded.
+
     Parameters
     ----------
     features, edges
@@ -59,7 +72,7 @@ def ingest(
         have ids, else to row numbers from 0 across all parts.
     out, overwrite
         Folder of the store, and whether an existing store there may be replaced.
-    id_column, truth_column, columns, drop
+    id_column, truth_column, columns, drop, types
         As for :func:`pamc.data.readers.read_features`.
     dtype
         Data type of the stored features, "float32" or "float16".
@@ -68,7 +81,7 @@ def ingest(
         threads, by default the number of cores, or fewer if memory is low.
     skip_bad_rows
         If True, skip invalid rows and edges and list them in bad-rows.csv in the store; otherwise the first one raises
-        an error.
+        an error. Then the table has plain numbers only: a row with any other cell is invalid.
     resume
         Whether to continue an interrupted or killed ingest of the same files and options.
     progress
@@ -91,13 +104,17 @@ def ingest(
     row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
-    warn_about_columns(first, names, explicit=columns is not None)
-    warn_about_points(first, names)
+    is_mixed = bool(types) or (not skip_bad_rows and _has_other_types(first, names))
+    if is_mixed:
+        _check_mixed(dtype, skip_bad_rows=skip_bad_rows)
+    else:
+        warn_about_columns(first, names, explicit=columns is not None)
+        warn_about_points(first, names)
     return _Ingest(
         sources=[str(path) for path in (features, edges) if path is not None],
         rows=Parts(row_files, first),
         edge_files=edge_files,
-        options=_Options(id_column, truth_column, names, dtype, skip_bad_rows),
+        options=_Options(id_column, truth_column, names, dtype, skip_bad_rows, is_mixed, dict(types or {})),
         memory_bytes=memory_bytes,
         n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
         progress=SilentProgress() if progress is None else progress,
@@ -161,6 +178,27 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
         raise OutputError(f"{out}: an ingest cannot write to a path with '?' or a backslash; choose another folder")
 
 
+def _has_other_types(table: Table, names: Sequence[str]) -> bool:
+    """Return whether a column has many cells, in the first rows, that are neither plain numbers nor missing."""
+    cells = table.first_rows(_ROWS_INSPECTED)
+    for name in names:
+        present = [cell for cell in cells[name] if cell.lower() not in MISSING_NUMBERS]
+        n_others = sum(not is_number_text(cell) for cell in present)
+        if n_others > _MOST_STRAY * len(present):
+            return True
+    return False
+
+
+def _check_mixed(dtype: str, *, skip_bad_rows: bool) -> None:
+    if dtype != "float32":
+        raise ConfigError(f"columns of mixed types are stored as float32, not as {dtype}")
+    if skip_bad_rows:
+        raise ConfigError(
+            "bad rows can be skipped only in a table of plain numbers: correct the cells, or give their columns the "
+            "type 'ignore'"
+        )
+
+
 class _Options(NamedTuple):
     """Options for reading the files, which must be equal when an ingest is resumed."""
 
@@ -169,6 +207,8 @@ class _Options(NamedTuple):
     features: list[str]
     dtype: str
     skip_bad_rows: bool
+    is_mixed: bool
+    types: dict[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -200,25 +240,41 @@ class _Ingest:
         if is_store(writer.folder):
             return writer.commit()
         with Workspace(writer.scratch, memory_bytes=self.memory_bytes, n_threads=self.n_threads) as workspace:
-            facts = self._write_arrays(writer, workspace)
+            encoding = self._find_encoding(workspace)
+            facts = self._write_arrays(writer, workspace, encoding)
         files = self.rows.files
         with self.progress.phase("checksums"):
             return writer.finish(
                 name=files[0].name.partition(".")[0] if len(files) == 1 else Path(self.sources[0]).name,
-                feature_names=self.options.features,
+                feature_names=self.options.features if encoding is None else encoding.feature_names,
+                encoding=encoding,
                 sources=self.sources,
                 options=self.options._asdict(),
                 facts=facts,
             )
 
-    def _write_arrays(self, writer: StoreWriter, workspace: Workspace) -> dict[str, Any]:
+    def _find_encoding(self, workspace: Workspace) -> TableEncoding | None:
+        """Return the encoding of a table of mixed types; None for one of plain numbers."""
+        names, types, id_column = self.options.features, self.options.types, self.options.id_column
+        if not self.options.is_mixed:
+            return None
+        with self.progress.phase("find types"):
+            find = partial(find_encoding, workspace, self.rows, names, types, finds_id=id_column is None)
+            return TableEncoding.from_dict(workspace.once("types", lambda: find().to_dict()))
+
+    def _write_arrays(
+        self, writer: StoreWriter, workspace: Workspace, encoding: TableEncoding | None
+    ) -> dict[str, Any]:
         """Write the arrays of the store, and return the counts for the manifest."""
-        id_column, truth_column, names, dtype, skip = self.options
+        id_column, truth_column, names, dtype, skip = self.options[:5]
+        if encoding is not None and id_column is None:
+            id_column = encoding.id_column
         parts = {"rows": self.rows}
         bad = BadRows(workspace, parts, dtype=dtype, ids_are_rows=id_column is None)
         rows = RowIngest(
-            workspace, writer, self.rows, names, id_column, truth_column, dtype, self.memory_bytes, bad, self.progress
-        )
+            workspace, writer, self.rows, names, id_column, truth_column, dtype, self.memory_bytes, bad, self.progress,
+            encoding,
+        )  # fmt: skip
         n_rows = rows.read()
         if not skip:
             bad.refuse("rows")

@@ -1,7 +1,7 @@
-"""Tables of named columns, read with duckdb, that report the row, line and column of every invalid cell.
+"""Tables of named columns, read with duckdb, which report the row, line and column of invalid cells.
 
-duckdb reads each column once and marks invalid cells. Only if there are any does Python scan the lines of the file, to
-find the line number of the cell. Queries refer to columns by position, so names may differ in case only.
+duckdb reads each column once and marks invalid cells. If there are any, Python then scans the lines of the file to find
+the line number of the cell. Queries refer to columns by position, so names may differ in case only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_CELL_CHARS = 100
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _THOUSANDS_COMMA = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_NO_FILL = "pamc does not impute values: drop such rows or columns, or impute the values yourself"
+_NO_FILL = "Every cell must be a finite number here: drop such rows or columns, or impute the values"
 
 
 @dataclass(frozen=True)
@@ -391,15 +391,15 @@ def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
     raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
 
 
-# A byte of Latin-1 text that is not ASCII, next to an ASCII letter; and bytes that no text file has.
+# A non-ASCII letter of Latin-1 next to an ASCII letter; and bytes that do not occur in text files.
 _LATIN_LETTER = re.compile(rb"[A-Za-z][\xa0-\xff]|[\xa0-\xff][A-Za-z]")
 _NOT_TEXT = re.compile(rb"[\x00\x80-\x9f]")
-# Bytes of a file that are inspected for its encoding, and read at a time.
+# Number of bytes that are inspected to determine the encoding of a file, and that are read at a time.
 _BYTES_INSPECTED, _BYTES_AT_A_TIME = 1 << 26, 1 << 20
 
 
 def encoding_of(path: Path) -> str:
-    """Return "latin-1" for a text file that is not UTF-8 but looks like text of western Europe, else "utf-8"."""
+    """Return "latin-1" for a file that is not valid UTF-8 but looks like Western European text, else "utf-8"."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     has_letters, is_utf8 = False, True
     with contextlib.suppress(OSError, EOFError, zlib.error), open_bytes(path) as stream:

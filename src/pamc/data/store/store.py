@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.database import connected, literal_path, load_duckdb
 from pamc.data.files import reason_of, sha256_of
 from pamc.data.preprocessing import Preprocessing
@@ -63,7 +64,7 @@ class Store:
 
     @cached_property
     def features(self) -> NDArray[Any]:
-        """Features of shape (N, d), float32 or float16."""
+        """Features of shape (N, d), float32 or float16; NaN for missing cells."""
         return self.mapped("features.npy")
 
     @cached_property
@@ -85,6 +86,12 @@ class Store:
     def labels(self) -> NDArray[np.int64] | None:
         """True classes of shape (N,) for the metrics, or None."""
         return self.mapped("labels.npy") if "labels.npy" in self.manifest["files"] else None
+
+    @cached_property
+    def encoding(self) -> TableEncoding | None:
+        """The encoding by which the features were computed from columns of mixed types; None for plain numbers."""
+        columns = self.manifest.get("columns")
+        return None if columns is None else TableEncoding.from_dict(columns)
 
     @property
     def name(self) -> str:
@@ -164,6 +171,7 @@ class Store:
             ids=None if self.id_kind == "rows" else self.ids(),
             labels=None if self.labels is None else np.array(self.labels),
             feature_names=self.feature_names,
+            encoding=self.encoding,
             name=self.name,
         )
 
@@ -292,6 +300,8 @@ def _check_files(store: Store) -> None:
             )
     if store.indptr[0] != 0 or store.indptr[-1] != store.n_stored:
         raise DataError(f"{store.folder / 'indptr.npy'}: does not run from 0 to {store.n_stored}: {_AGAIN}")
+    if store.encoding is not None and store.encoding.feature_names != store.feature_names:
+        raise ValueError("the columns are not those of the features")
     if store.feature_names is not None and len(store.feature_names) != store.n_features:
         raise ValueError(f"{len(store.feature_names)} feature names for {store.n_features} features")
 

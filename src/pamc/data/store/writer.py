@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.files import (
     cannot_write,
     check_replaceable,
@@ -165,6 +166,7 @@ class StoreWriter:
         *,
         name: str | None = None,
         feature_names: Sequence[str] | None = None,
+        encoding: TableEncoding | None = None,
         sources: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         facts: Mapping[str, Any] | None = None,
@@ -172,8 +174,8 @@ class StoreWriter:
         """Write checksums and the manifest, rename the folder to its destination, and return the finished store.
 
         Without ``indptr`` and ``indices`` the store has no edges. The manifest contains a `name`, the folder's by
-        default, the names of the d features, the source files, the options, and `facts` such as counts of skipped
-        rows.
+        default, the names of the d features, the encoding of columns of mixed types, the source files, the options, and
+        `facts` such as counts of skipped rows.
         """
         has_edges = self.path("indptr.npy").exists()
         n_nodes, n_features = np.load(self.path("features.npy"), mmap_mode="r").shape
@@ -196,6 +198,7 @@ class StoreWriter:
             "ids": ids,
             "dtypes": {file.removesuffix(".npy"): array.dtype.name for file, array in arrays.items()},
             "feature_names": None if feature_names is None else list(feature_names),
+            "columns": None if encoding is None else encoding.to_dict(),
             "sources": list(sources),
             "options": dict(options or {}),
             "facts": dict(facts or {}),
