@@ -1,8 +1,8 @@
-"""Hidden cells of preprocessed rows: their expected values, given the cells of the row that are known.
+"""Impute the missing cells of preprocessed rows by their expected values, given the known cells of the row.
 
 The rows are modeled as x = μ + W t + noise, with few factors t (probabilistic PCA, Tipping and Bishop 1999), fitted to
-the known cells by expectation maximization. The expected values are the input of the model for hidden cells. They are
-never shown to the user.
+the known cells by expectation maximization. Imputed values are an input of the encoder only; they are never shown to
+the user.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 _MOST_FACTORS, _MOST_SHARE = 12, 0.5
 _N_ITERATIONS = 20
 
-# Maximum number of rows that the factors are fitted to, and of rows that are completed at a time.
+# Maximum number of rows that the factors are fitted to, and number of rows that are imputed at a time.
 _MOST_ROWS = 20_000
 _ROWS_AT_A_TIME = 4096
 
-# Least variance of the noise, as a share of the mean variance of a column.
+# Minimum variance of the noise, as a share of the mean variance of a column.
 _LEAST_NOISE = 1e-3
 
 Floats = NDArray[np.float64]
 
 
 def fit_completion(rows: NDArray[np.floating[Any]]) -> dict[str, Floats]:
-    """Return the mean (d,), the factors (d, r) and the variance of the noise (1,) of rows with NaN for hidden cells.
+    """Return the mean (d,), the factors (d, r) and the variance of the noise (1,) of rows with NaN for missing cells.
 
     O(N·d·r² + d³) time per iteration.
     """
-    # Imported here, because a file is read without torch.
+    # Imported here, because reading a file must not import torch.
     from pamc.runtime import one_thread
 
     known = rows[:: -(-len(rows) // _MOST_ROWS)].astype(np.float64)
@@ -49,7 +49,7 @@ def fit_completion(rows: NDArray[np.floating[Any]]) -> dict[str, Floats]:
 
 
 def _factors(centered: Floats, hidden_share: Floats, n_factors: int, noise: Floats) -> tuple[Floats, Floats]:
-    """Return the maximum likelihood factors and noise of completed rows, whose hidden cells still vary by the noise."""
+    """Return the maximum likelihood factors and noise of imputed rows, whose missing cells have the noise variance."""
     covariance = centered.T @ centered / len(centered)
     known_noise = noise if centered.any() else np.zeros(1)
     covariance[np.diag_indices_from(covariance)] += hidden_share * np.minimum(known_noise, covariance.diagonal().mean())
@@ -62,7 +62,7 @@ def _factors(centered: Floats, hidden_share: Floats, n_factors: int, noise: Floa
 
 
 def complete(rows: NDArray[np.floating[Any]], arrays: dict[str, Any]) -> NDArray[Any]:
-    """Return the rows with the expected values of hidden cells; rows without any are unchanged. O(N·d·r²) time."""
+    """Return the rows with missing cells imputed; complete rows are unchanged. O(N·d·r²) time."""
     from pamc.runtime import one_thread
 
     result = rows.copy()
@@ -76,7 +76,7 @@ def complete(rows: NDArray[np.floating[Any]], arrays: dict[str, Any]) -> NDArray
 
 
 def _filled(rows: Floats, mean: Floats, factors: Floats, noise: Floats) -> Floats:
-    """Return rows with the conditional mean of their hidden cells, given the known ones."""
+    """Return rows with missing cells replaced by their conditional mean, given the known cells."""
     known = ~np.isnan(rows)
     n_factors = factors.shape[1]
     products = (factors[:, :, None] * factors[:, None, :]).reshape(len(factors), -1)

@@ -1,4 +1,4 @@
-"""A random table of customers with planted segments, as people keep such tables: mixed types and empty cells."""
+"""Generate a random table of customers with planted segments, mixed types and empty cells."""
 
 from __future__ import annotations
 
@@ -21,22 +21,31 @@ _CHANNELS, _PLANS = ("app", "web", "store"), ("free", "standard", "premium")
 _N_CITIES = 40
 _YEARS, _DAYS = 1.0, 365.2425
 _MISSING = 0.1
-# Share of the revenues, visits and baskets that are a thousand times too large.
+# Share of the revenues, visits and basket values that are a thousand times too large.
 _OUTLIERS = 0.015
 
 
 class Customers(NamedTuple):
-    """A table of texts by column name, None for empty cells, and the planted segment (N,) of each row."""
+    """Columns of texts by name, None for empty cells, and the planted segment (N,) of each row."""
 
     columns: dict[str, NDArray[Any]]
     segments: NDArray[np.int64]
 
 
 def make_customers(n_rows: int = 2000, *, missing: float = _MISSING, random_state: int = 0) -> Customers:
-    """Return customers of four segments: 4 numbers, 3 categories, 2 yes/no columns, a date and an id.
+    """Return random customers from four segments, with 4 numbers, 3 categories, 2 yes/no columns, a date and an id.
 
-    The city, a category of 40 values, is unrelated to the segments. A share of the cells is empty, and a few numbers
-    are a thousand times too large, as after a slip of the decimal separator.
+    The city, a category with 40 values, is unrelated to the segments. A share of the cells is empty, and a few numbers
+    are a thousand times too large, as if the decimal separator were misplaced.
+
+    Parameters
+    ----------
+    n_rows
+        Number of customers.
+    missing
+        Share of the cells that are empty.
+    random_state
+        Random seed.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class InitContext:
     inputs
         The features and graph in which to find clusters; None if the initializer does not need them.
     config, seed, progress
-        Settings, random seed, and progress display.
+        Settings, random seed and progress display.
     """
 
     rows: FeatureLoader
@@ -76,7 +76,8 @@ class InitResult(NamedTuple):
     halves
         Clusterings of random halves of the rows, which calibrate confidence; None if there are none.
     judge
-        Scores partitions of the rows without labels, so that training is undone if it makes them worse; or None.
+        Object that scores partitions of the rows without labels, by which training is undone if it lowers the score;
+        or None.
     """
 
     encoder: MLP

@@ -1,8 +1,8 @@
 """Calibrated confidence: how often a clustering of half of the rows gives a row the same cluster.
 
 q of Eq 9 says which cluster is nearest, but is not calibrated: the heavy tails of the kernel leave the clearest rows
-far below 1, and training pulls doubtful rows to their centers. What separates clear from doubtful rows is the margin
-before training, by which a row was nearer to its center than to any other. Quick fits to random halves of the rows map
+far below 1, and training pulls doubtful rows to their centers. The margin before training, by which a row was nearer to
+its center than to any other, separates clear from doubtful rows. Quick fits to random halves of the rows map
 margins to confidence without any labels.
 """
 
@@ -28,7 +28,7 @@ from pamc.runtime import seed_for, side_by_side
 # Number of times the rows are split into halves; each half is clustered separately.
 _N_SPLITS = 2
 
-# Quick clusterings for each smoothing strength whose consensus gives the clusters of a half.
+# Number of quick clusterings per smoothing strength; their consensus gives the clusters of a half.
 _N_REPEATS = 3
 
 # With fewer rows per cluster, the halves are too small to calibrate confidence.
@@ -42,7 +42,7 @@ _LEAST_IN_A_GROUP, _MOST_GROUPS = 20, 50
 # A row is an outlier if it is farther from its center than this multiple of this quantile of the training distances.
 _TIMES_USUAL, _USUAL_SHARE = 3.0, 0.95
 
-# Rows processed at a time if `chunk_size` is not set.
+# Number of rows that are processed at a time if `chunk_size` is not set.
 _ROWS_AT_A_TIME = 16384
 
 
@@ -177,8 +177,10 @@ def fit_split_halves(
         return agreed_clusters(part, config.n_clusters, n_repeats=_N_REPEATS, **options).labels
 
     labels = np.full((len(halves), n_rows), -1, dtype=np.int32)
-    found = side_by_side([partial(clusters_of, number) for number in range(len(halves))], device, n_rows=n_rows // 2)
-    for number, clusters in enumerate(found):
+    half_labels = side_by_side(
+        [partial(clusters_of, number) for number in range(len(halves))], device, n_rows=n_rows // 2
+    )
+    for number, clusters in enumerate(half_labels):
         labels[number, halves[number]] = clusters
     return SplitHalfFits(np.arange(n_rows) if rows is None else rows, labels)
 

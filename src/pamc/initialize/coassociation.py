@@ -17,7 +17,7 @@ from pamc.runtime import quiet_libraries
 
 _KMEANS_STARTS = 10
 
-# Leading directions of the coassociation matrix, per cluster, on which K-means runs.
+# Number of leading directions of the coassociation matrix, per cluster, on which K-means runs.
 _DIRECTIONS_PER_CLUSTER = 2
 
 # Number of rows on which `agreement` compares labelings; more rows would hardly change it.

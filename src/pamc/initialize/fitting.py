@@ -24,7 +24,7 @@ from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for, th
 # Small data sets use smaller batches, so that an epoch has several steps.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 32
 
-# With so few columns none is redundant, so none is hidden.
+# With at most this many columns, none is redundant, so none is hidden by dropout.
 _FEW_COLUMNS = 16
 
 # If only the graph has clusters, the encoder must memorize them, because the features do not predict them.
@@ -36,7 +36,7 @@ _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
 # Default number of epochs. With many rows, pre-training runs fewer: it ends after at most this many batches.
 _N_EPOCHS, _MOST_STEPS = 30, 600
 
-# Share of the squared length of a target that codes the initial cluster; the rest codes the smoothed features.
+# Share of the squared length of a target that encodes the initial cluster; the rest encodes the smoothed features.
 _CLUSTER_SHARE = 0.5
 
 # An encoder of the smoothed features alone is used if the score of its clusters is at most this much lower than that of
@@ -59,10 +59,10 @@ def fitted_encoder(
     """Return an encoder in whose embedding the initial clusters stay apart, and the name of its targets.
 
     The encoder learns to predict the smoothed features of a row from the row itself. This often improves the clusters,
-    because rows at their borders follow their features. But centers in the smoothed features cannot tell all clusters
-    apart: one may surround another, or the features may not predict them. If the features have few columns, or if the
-    judge scores the clusters of the nearest centers, in the smoothed features or in the embedding, far below the
-    initial ones, the targets also code the initial clusters, and no feature is hidden from the encoder.
+    because rows at their borders follow their features. But centers in the smoothed features cannot separate all
+    clusters: one may surround another, or the features may not predict them. In two cases, the targets therefore also
+    encode the initial clusters, and no feature is hidden from the encoder: if there are few columns, or if assigning
+    rows to the nearest center, in the smoothed features or in the embedding, gives clusters with a far lower score.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ def fitted_encoder(
     clustered
         The clustered rows if they are a part of the rows that the encoder is fitted to; None if they are all of them.
     spread
-        Maps the targets of the clustered rows to those of all rows.
+        Function that maps the targets of the clustered rows to those of all rows.
     by_heart
-        Whether the encoder must learn the clusters of individual rows, because features do not predict them.
+        Whether the encoder must memorize the clusters of individual rows, because features do not predict them.
     coded
-        Whether the targets always code the initial clusters, because the smoothed features follow the kNN graph, which
-        does not tell them apart.
+        Whether the targets always encode the initial clusters, because the smoothed features follow the kNN graph,
+        which does not separate them.
     """
     config = context.config
     can_code = config.n_dims > config.n_clusters > 1
@@ -107,7 +107,7 @@ def _loses_clusters(z: Tensor, agreed: Agreed) -> bool:
 
 
 def labeled_targets(points: Floats, labels: Labels, n_clusters: int, n_dims: int) -> Floats:
-    """Return targets (N, n_dims) of length 1 that code the smoothed features and the initial cluster of each row.
+    """Return targets (N, n_dims) of length 1 that encode the smoothed features and the initial cluster of each row.
 
     Clusters of any shape become compact: one coordinate per cluster separates those that the smoothed features do not.
 
@@ -146,7 +146,7 @@ def fitted_to(
     times_longer
         Factor by which the number of epochs is multiplied.
     dropout
-        Replaces the setting `pretrain_dropout`.
+        Share of the features that are hidden at random; None uses the setting `pretrain_dropout`.
     """
     config, rows, dtype = context.config, context.rows, resolve_dtype(context.config.precision)
     if start is None:

@@ -1,4 +1,4 @@
-"""The graph of a fit (that of the data, or a kNN graph of the rows) and the inputs of the initial clusters."""
+"""Choose the graph of a fit (that of the data, or a kNN graph) and the inputs from which initial clusters are found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CPU = torch.device("cpu")
 _MOST_BYTES_ON_DEVICE = 1 << 32
 _NUMBERS_PER_ENTRY = 3
 
-# What a warning says about the input that is left out, by the kind of the inputs.
+# End of the warning about the input that is left out, by the kind of the inputs.
 _USED = {
     "features": "only the features are used, and the graph is left out",
     "graph": "only the graph is used, and the features are left out",
@@ -145,14 +145,14 @@ def _neighbors(
 def family_for(preprocessing: Preprocessing) -> str | None:
     """Return the only family that clusters rows without a graph, or None to compare all families.
 
-    Rows with different categories are a fixed distance apart, so that the kNN graph of a table with many of them falls
-    into pieces of equal categories. Families that follow it would cut the rows by single variables.
+    Rows with different categories are a fixed distance apart, so the kNN graph of a table with many categories breaks
+    into components of equal categories. Families that use this graph would split the rows by single variables.
     """
     return _FAMILY_OF_DISCRETE if preprocessing.is_discrete else None
 
 
 def compared_by_angle(features: Features, preprocessing: Preprocessing) -> bool:
-    """Return whether preprocessed features are treated as text: they are never centered, only their angles count."""
+    """Return whether preprocessed features are treated as text: not centered, and compared by angle only."""
     if preprocessing.kind == "variables":
         return False
     return bool(preprocessing.kind == "tfidf" or (features != 0).sum() <= THIN_SHARE * np.prod(features.shape))
@@ -161,7 +161,7 @@ def compared_by_angle(features: Features, preprocessing: Preprocessing) -> bool:
 def directions_of(features: Features, preprocessing: Preprocessing, seed: int, device: torch.device) -> Floats:
     """Return the coordinates (N, r) of preprocessed features in their leading directions.
 
-    For a table of many categories, these are the directions that its variables share.
+    For a table with many categories, only directions that several variables share are used.
     """
     if preprocessing.is_discrete:
         variable = preprocessing.arrays["variable"]

@@ -12,7 +12,7 @@ from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats
 from pamc.ops.kmeans import Labels
 
-# Smallest cluster as a share of N / C rows. Without it, merging by density leaves a few outliers as a cluster.
+# Minimum size of a cluster, as a share of N / C rows. Without it, a few outliers could remain a cluster of their own.
 _MIN_SHARE = 0.3
 
 
@@ -97,7 +97,7 @@ def merge_in_turn(weight: Floats, size: NDArray[np.integer], numbers: Sequence[i
 
 
 class _Merging:
-    """Groups in the course of merging: weights, volumes and rows of those that are left, and their densities."""
+    """State of the merging: weights, volumes, sizes and densities of the remaining groups."""
 
     def __init__(self, weight: Floats, size: NDArray[np.integer]) -> None:
         self.weight, self.rows = weight.copy(), size.astype(np.float64)

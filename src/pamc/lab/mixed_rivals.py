@@ -21,16 +21,16 @@ _UMAP_NEIGHBORS, _UMAP_DIMS = 15, 10
 
 @dataclass(frozen=True)
 class MixedTable:
-    """A table of numbers (N, a), NaN for missing cells, and of categories (N, b) as codes, −1 for missing cells."""
+    """The numbers (N, a) of a table, NaN if missing, and the codes (N, b) of its categories, −1 if missing."""
 
     numbers: NDArray[np.float64]
     codes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, found: Sequence[ColumnType]) -> MixedTable:
-        """Return the columns of a table whose types were found; a date is a number, and free text is left out."""
+    def of(cls, columns: Sequence[ColumnType]) -> MixedTable:
+        """Return the numbers and categories of typed columns; a date counts as a number, and free text is left out."""
         numbers, codes = [], []
-        for column in found:
+        for column in columns:
             if column.kind in (ID, IGNORE, TEXT) or column.values is None:
                 continue
             if column.kind in (CATEGORY, "yes/no", "given", "ordered"):
@@ -46,7 +46,7 @@ class MixedTable:
         )
 
     def filled(self) -> Points:
-        """Return the standardized numbers, with the median for missing cells."""
+        """Return the standardized numbers, with missing cells replaced by the median."""
         from sklearn.preprocessing import StandardScaler
 
         if self.numbers.shape[1] == 0:
@@ -59,7 +59,7 @@ class MixedTable:
         return [(column[:, None] == np.unique(column[column >= 0])).astype(np.float64) for column in self.codes.T]
 
     def gower(self) -> Points:
-        """Return Gower's distances (N, N): the mean over the variables that both rows have."""
+        """Return Gower's distances (N, N): the mean over the variables that are known in both rows."""
         n_rows = len(self.numbers)
         total, known = (np.zeros((n_rows, n_rows), dtype=np.float32) for _ in range(2))
         for values in self.numbers.T:
@@ -136,7 +136,7 @@ def _with_table(cluster: Callable[[MixedTable, int, int], Labels], table: Any, n
     return cluster(table, n_clusters, seed)
 
 
-# By the names that stored rows refer to.
+# Methods by the names that stored rows refer to.
 MIXED_RIVALS = {
     "one-hot k-means": Rival("one-hot + K-means", partial(_with_table, _one_hot)),
     "k-prototypes": Rival("k-prototypes", partial(_with_table, _prototypes)),

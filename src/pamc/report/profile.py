@@ -13,17 +13,17 @@ from pamc.report.traits import Members
 from pamc.report.variables import RawVariable
 from pamc.report.wording import date_text
 
-# The number that stands for all rows.
+# The cluster number that stands for all rows.
 ALL_ROWS = -1
 
-# Number of words of a text that are listed.
+# Number of words that are listed for a text column.
 _N_WORDS = 3
 
 
 def profile_columns(
     variables: Sequence[RawVariable], labels: NDArray[np.int64], n_clusters: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the typical value of each column in all rows and in each cluster, as columns. O(N·d) time."""
+    """Return a table, by column, of the typical value of each variable in all rows and in each cluster. O(N·d) time."""
     members = Members(labels, n_clusters)
     groups = [(ALL_ROWS, np.arange(len(labels))), *enumerate(members.rows)]
     lines = [
@@ -39,7 +39,7 @@ def profile_columns(
 def cell_columns(
     variables: Sequence[RawVariable], rows: NDArray[np.int64], ids: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
-    """Return the cells of some rows as they are in the table, "" if missing: one line per row and column."""
+    """Return the original cells of some rows, "" if missing, with one entry per row and column of the table."""
     rows = np.unique(rows)
     cells = np.array([variable.texts(rows) for variable in variables], dtype=object).reshape(len(variables), len(rows))
     return {
@@ -61,7 +61,7 @@ def _typical(variable: RawVariable, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _middle(variable: RawVariable, known: NDArray[Any]) -> tuple[str, float]:
-    """Return the typical one of some known values as text, and the share of a most frequent value, else NaN."""
+    """Return the typical value among known values as text, and its share, or NaN if it is not a most frequent value."""
     if variable.kind == NUMBER:
         return variable.format.text(float(np.median(known))), np.nan
     if variable.kind == DATE:
@@ -69,7 +69,7 @@ def _middle(variable: RawVariable, known: NDArray[Any]) -> tuple[str, float]:
     if variable.kind == ORDERED:
         return variable.levels[int(np.median(known))], np.nan
     if variable.kind == TEXT:
-        # The words that stand out: a word that all rows use says nothing about some of them.
+        # The most distinctive words: a word that is frequent in all rows does not characterize a cluster.
         usual = variable.values[~variable.missing].mean(axis=0)
         more = known.mean(axis=0) - usual if len(known) < (~variable.missing).sum() else usual
         top = np.argsort(-more, kind="stable")[:_N_WORDS]

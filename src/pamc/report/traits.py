@@ -1,4 +1,4 @@
-"""What makes each cluster of a table of mixed types different, in the words of its columns; and names of clusters."""
+"""Distinctive traits and names of the clusters of a table of mixed types, in terms of its original columns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pamc.report.wording import MONTHS, date_text, month_text, share_text
 
 MISSING = "missing"
 
-# A difference is listed if chance would exceed it in this share of columns without any difference.
+# Significance level: the share of columns without a real difference for which a difference is listed by chance.
 _BY_CHANCE = 0.05
 
-# Smallest difference in standard deviations that a cluster is named for, and maximum length of a name in it.
+# Minimum difference, in standard deviations, of a trait in the name of a cluster; and maximum length of a column name.
 _NAMED, _LONGEST = 0.5, 24
 
-# Further values or words are listed if their difference is at least this share of that of the first; at most so many.
+# Further values or words are listed if their difference is at least this share of the largest one, up to a maximum.
 _ALSO, _MOST_VALUES, _MOST_WORDS = 0.6, 3, 4
 
 # A value that at least this share of a cluster has is typical of it.
@@ -31,7 +31,7 @@ _MOSTLY = 0.5
 
 _PARTS_OF_DAY = ("from 0 to 6 h", "from 6 to 12 h", "from 12 to 18 h", "from 18 to 24 h")
 
-# Dates of which nine tenths lie within so many days are described by months, others by years.
+# Dates are described by months if nine tenths of them lie within this many days, otherwise by years.
 _DAYS_OF_MONTHS = 730
 
 CLOSE_TO_AVERAGE = "close to the average"
@@ -39,7 +39,7 @@ CLOSE_TO_AVERAGE = "close to the average"
 
 @dataclass(frozen=True)
 class Trait:
-    """A line of the table of distinctive features; see :class:`~pamc.report.facts.ClusterFacts`."""
+    """A row of the table of distinctive features; see :class:`~pamc.report.facts.ClusterFacts`."""
 
     cluster: int
     feature: int
@@ -61,7 +61,7 @@ _INTEGERS, _TEXTS = ("cluster", "feature"), ("name", "kind", "value", "trait", "
 
 
 class Members:
-    """The rows of each cluster, and of all."""
+    """The rows of each cluster."""
 
     def __init__(self, labels: NDArray[np.int64], n_clusters: int) -> None:
         self.labels, self.n_clusters = labels, n_clusters
@@ -73,16 +73,17 @@ class Members:
         return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.count)[:-1])
 
     def counts(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the (C,) number of rows of each cluster within a mask (N,)."""
+        """Return the (C,) number of rows of each cluster for which a mask (N,) is True."""
         return np.bincount(self.labels[mask], minlength=self.n_clusters)
 
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """Something about a variable, compared between each cluster and the other rows.
+    """Means or shares of m quantities, compared between each cluster and the other rows.
 
-    `inside`, `elsewhere` and `difference` are (C, m): means, or shares, and their difference in standard deviations;
-    `overall` is (m,), and `least` (C,) the smallest difference that chance hardly makes.
+    `inside` and `elsewhere` (C, m) are the means or shares in the cluster and in the other rows, and `difference`
+    (C, m) is their difference in standard deviations. `overall` (m,) is the mean or share of all rows, and `least`
+    (C,) the smallest difference that is significant.
     """
 
     inside: NDArray[np.float64]
@@ -95,7 +96,7 @@ class _Compared:
     def of(
         cls, sums: NDArray[Any], known: NDArray[np.int64], deviation: NDArray[np.float64] | None = None
     ) -> _Compared:
-        """Compare the (C, m) sums over the (C,) known rows; without a deviation (m,), they are numbers of rows."""
+        """Compare (C, m) sums over the (C,) numbers of known rows; without a deviation (m,), the sums are counts."""
         total, n_known = sums.sum(axis=0), max(int(known.sum()), 1)
         n_inside, n_outside = known[:, None], (known.sum() - known)[:, None]
         overall = total / n_known
@@ -109,7 +110,7 @@ class _Compared:
         return cls(inside, elsewhere, overall, difference, least)
 
     def best(self, cluster: int, most: int = 1) -> list[int]:
-        """Return the values that set a cluster apart: those it has more often, else the one it has less often."""
+        """Return the distinctive values of a cluster: the overrepresented ones, else the most underrepresented one."""
         difference, least = self.difference[cluster], self.least[cluster]
         order = np.argsort(-difference, kind="stable")[:most]
         if difference[order[0]] > least:
@@ -127,18 +128,20 @@ def trait_columns(
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Return the `n_features` most distinctive traits of each cluster as columns, and the name of each cluster.
 
-    A column of the table counts once, by its most distinctive value or values, and once more if it is missing unusually
-    often. Differences are those of mean ranks, in standard deviations, so that outliers do not decide; for yes/no
-    columns and values of a category, they are those of the shares. O(N·d) time.
+    Each column of the table is listed once, with its most distinctive value or values, and once more if it is missing
+    unusually often. Numbers, dates and ordered categories are compared by their mean ranks, which outliers hardly
+    affect, and all others by shares; differences are in standard deviations. O(N·d) time.
     """
     members = Members(labels, n_clusters)
     traits = [trait for variable in variables for trait in _traits(variable, members)]
     listed: list[Trait] = []
     names = []
     for cluster in range(n_clusters):
-        own = sorted((trait for trait in traits if trait.cluster == cluster), key=lambda trait: -abs(trait.difference))
-        listed += own[:n_features]
-        names.append(_phrases(own) if members.count[cluster] else [])
+        ranked = sorted(
+            (trait for trait in traits if trait.cluster == cluster), key=lambda trait: -abs(trait.difference)
+        )
+        listed += ranked[:n_features]
+        names.append(_phrases(ranked) if members.count[cluster] else [])
     columns: dict[str, NDArray[Any]]
     columns = {name: np.array([getattr(trait, name) for trait in listed], dtype=_dtype(name)) for name in _COLUMNS}
     return columns, _cluster_names(names)
@@ -148,9 +151,9 @@ def _dtype(name: str) -> type:
     return np.int64 if name in _INTEGERS else str if name in _TEXTS else np.float64
 
 
-def _phrases(own: Sequence[Trait]) -> list[str]:
-    distinct = [trait for trait in own if abs(trait.difference) >= _NAMED]
-    # What a cluster rarely has is used only if nothing else is distinct.
+def _phrases(traits: Sequence[Trait]) -> list[str]:
+    distinct = [trait for trait in traits if abs(trait.difference) >= _NAMED]
+    # Underrepresented values are used only if there is no other distinctive trait.
     has = [trait for trait in distinct if trait.kind in (NUMBER, ORDERED, DATE) or trait.difference > 0]
     return [trait.phrase for trait in has or distinct] or [CLOSE_TO_AVERAGE]
 
@@ -164,7 +167,7 @@ def _cluster_names(phrases: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _traits(variable: RawVariable, members: Members) -> Iterator[Trait]:
-    """Yield the traits of all clusters that are about one column."""
+    """Yield the traits of all clusters that concern one column."""
     for compared, most, describe in _aspects(variable, members):
         for cluster in np.flatnonzero(members.count).tolist():
             places = compared.best(cluster, most)
@@ -186,7 +189,7 @@ def _traits(variable: RawVariable, members: Members) -> Iterator[Trait]:
 
 
 def _aspects(variable: RawVariable, members: Members) -> Iterator[tuple[_Compared, int, Described]]:
-    """Yield what can be compared about a column, the number of values to list, and a function that describes them."""
+    """Yield comparisons of a column, each with the number of values to list and a function that describes them."""
     known = ~variable.missing
     if variable.kind in (NUMBER, ORDERED, DATE):
         yield _ranks(variable, members), 1, _ORDERED[variable.kind]
@@ -220,7 +223,7 @@ def _shares(codes: NDArray[np.int64], n_levels: int, members: Members) -> _Compa
 
 
 def _only_second(compared: _Compared) -> _Compared:
-    """Return the comparison of the yes alone."""
+    """Return the comparison of the second of two values, such as yes."""
     inside, elsewhere, difference = (
         array[:, 1:] for array in (compared.inside, compared.elsewhere, compared.difference)
     )
@@ -239,7 +242,7 @@ def _cycles(variable: RawVariable, members: Members) -> Iterator[tuple[_Compared
         yield _shares(codes, 4, members), 1, _described_cycle(_PARTS_OF_DAY)
 
 
-# How a trait is said.
+# Functions that describe a trait in words.
 
 
 def _against(inside: float, overall: float) -> str:
@@ -255,7 +258,7 @@ def _adverb(difference: float, inside: float, *, mostly: str = "mostly ") -> str
 
 
 def _listed(compared: _Compared, cluster: int, places: list[int], names: Sequence[str]) -> str:
-    """Return the shares of several values; the name of the first is said elsewhere."""
+    """Return the shares of several values as text; the name of the first is part of the trait."""
     first, *others = places
     text = _against(compared.inside[cluster, first], compared.overall[first])
     also = (f"{names[i]} {share_text(compared.inside[cluster, i])} ({share_text(compared.overall[i])})" for i in others)
@@ -341,10 +344,10 @@ def _described_cycle(names: Sequence[str]) -> Described:
 
 
 def _medians(variable: RawVariable, cluster: int, members: Members) -> tuple[float, float, float]:
-    """Return the median of the known values in a cluster, in the other rows, and in all."""
+    """Return the median of the known values in a cluster, in the other rows, and in all rows."""
     values, known = variable.values.astype(np.float64), ~variable.missing
-    own = members.labels == cluster
-    return tuple(float(np.median(values[rows])) for rows in (known & own, known & ~own, known))  # type: ignore[return-value]
+    in_cluster = members.labels == cluster
+    return tuple(float(np.median(values[rows])) for rows in (known & in_cluster, known & ~in_cluster, known))  # type: ignore[return-value]
 
 
 def _describe_number(
@@ -367,7 +370,7 @@ def _describe_number(
 
 
 def _beyond_median(variable: RawVariable, rows: NDArray[np.int64], median: float, *, is_high: bool) -> str:
-    """Return the share of a cluster on one side of the median of all rows, for a cluster with the same median."""
+    """Return the share of a cluster above or below the median of all rows, for a cluster with the same median."""
     known = ~variable.missing
     beyond = variable.values > median if is_high else variable.values <= median
     inside, overall = beyond[rows][known[rows]].mean(), beyond[known].mean()
@@ -412,12 +415,12 @@ def _describe_date(
 
 
 def _period(variable: RawVariable, rows: NDArray[np.int64]) -> tuple[str, float, float]:
-    """Return the most frequent year or month of a cluster, its share there, and its share of all rows."""
+    """Return the most frequent year or month of a cluster, and its share in the cluster and in all rows."""
     known = variable.values[~variable.missing]
     low, high = np.quantile(known.astype(np.int64), (0.05, 0.95))
     unit = "M" if high - low <= _DAYS_OF_MONTHS * 86400 else "Y"
-    own = variable.values[rows]
-    periods, counts = np.unique(own[~np.isnat(own)].astype(f"M8[{unit}]"), return_counts=True)
+    dates = variable.values[rows]
+    periods, counts = np.unique(dates[~np.isnat(dates)].astype(f"M8[{unit}]"), return_counts=True)
     period = periods[counts.argmax()]
     text = month_text(period) if unit == "M" else str(period)
     return text, counts.max() / counts.sum(), float((known.astype(f"M8[{unit}]") == period).mean())

@@ -1,4 +1,4 @@
-"""Columns of the user's table, read back from their encoded columns: values in their own units, never imputed."""
+"""Decode the columns of the user's table: values in their original units, never imputed."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class RawVariable:
     Parameters
     ----------
     name, kind, number
-        Name, type and place of the column among those of the table.
+        Name, type and index of the column in the table.
     values
         (N,) numbers, NaN if missing; datetime64[s], NaT if missing; codes of `levels`, −1 if missing; for a text,
         (N, n) whether a row has each word.
     missing
         (N,) mask of the missing cells.
     levels
-        Values of a category, the no and the yes of a yes/no column, or words.
+        Values of a category, the words for no and yes, or the words of a text.
     parts
         Encoded parts of a date, such as its season.
     cells
-        (N,) cells as they were read, None if missing, for a column whose encoding does not contain them.
+        (N,) original cells, None if missing, of a column that cannot be decoded; None for other columns.
     """
 
     name: str
@@ -51,7 +51,7 @@ class RawVariable:
 
     @property
     def format(self) -> NumberFormat:
-        """How the numbers of the column are written."""
+        """Number format of the column."""
         return NumberFormat.of(self.values[~self.missing])
 
     @property
@@ -118,7 +118,7 @@ def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping
     if variable.kind == DATE:
         about |= {"levels": (), "parts": variable.levels}
     if variable.kind == GIVEN:
-        # An empty cell says something here, so it is not missing.
+        # An empty cell is a value of this type, so it is not missing.
         about["levels"] = ("", "given")
     return RawVariable(variable.name, variable.kind, number, _DECODERS[variable.kind](variable, wide), **about)
 

@@ -1,4 +1,4 @@
-"""Numbers, shares and dates as people write them."""
+"""Format numbers, shares and dates as readable text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Integers in this range are taken for years, which have no separator.
+# Integers in this range are treated as years, which have no thousands separator.
 _FIRST_YEAR, _LAST_YEAR = 1800, 2199
 
 # Numbers of at least this size, or below its inverse, are written with an exponent.
@@ -23,9 +23,10 @@ MONTHS = (
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How the typical numbers of a column are written: rounded to two digits of the spread of the column.
+    """Format of the typical numbers of a column: rounded to two significant digits of the spread of the column.
 
-    `exponent` is that of the last digit, and `least` the lowest exponent that the column has at all.
+    `exponent` is the power of ten of the last digit, `least` is its lower bound, and `is_grouped` says whether
+    thousands are separated.
     """
 
     exponent: int
@@ -34,7 +35,7 @@ class NumberFormat:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> NumberFormat:
-        """Return the format of a column of known values.
+        """Return the number format for the known values of a column.
 
         Examples
         --------
@@ -54,19 +55,19 @@ class NumberFormat:
         return cls(int(np.floor(np.log10(spread))) - 1, 0 if is_whole else -_MOST_DECIMALS)
 
     def text(self, value: float) -> str:
-        """Return a typical value, of which at least two digits are kept."""
+        """Return a typical value as text, with at least two significant digits."""
         if not np.isfinite(value):
             return "–"
         if abs(value) >= _LARGEST or 0 < abs(value) < 10.0**-_MOST_DECIMALS:
             return f"{value:.3g}".replace("-", "−")
-        own = int(np.floor(np.log10(abs(value)))) - 1 if value else self.exponent
-        exponent = max(min(self.exponent, own), self.least)
+        of_value = int(np.floor(np.log10(abs(value)))) - 1 if value else self.exponent
+        exponent = max(min(self.exponent, of_value), self.least)
         rounded = round(value, -exponent) + 0.0
         return f"{rounded:{',' if self.is_grouped else ''}.{max(0, -exponent)}f}".replace("-", "−")
 
     @staticmethod
     def exact(value: float) -> str:
-        """Return a single cell with the digits that single precision keeps.
+        """Return the number in a single cell as text, with the digits that single precision preserves.
 
         Examples
         --------
@@ -77,7 +78,7 @@ class NumberFormat:
 
 
 def share_text(share: float) -> str:
-    """Return a share in whole percent that is 0 only for none and 100 only for all.
+    """Return a share as a whole percentage, which is 0 % only for none and 100 % only for all.
 
     Examples
     --------

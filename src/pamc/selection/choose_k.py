@@ -34,10 +34,10 @@ from pamc.selection.split_half import Decision
 from pamc.training.phases import Clock, check_enough_rows, count_distinct
 from pamc.training.pipeline import scaled, settled, weighted
 
-# Candidates by default, as far as there are enough rows.
+# Default candidates; those for which there are too few rows are left out.
 _DEFAULT_CANDIDATES = range(2, 201)
 
-# Rows without a graph of their own are sampled beyond this number, or beyond twice as many as the candidates need.
+# Rows without a graph are sampled if there are more than this many, and more than twice as many as the candidates need.
 _MOST_ROWS = 5000
 
 # Smallest number of rows per cluster; a half of the rows has half as many.
@@ -48,7 +48,7 @@ _SILHOUETTE_ROWS = 2000
 # Longest list in an error message.
 _MOST_LISTED = 8
 
-# The inputs are chosen with the median of this many of the smallest candidates.
+# The inputs are chosen for a typical number of clusters: the median of this many of the smallest candidates.
 _TYPICAL = 19
 
 
@@ -63,7 +63,8 @@ class ChosenK:
     why
         The reason, in one sentence.
     margin, margin_error, rival
-        How much more stable it is than the next candidate, the standard error of that, and the next candidate.
+        How much more stable the recommended number is than the next candidate, the standard error of this margin, and
+        the next candidate.
     also_stable
         Other candidates that are equally stable.
     table
@@ -127,7 +128,7 @@ class ChosenK:
         return ax
 
     def svg(self) -> str:
-        """Return the same plot as an SVG element in the text color of the page around it; needs no further package."""
+        """Return the same plot as an SVG element in the text color of the page around it; needs no other package."""
         table = self.table
         k = table["n_clusters"].astype(np.float64)
         x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k - k[0]) / max(k[-1] - k[0], 1.0)
@@ -215,13 +216,14 @@ def choose_k(
     Parameters
     ----------
     X
-        Rows, in any form that :func:`pamc.explain` accepts.
+        The rows, in any form that :func:`pamc.explain` accepts.
     adjacency
         The graph, in any form that `fit` accepts; by default the graph of X, or a kNN graph if it has none.
     candidates
-        Numbers of clusters to compare, a list or range from 2. By default 2 to 200, as long as there are 16 rows per
-        cluster and as many distinct rows. Numbers up to 20 are all compared. Of more than eight larger ones, only those
-        around the most stable one are, and none if it is less stable than a small number.
+        Numbers of clusters to compare: a list or range of integers of at least 2. By default, these are 2 to 200, as
+        long as there are 16 rows per cluster and as many distinct rows. All numbers up to 20 are compared. If there are
+        more than eight larger ones, only those around the most stable one are compared, or none if a small number is
+        clearly more stable.
     random_state
         Random seed.
     device
@@ -229,7 +231,7 @@ def choose_k(
     config
         Settings of the subsequent fit, which determine the preprocessing and the graph.
     progress
-        Displays the phases; by default nothing is displayed.
+        Object that displays the progress; by default, nothing is displayed.
 
     Examples
     --------
@@ -269,7 +271,7 @@ def _sampled(graph: AttributedGraph, n_needed: int, seed: int) -> AttributedGrap
 
 
 def most_clusters(n_rows: int) -> int:
-    """Return the largest number of clusters that can be compared on so many rows."""
+    """Return the largest number of clusters that can be compared on this many rows."""
     return n_rows // LEAST_ROWS_PER_CLUSTER
 
 
@@ -297,9 +299,9 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
 
 
 def _listed(values: list[Any]) -> str:
-    """Return the values as text, only the first and the last of many."""
-    shown = [repr(value) for value in values]
-    return ", ".join(shown if len(shown) <= _MOST_LISTED else [*shown[:2], "…", shown[-1]]) or "none"
+    """Return the values as text; if there are many, only the first two and the last."""
+    texts = [repr(value) for value in values]
+    return ", ".join(texts if len(texts) <= _MOST_LISTED else [*texts[:2], "…", texts[-1]]) or "none"
 
 
 def _inputs(graph: AttributedGraph, config: Any, seed: int, device: torch.device) -> tuple[InputSource, bool]:
@@ -322,9 +324,9 @@ def _scores(
     pairs, _ = positives(inputs.adjacency, config, cpu, dtype)
     points = Points.of(on_sphere(inputs.rows), inputs.adjacency, n_dims=dims(numbers[-1]))
     with quiet_libraries:
-        found = clusterings(points, numbers, dims=dims, seed=seed_for(seed, "clusters of all rows"))
+        by_way = clusterings(points, numbers, dims=dims, seed=seed_for(seed, "clusters of all rows"))
     for index, k in enumerate(numbers):
-        clusters = found[decision.way[index]][index]
+        clusters = by_way[decision.way[index]][index]
         labels, embedded = clusters.labels, points.embedded(clusters.n_dims)
         z = torch.from_numpy(config.embedding_scale * embedded).to(dtype)
         k_config: Any = config.with_(n_clusters=k)

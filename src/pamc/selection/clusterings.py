@@ -1,4 +1,4 @@
-"""Quick clusterings of the same points into several numbers of clusters, which share most of their work."""
+"""Quick clusterings of the same points for several numbers of clusters, which share most of the work."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from pamc.runtime import seed_for
 # Ways to cluster, which are those of the consensus initializer.
 WAYS = ("k-means", "merged groups")
 
-# Reach of the random walk that smooths the rows: the middle one of the consensus initializer.
+# Reach of the random walk that smooths the rows: the middle value of the consensus initializer.
 _REACH = 0.9
 
-# Starts of K-means: at most, at least, and in between so many that their clusters add up to this number.
+# Number of K-means starts: at most, at least, and otherwise this total number of centers divided by that of clusters.
 _MOST_STARTS, _LEAST_STARTS, _CENTERS_OF_STARTS = 40, 8, 800
 
-# Groups per cluster before merging, for the largest number of clusters that shares them, which is at most twice the
-# smallest.
+# Groups per cluster before merging, for the largest of the numbers of clusters that share the groups.
 _GROUPS_PER_CLUSTER = 6
 
-# Starts of K-means are compared on the means of groups, which have at least so many rows, and of which there are at
-# least so many per cluster; after so many iterations, the best ones continue on the rows.
+# Starts of K-means are compared on the means of groups if groups have at least this many rows on average, and if there
+# are at least this many groups per cluster. After this many iterations, this many of the starts continue on the rows.
 _ROWS_PER_MEAN, _LEAST_MEANS = 3, 3
 _ITERATIONS_OF_STARTS, _BEST_STARTS = 4, 3
 
@@ -58,7 +57,7 @@ class Points:
 
     @cached_property
     def coordinates(self) -> Floats:
-        """Coordinates (N, r) of the rows along their own directions."""
+        """Coordinates (N, r) of the rows along the directions."""
         return self.rows @ self.directions
 
     def embedded(self, n_dims: int) -> Floats:
@@ -75,9 +74,9 @@ class Clusters:
     labels
         (N,) cluster of each row.
     n_dims
-        Number of leading directions in which they were found.
+        Number of leading directions in which the rows were clustered.
     groups
-        K-means that found the groups of which the clusters consist.
+        K-means fit of the groups that the clusters consist of.
     cluster_of_group
         (M,) cluster of each group.
     """
@@ -131,13 +130,13 @@ class _Groups:
         self._starts = initial_centers(means, weight, n_clusters, seeds=seeds)
 
     def merged(self, numbers: Sequence[int]) -> list[Clusters]:
-        """Return the clusters of groups that are merged along edges, for each of the ascending numbers."""
+        """Return the clusters that merging the groups along edges gives, for each of the ascending numbers."""
         weight, size = weights_and_sizes(self._fit.labels, self._points.edges, len(self._fit.centers))
         partitions = merge_in_turn(weight, size, numbers[::-1])[::-1]
         return [Clusters(partition[self._fit.labels], self._n_dims, self._fit, partition) for partition in partitions]
 
     def split(self, n_clusters: int, n_dims: int) -> Clusters:
-        """Return the clusters of K-means of all rows, from the best starts on the means of groups."""
+        """Return the K-means clusters of all rows, from the starts that are best on the means of groups."""
         embedded = self._points.embedded(n_dims)
         means, weight = _means(embedded, self._of_mean)
         starts = best_centers(

@@ -1,4 +1,4 @@
-"""The comparison of numbers of clusters: all small ones, and of many large ones those near the most stable one."""
+"""Compare numbers of clusters: all small ones, and the large ones around the most stable of them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pamc.progress import Phase, SilentPhase
 from pamc.runtime import seed_for
 from pamc.selection.split_half import Decision, decide, null_reference, split_half_agreement
 
-# Splits of the data into halves, and of the search among large numbers; data sets without clusters, alternating between
-# the shapes; and splits of each.
+# Number of splits of the data into halves, of splits in the search among large numbers, of null data sets (which
+# alternate between the two shapes), and of splits of each null data set.
 _N_SPLITS, _N_QUICK_SPLITS, _N_NULLS, _N_NULL_SPLITS = 8, 2, 6, 2
 _SHAPES = ("gaussian", "uniform")
 
-# Steps of a comparison that are displayed: the data, and each data set without clusters.
+# Steps of the progress display: one for the data, and one for each null data set.
 _N_STEPS = 1 + _N_NULLS
 
-# Numbers up to this one are always compared, and so are a few larger ones.
+# Numbers up to this one are always compared, and so are larger ones if there are only a few.
 _ALWAYS = 20
 _FEW = 8
 
-# Agreement changes slowly with the number of clusters: it is searched, and computed on data without clusters, in steps
-# of this factor.
+# Agreement changes slowly with the number of clusters, so the search among large numbers and the agreement of null data
+# sets use steps of this factor.
 _STEP = 1.12
 
-# A large number is compared, with so many neighbors on either side, unless its agreement in the search is lower by more
-# than this than that of the best small number, or lower than any number of interest has.
+# The best large number is compared, with this many neighbors on either side, unless its agreement in the search is
+# lower than that of the best small number by more than this slack, or lower than this minimum.
 _N_NEIGHBORS, _SLACK, _LEAST_OF_INTEREST = 3, 0.05, 0.3
 
-# Most dimensions in which more than 32 clusters are told apart.
+# Maximum number of dimensions in which many clusters are separated.
 _MOST_DIMS = 64
 
 
@@ -72,13 +72,13 @@ class Comparison:
     is_knn_graph
         Whether the graph is the kNN graph of the features.
     n_neighbors
-        Number of neighbors in the kNN graph of data without clusters.
+        Number of neighbors in the kNN graph of null data sets.
     seed
         Random seed.
     device
         Device of the neighbor search.
     phase
-        Displays the steps.
+        Object that displays the progress.
     """
 
     inputs: InputSource
@@ -146,7 +146,7 @@ class Comparison:
         ]
 
     def _around_peak(self, numbers: list[int], bar: float) -> list[int]:
-        """Return the numbers around that with the highest agreement, and the next larger one; none if it is too low."""
+        """Return the numbers around the peak of the agreement, and a larger one; none if the peak is too low."""
         steps = thinned(numbers)
         quick = self._quick_agreement(steps)
         peak = int(quick.argmax())
@@ -168,26 +168,26 @@ class Comparison:
 
 
 def dims(n_clusters: int) -> int:
-    """Return the number of dimensions in which clusters are found: that of a fit, but more for many clusters."""
+    """Return the number of dimensions to cluster in: that of a fit, but more for many clusters."""
     return max(smoothed_dims(n_clusters), min(n_clusters, _MOST_DIMS))
 
 
 def thinned(numbers: Sequence[int]) -> list[int]:
-    """Return the first and the last number, and of those in between only steps of at least 12 %.
+    """Return the first and the last number, and numbers in between in steps of at least 12 %.
 
     Examples
     --------
     >>> thinned(range(2, 21))
     [2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 17, 20]
     """
-    kept = [numbers[0]]
+    steps = [numbers[0]]
     for k in numbers[1:]:
-        if k >= _STEP * kept[-1]:
-            kept.append(k)
-    return kept if kept[-1] == numbers[-1] else [*kept, numbers[-1]]
+        if k >= _STEP * steps[-1]:
+            steps.append(k)
+    return steps if steps[-1] == numbers[-1] else [*steps, numbers[-1]]
 
 
 def _bar(decision: Decision) -> float:
-    """Return the agreement that makes a larger number interesting."""
+    """Return the minimum agreement of a large number that is compared."""
     stable = decision.stability[decision.beats_chance]
     return float(max(stable.max(initial=0.0) - _SLACK, _LEAST_OF_INTEREST))

@@ -1,7 +1,7 @@
 """Split-half stability: random halves of the rows are clustered separately and compared.
 
-The same comparison on data that resemble the given ones but have no clusters gives the chance level. Both together
-decide which number of clusters the data support, if any.
+The same comparison on null data, which resemble the input but have no clusters, gives the chance level. The two
+together determine which number of clusters the data support, if any.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pamc.ops.scores import adjusted_rand
 from pamc.runtime import quiet_libraries, seed_for, side_by_side
 from pamc.selection.clusterings import Clusters, Dims, Points, clusterings
 
-# Random pairs that sample the distribution of cosines, nearest neighbors, and candidates for the end of an edge.
+# Number of random pairs that sample the distribution of cosines, of nearest neighbors, and of candidates for an end.
 _PAIRS, _NEAREST, _CANDIDATES = 20_000, 32, 48
 _EDGES_AT_A_TIME = 1 << 12
 
@@ -94,9 +94,9 @@ def null_reference(
 ) -> InputSource:
     """Return data without clusters: rows of the same spread in every direction, "gaussian" or "uniform", and a graph.
 
-    With `is_knn_graph` it is the kNN graph of the rows. Otherwise as many edges are drawn as are given, and each links
-    rows whose similarity has the same quantile as that of a given edge, so that the graph is as strongly related to
-    the features.
+    If `is_knn_graph` is True, the graph is the kNN graph of the rows. Otherwise it has as many random edges as the
+    input, and each joins two rows whose similarity has the same quantile as that of an edge of the input, so that the
+    graph is as strongly related to the features.
     """
     rng = np.random.default_rng(seed_for(seed, "rows without clusters"))
     size = inputs.rows.shape
@@ -107,7 +107,7 @@ def null_reference(
         return InputSource(inputs.kind, rows, knn_adjacency(rows, n_neighbors, device, seed=seed))
     edges = edge_list(inputs.adjacency)
     similarity, null_similarity = _Similarity(inputs.rows, rng), _Similarity(rows, rng)
-    # Edges have no direction, so the end that stays is random.
+    # Edges have no direction, so the end that is preserved is chosen at random.
     swapped = rng.random(len(edges.rows)) < 0.5
     source = np.where(swapped, edges.columns, edges.rows)
     target = np.where(swapped, edges.rows, edges.columns)
@@ -151,7 +151,7 @@ def _similar_ends(
     ends: NDArray[np.integer],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return the other end (E,) of each edge: among random `ends`, the one with the most fitting similarity."""
+    """Return the other end (E,) of each edge: among random `ends`, the one with the closest similarity."""
     wanted = similarity.cosine(share)
     targets = np.empty(len(source), dtype=np.int64)
     for first in range(0, len(source), _EDGES_AT_A_TIME):
@@ -172,13 +172,14 @@ _LEAST_DISAGREEMENT = 0.02
 _LEAST_GAIN, _LEAST_DEVIATIONS, _LEAST_SPREAD = 0.6, 3.5, 0.1
 
 # Splitting one of k equal clusters arbitrarily costs an agreement of about 0.4 / k. A candidate that is behind by at
-# most a quarter of that, or by at most one standard error, is equally stable; at most this many may be.
+# most a quarter of that, or by at most one standard error, is equally stable. If more than this many candidates are
+# equally stable, none is recommended.
 _EQUAL_TIMES_K, _MOST_EQUAL = 0.1, 3
 
 # With this agreement, the clusters of the largest number are certain, and equally stable smaller numbers merge them.
 _CERTAIN = 0.98
 
-# Up to this many candidates are listed in the answer, which then says nothing about other numbers.
+# If there are at most this many candidates, the answer lists them and makes no statement about other numbers.
 _FEW = 3
 
 

@@ -1,7 +1,7 @@
-"""Typed columns as numbers in their own units: one column per number, one per value of a category.
+"""Encode typed columns as numbers in their original units: one column per number, and one per value of a category.
 
 The encoding is fitted once and stored with the model, so that new rows are encoded from the same raw columns. Missing
-cells, values that were not seen in training and missing columns become NaN: they are hidden from the model.
+cells, values that do not occur in the training data, and missing columns become NaN.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from pamc.errors import DataError, DataWarning, warn
 
 Wide = NDArray[np.float32]
 
-# Values of a category that fewer rows have are pooled, and so are those beyond a maximum number.
+# Values of a category that occur in fewer rows are pooled, and so are the rarest values beyond a maximum number.
 _LEAST_ROWS, _LEAST_SHARE, _MOST_VALUES = 2, 0.005, 100
 OTHER = "(other)"
 
-# Maximum number of words of a free text, those in most rows; a word must occur in several rows.
+# Maximum number of words of a text column, the most frequent ones, and the fewest rows that a word must occur in.
 _MOST_WORDS, _LEAST_ROWS_OF_WORD = 300, 3
 
-# Dates that span fewer years have no yearly cycle.
+# The season is encoded only if the dates span at least this many years.
 _LEAST_YEARS = 2.0
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
 
-# A column is unlike the one of the training data if a greater share of its cells cannot be read.
+# A column of new rows is an error if a larger share of its values does not occur in the training data.
 _MOST_UNREADABLE = 0.5
 
 
@@ -61,7 +61,7 @@ class Variable:
         Names of its encoded columns.
     levels
         Values of a category, one per encoded column, the last of which may be "(other)"; the values of an ordered
-        category; the words of a text; the no and the yes of a yes/no column.
+        category; the words of a text; or the words for no and yes.
     weights
         Inverse document frequency of each word.
     reading, date_format
@@ -78,7 +78,7 @@ class Variable:
 
     @property
     def encoded_as(self) -> str:
-        """How the column is encoded, for people."""
+        """Description of the encoding, as shown to the user."""
         n = len(self.columns)
         if self.kind == CATEGORY:
             pooled = ", rare values pooled" if self.levels[-1] == OTHER else ""
@@ -92,7 +92,7 @@ class Variable:
         return {NUMBER: "robustly scaled", BOOLEAN: "0 or 1", GIVEN: "1 if the cell is filled, else 0"}[self.kind]
 
     def values(self, column: RawColumn) -> Wide:
-        """Return the encoded columns (N, n) of a raw column; raise ColumnError if its cells are of another type."""
+        """Return the encoded columns (N, n) of a raw column; raise ColumnError if its cells do not match the type."""
         encoded = _ENCODERS[self.kind](self, column)
         return np.asarray(encoded, dtype=np.float32).reshape(len(column), len(self.columns))
 
@@ -104,12 +104,13 @@ class TableEncoding:
     Parameters
     ----------
     variables
-        The encoded variables. Unless all are numbers, their order depends on their values alone, not on that of the
-        columns of the table.
+        The encoded variables. Unless all are numbers, they are sorted by a hash of their values, so that the order of
+        the columns in the table does not matter.
     id_column
         Column of the row ids, or None.
     table
-        Every column of the training table in its order: `name`, `type`, `encoding`, `missing`, `example` and `note`.
+        One row per column of the training table, in its order, with the keys `name`, `type`, `encoding`, `missing`,
+        `example` and `note`.
     """
 
     variables: tuple[Variable, ...]
@@ -129,18 +130,19 @@ class TableEncoding:
 
     @cached_property
     def variable_of(self) -> NDArray[np.int64]:
-        """(d,) number of the variable of each encoded column."""
+        """(d,) index of the variable that each encoded column belongs to."""
         return np.repeat(np.arange(len(self.variables)), [len(variable.columns) for variable in self.variables])
 
     @cached_property
     def is_number(self) -> NDArray[np.bool_]:
-        """(d,) whether an encoded column is a number that may have outliers."""
+        """(d,) whether each encoded column is a number, which may have outliers."""
         return np.array([self.variables[i].kind == NUMBER for i in self.variable_of], dtype=bool)
 
     def encode(self, table: RawTable) -> Wide:
-        """Return the encoded columns (N, d) of new rows, NaN for hidden cells.
+        """Return the encoded columns (N, d) of new rows, NaN for missing cells.
 
-        Columns are found by name, in any order. A missing column is hidden, with a warning; other columns are ignored.
+        Columns are matched by name and may be in any order. A missing column is encoded as NaN, with a warning;
+        additional columns are ignored.
         """
         missing = [name for name in self.raw_names if name not in table]
         if len(missing) == len(self.variables):
@@ -162,7 +164,7 @@ class TableEncoding:
         return np.concatenate(parts, axis=1)
 
     def lost_cells(self, table: RawTable) -> dict[str, NDArray[Any]]:
-        """Return the cells (N,) of the columns that cannot be read back: texts, and categories with pooled values."""
+        """Return the cells (N,) of columns that cannot be decoded: texts, and categories with pooled values."""
         lost = [v.name for v in self.variables if v.kind == TEXT or (v.kind == CATEGORY and OTHER in v.levels[-1:])]
         return {name: _cells(table[name]) for name in lost if name in table}
 
@@ -172,7 +174,7 @@ class TableEncoding:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TableEncoding:
-        """Return the encoding that :meth:`to_dict` described."""
+        """Return the encoding from the values that :meth:`to_dict` returns."""
         described: list[dict[str, Any]] = values["variables"]
         variables = []
         for variable in described:
@@ -181,24 +183,24 @@ class TableEncoding:
         return cls(tuple(variables), values["id_column"], tuple(values["table"]))
 
 
-def fit_encoding(table: RawTable, found: Sequence[ColumnType]) -> tuple[TableEncoding, Wide]:
-    """Return the encoding of a table whose types were found, and its encoded rows (N, d)."""
+def fit_encoding(table: RawTable, columns: Sequence[ColumnType]) -> tuple[TableEncoding, Wide]:
+    """Return the encoding of a table with the given column types, and its encoded rows (N, d)."""
     encoded: list[tuple[Variable, Wide]] = []
     replaced: dict[str, str] = {}
-    for column in found:
+    for column in columns:
         if column.is_feature:
             variable = _variable(column)
             if variable is None:
-                replaced[column.name] = "left out: no value is shared by enough rows"
+                replaced[column.name] = "left out: no value occurs in enough rows"
             else:
                 encoded.append((variable, variable.values(table[column.name])))
     if not encoded:
-        raise DataError(f"{table.source}: no feature column is left; {_why_left_out(found, replaced)}")
+        raise DataError(f"{table.source}: no feature column is left; {_why_left_out(columns, replaced)}")
     if any(variable.kind != NUMBER for variable, _ in encoded):
         encoded.sort(key=lambda pair: hashlib.sha256(pair[1].tobytes()).digest())
     by_name = {variable.name: variable for variable, _ in encoded}
-    ids = [column.name for column in found if column.kind == "id"]
-    rows = tuple(_described(table[c.name], c, by_name.get(c.name), replaced.get(c.name, c.note)) for c in found)
+    ids = [column.name for column in columns if column.kind == "id"]
+    rows = tuple(_described(table[c.name], c, by_name.get(c.name), replaced.get(c.name, c.note)) for c in columns)
     encoding = TableEncoding(tuple(variable for variable, _ in encoded), ids[0] if ids else None, rows)
     return encoding, np.concatenate([wide for _, wide in encoded], axis=1)
 
@@ -208,27 +210,29 @@ def _cells(column: RawColumn) -> NDArray[Any]:
     return np.array([*texts, None], dtype=object)[codes]
 
 
-def _why_left_out(found: Sequence[ColumnType], replaced: dict[str, str]) -> str:
-    notes = [f"{column.name!r} {replaced.get(column.name, column.note) or 'is not a feature'}" for column in found]
+def _why_left_out(columns: Sequence[ColumnType], replaced: dict[str, str]) -> str:
+    notes = [f"{column.name!r} {replaced.get(column.name, column.note) or 'is not a feature'}" for column in columns]
     return "; ".join(notes[:5])
 
 
-def _described(column: RawColumn, found: ColumnType, variable: Variable | None, note: str | None) -> dict[str, Any]:
+def _described(
+    column: RawColumn, column_type: ColumnType, variable: Variable | None, note: str | None
+) -> dict[str, Any]:
     """Return one row of the table that `pamc describe` prints."""
     texts, codes = column.distinct
-    is_left_out = variable is None and found.kind != "id"
-    missing = (codes < 0) if found.values is None or is_left_out else found.missing
+    is_left_out = variable is None and column_type.kind != "id"
+    missing = (codes < 0) if column_type.values is None or is_left_out else column_type.missing
     return {
-        "name": found.name,
-        "type": "left out" if is_left_out else found.kind,
-        "encoding": "row names" if found.kind == "id" else "–" if variable is None else variable.encoded_as,
+        "name": column_type.name,
+        "type": "left out" if is_left_out else column_type.kind,
+        "encoding": "row names" if column_type.kind == "id" else "–" if variable is None else variable.encoded_as,
         "missing": float(missing.mean()) if len(missing) else 0.0,
         "example": texts[0] if texts else "",
         "note": note,
     }
 
 
-# How a variable is fitted to a typed column.
+# Functions that fit a variable to a typed column.
 
 
 def _variable(column: ColumnType) -> Variable | None:
@@ -246,11 +250,11 @@ def _fit_category(column: ColumnType) -> Variable | None:
     counts = np.bincount(codes[codes >= 0], minlength=len(column.levels))
     least = max(_LEAST_ROWS, int(np.ceil(_LEAST_SHARE * counts.sum())))
     order = np.argsort(-counts, kind="stable")[:_MOST_VALUES]
-    kept = [int(code) for code in order if counts[code] >= least]
-    if not kept:
+    common = [int(code) for code in order if counts[code] >= least]
+    if not common:
         return None
-    levels = [column.levels[code] for code in kept]
-    if counts.sum() - counts[kept].sum() >= least:
+    levels = [column.levels[code] for code in common]
+    if counts.sum() - counts[common].sum() >= least:
         levels.append(OTHER)
     if len(levels) < 2:
         return None
@@ -284,7 +288,7 @@ def _fit_date(column: ColumnType) -> Variable:
     return Variable(column.name, DATE, names, tuple(parts), date_format=column.date_format)
 
 
-# How raw cells are encoded.
+# Functions that encode raw cells.
 
 
 def _encode_number(variable: Variable, column: RawColumn) -> NDArray[Any]:
@@ -321,7 +325,7 @@ def _encode_given(variable: Variable, column: RawColumn) -> NDArray[Any]:
 
 
 def _encode_category(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    """Return indicators of the values; an unseen value is an "(other)", or hidden if there is none."""
+    """Return indicators of the values; an unseen value counts as "(other)", or as missing if there is no such value."""
     texts, codes = column.distinct
     place = {level: i for i, level in enumerate(variable.levels)}
     other = place.get(OTHER, -1)

@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars and Arrow as raw columns."""
+"""Convert pandas, polars and Arrow data frames to raw columns."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def as_frame(X: Any) -> Any:
 
 
 def is_mixed(X: Any, types: Types | None = None) -> bool:
-    """Return whether X is a data frame with a column that is not a number, or with types that the user gives.
+    """Return whether X is a data frame with a column that is not numeric, or with types that the user sets.
 
-    A frame of numbers and booleans only is a plain table of numbers.
+    A data frame that contains only numbers and booleans is a plain table of numbers.
     """
     frame = as_frame(X)
     if frame is None:
@@ -81,7 +81,7 @@ def _numbers(series: Any) -> NDArray[np.float64]:
     try:
         numbers = np.array([float(number) if number == number else np.nan for number in numbers], dtype=np.float64)
     except TypeError:
-        # A missing value of pandas is neither equal to itself nor different.
+        # Comparing pandas' missing value with itself returns neither True nor False.
         numbers = np.array([_number(value) for value in values], dtype=np.float64)
     if np.isinf(numbers).any():
         row = int(np.flatnonzero(np.isinf(numbers))[0])
@@ -124,7 +124,7 @@ def _order_of(series: Any) -> tuple[str, ...] | None:
 
 
 def _object_column(name: str, series: Any) -> RawColumn:
-    """Return a column of strings or of mixed objects; numbers and truth values among texts become text."""
+    """Return a column of strings or of mixed objects; numbers and booleans among strings become strings."""
     import datetime
 
     values = series.to_list()

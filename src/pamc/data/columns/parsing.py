@@ -1,4 +1,4 @@
-"""Numbers and dates written as text, in the notations of several countries."""
+"""Parse numbers and dates in the notations of several countries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pamc.data.columns.raw import MISSING_NUMBERS
 
-# The two readings of separators.
+# The two ways to read the separators of a number.
 POINT, COMMA = "decimal point", "decimal comma"
 _PATTERNS = {
     POINT: re.compile(r"[+-]?(?=[.\d])(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
     Parameters
     ----------
     values
-        (n,) numbers by the chosen reading, NaN for missing cells and for texts that are not numbers.
+        For each reading, the (n,) numbers, NaN for missing cells and for texts that are not numbers.
     is_number
         (n,) whether the text is a number in either reading or a missing cell.
     fits
@@ -57,7 +57,7 @@ class Numbers(NamedTuple):
 
 
 def read_numbers(texts: Sequence[str]) -> Numbers:
-    """Return distinct texts as numbers, in both readings of their separators.
+    """Parse distinct texts as numbers, with a decimal point and with a decimal comma.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _value(text: str, reading: str) -> float:
         return np.nan
 
 
-# Formats of dates. Those with day and month as numbers come in pairs, of which the cells exclude one.
+# Date formats. Those with numeric day and month come in pairs: most columns have a cell that rules one of them out.
 _DATES = (
     "%Y-%m-%d",
     "%Y/%m/%d",
@@ -132,7 +132,7 @@ _LIKE_DATE = re.compile(r"(?=.*\d)[\w:./, +-]{6,35}")
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
-    """Return the formats in which every text that is not missing is a date, the preferred one first.
+    """Return the date formats that all non-missing texts have, the preferred one first.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def date_formats(texts: Sequence[str]) -> list[str]:
 
 
 def read_dates(texts: Sequence[str], date_format: str) -> NDArray[np.datetime64]:
-    """Return texts as dates (n,), NaT for those that are no dates in the format."""
+    """Return texts as dates (n,), NaT for those that do not have the format."""
     dates = [_date(text, date_format) for text in texts]
     return np.array([np.datetime64("NaT") if date is None else np.datetime64(date, "s") for date in dates], "M8[s]")
 

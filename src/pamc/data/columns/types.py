@@ -1,4 +1,4 @@
-"""The type of each column of a table, found from its cells or given by the user."""
+"""The type of each column of a table, inferred from its cells or set by the user."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pamc.data.columns.parsing import COMMA, POINT, Numbers, date_formats, read_
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
 from pamc.errors import DataError, UnknownNameError, choices
 
-# The types that a user may give.
+# The types that a user may set.
 NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category", "ordered", "date", "text"
-# Whether a cell is filled at all; and two types that are not features.
+# A column that only tells whether a cell is filled; and two types that are not features.
 GIVEN, ID, IGNORE = "given", "id", "ignore"
 KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT, GIVEN, ID, IGNORE)
 
@@ -25,19 +25,19 @@ Types: TypeAlias = "Mapping[str, str | Sequence[str]]"
 
 YES_NO = {"yes": "no", "y": "n", "true": "false", "t": "f", "on": "off", "1": "0"}
 
-# A column of numbers may contain this share of other cells, which are then errors; with more, it is not a number.
+# If at most this share of the cells are not numbers, the column is numeric and these cells are errors.
 _MOST_STRAY = 0.1
-# At least this many numbers must differ for a column with stray cells to be one of numbers.
+# A column with such cells is numeric only if it has at least this many different numbers.
 _FEWEST_NUMBERS = 10
 
-# Texts of at least so many words on average, most of which differ, are free text and not categories.
+# Cells with at least this many words on average, most of which differ, are free text and not categories.
 _WORDS_OF_TEXT = 4.0
 _DISTINCT_TEXT = 0.5
 
-# A category in which most rows have a value of their own says nothing about groups of rows.
+# A category in which most rows have different values does not describe groups of rows.
 _MOST_DISTINCT = 0.5
 
-# A column with a single value says which rows have it, if at least this share of the rows do, and do not.
+# A column with a single value is a feature if at least this share of its cells are filled, and as many are empty.
 _LEAST_GIVEN = 0.01
 
 _ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|nr|no)|.*[a-z]I[dD]|unnamed: ?\d+", re.ASCII)
@@ -57,13 +57,13 @@ class ColumnType:
     name, kind
         Name of the column, and one of `KINDS`.
     note
-        What a user should know about the decision, or None.
+        What the user should know about how the type was chosen, or None.
     is_given
-        Whether the user gave the type.
+        Whether the user set the type.
     values
         (N,) numbers, datetime64[s], or codes of `levels`, −1 for missing cells; None for a column that is left out.
     levels
-        Values of a category by code, in order for an ordered category; the no and the yes of a yes/no column.
+        Values of a category, indexed by code and sorted for an ordered category; or the words for no and yes.
     reading, date_format
         How texts are read as numbers or as dates.
     """
@@ -92,7 +92,7 @@ class ColumnType:
 
 
 class ColumnError(Exception):
-    """A column cannot be read as its type."""
+    """Raised if the cells of a column do not match its type."""
 
 
 def find_types(table: RawTable, types: Types | None = None) -> list[ColumnType]:
@@ -103,27 +103,27 @@ def find_types(table: RawTable, types: Types | None = None) -> list[ColumnType]:
     table
         The raw columns.
     types
-        Types that the user gives by column name.
+        Types that the user sets, by column name.
 
     Examples
     --------
     >>> city = RawColumn("city", texts=np.array(["Köln", "Bonn", "Köln", "Bonn"], dtype=object))
     >>> price = RawColumn("price", texts=np.array(["1,50", "2", "3,25", None], dtype=object))
-    >>> [(found.name, found.kind) for found in find_types(RawTable([city, price], 4))]
+    >>> [(column.name, column.kind) for column in find_types(RawTable([city, price], 4))]
     [('city', 'category'), ('price', 'number')]
     """
-    given = _checked_types(table, types or {})
+    chosen = _checked_types(table, types or {})
     numbers = {column.name: read_numbers(column.distinct.texts) for column in table.columns if column.texts is not None}
     usual = _usual_reading(numbers.values())
-    found, problems = [], []
+    columns, problems = [], []
     for column in table.columns:
         try:
-            found.append(_Finder(table, column, numbers.get(column.name), usual).find(given.get(column.name)))
+            columns.append(_Finder(table, column, numbers.get(column.name), usual).find(chosen.get(column.name)))
         except ColumnError as problem:
             problems.append(f"column {column.name!r}: {problem}")
     if problems:
         raise DataError(f"{table.source}: {listed_problems(problems)}")
-    return _without_copies(_with_one_id(found))
+    return _without_copies(_with_one_id(columns))
 
 
 def listed_problems(problems: list[str]) -> str:
@@ -134,41 +134,41 @@ def listed_problems(problems: list[str]) -> str:
 
 
 def _checked_types(table: RawTable, types: Types) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the kind that the user gives to a column, and the order of its values."""
-    given: dict[str, tuple[str, tuple[str, ...]]] = {}
+    """Return the kind that the user sets for each column, and the order of its values."""
+    chosen: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, kind in types.items():
         if name not in table:
             raise DataError(f"{table.source}: types names the column {name!r}, {choices(name, table.names)}")
         if not isinstance(kind, str):
-            given[name] = (ORDERED, tuple(str(value) for value in kind))
+            chosen[name] = (ORDERED, tuple(str(value) for value in kind))
         elif "<" in kind:
-            given[name] = (ORDERED, tuple(value.strip() for value in kind.split("<")))
+            chosen[name] = (ORDERED, tuple(value.strip() for value in kind.split("<")))
         elif kind in KINDS:
-            given[name] = (kind, ())
+            chosen[name] = (kind, ())
         else:
             raise UnknownNameError("column type", kind, KINDS)
-    return given
+    return chosen
 
 
 def _usual_reading(columns: Any) -> str | None:
-    """Return the reading that the unambiguous columns of a table share, or None."""
+    """Return the decimal separator that all unambiguous columns of a table share, or None."""
     readings = {numbers.fits[0] for numbers in columns if len(numbers.fits) == 1 and numbers.is_number.all()}
     return readings.pop() if len(readings) == 1 else None
 
 
 @dataclass(frozen=True)
 class _Finder:
-    """Finds the type of one column; `usual` is the reading of numbers that other columns of the table share."""
+    """Infers the type of one column; `usual` is the decimal separator that the other columns of the table share."""
 
     table: RawTable
     column: RawColumn
     numbers: Numbers | None
     usual: str | None
 
-    def find(self, given: tuple[str, tuple[str, ...]] | None) -> ColumnType:
-        """Return the type that the user gives, that the source declares, or that the cells show."""
-        if given is not None:
-            return replace(self._as(*given), is_given=True)
+    def find(self, chosen: tuple[str, tuple[str, ...]] | None) -> ColumnType:
+        """Return the type that the user sets, that the source declares, or that is inferred from the cells."""
+        if chosen is not None:
+            return replace(self._as(*chosen), is_given=True)
         if not self._has_values():
             return self._left_out("has no values")
         if self.column.declared is not None:
@@ -201,27 +201,27 @@ class _Finder:
     def _left_out(self, why: str) -> ColumnType:
         return ColumnType(self.column.name, IGNORE, f"left out: {why}")
 
-    def _checked(self, found: ColumnType) -> ColumnType:
-        """Return the type, or that of a column that is left out because it has one value only."""
-        if not found.is_feature or found.values is None:
-            return found
-        present = found.values[~found.missing]
+    def _checked(self, column: ColumnType) -> ColumnType:
+        """Return the type; a column with a single value becomes "given" or is left out."""
+        if not column.is_feature or column.values is None:
+            return column
+        present = column.values[~column.missing]
         if len(present) == 0:
             return self._left_out("has no values")
         if (present == present[0]).all():
-            example = _short(self._cell(int(np.flatnonzero(~found.missing)[0])))
-            if _LEAST_GIVEN <= len(present) / len(found.values) <= 1 - _LEAST_GIVEN:
-                note = f"every value is {example!r}: what counts is whether the cell is filled"
+            example = _short(self._cell(int(np.flatnonzero(~column.missing)[0])))
+            if _LEAST_GIVEN <= len(present) / len(column.values) <= 1 - _LEAST_GIVEN:
+                note = f"every value is {example!r}, so only whether a cell is filled is used"
                 return replace(self._as(GIVEN, ()), note=note)
             return self._left_out(f"every value is {example!r}")
-        return found
+        return column
 
     def _cell(self, row: int) -> str:
         texts, codes = self.column.distinct
         return texts[codes[row]] if codes[row] >= 0 else ""
 
     def _where(self, text: str) -> str:
-        """Return a cell and its place, for messages."""
+        """Return a cell and its location, for messages."""
         texts, codes = self.column.distinct
         row = int(np.flatnonzero(codes == texts.index(text))[0])
         return f"{_short(text)!r} ({self.table.where(row)})"
@@ -234,7 +234,7 @@ class _Finder:
         if _is_identifier(self.column.name, present, len(numbers)):
             return ColumnType(self.column.name, ID, "identifies the rows")
         if _CODE_NAME.fullmatch(self.column.name.lower()) and _are_codes(present):
-            note = f"integers are codes, by the name of the column; otherwise give it the type {NUMBER}"
+            note = f"read as codes because of the name of the column; if these are numbers, give it the type {NUMBER}"
             return replace(self._as(CATEGORY, ()), note=note)
         if np.isin(present, (0.0, 1.0)).all() and len(np.unique(present)) == 2:
             return self._as_boolean()
@@ -249,13 +249,13 @@ class _Finder:
             return self._as_boolean()
         if numbers.is_number.all() or self._has_strays():
             if _are_padded(present):
-                note = f"integers with leading zeros are codes; otherwise give it the type {NUMBER}"
+                note = f"read as codes because of leading zeros; if these are numbers, give it the type {NUMBER}"
                 return replace(self._as(CATEGORY, ()), note=note)
-            found = self._as_number(None)
-            values: Any = found.values
+            as_number = self._as_number(None)
+            values: Any = as_number.values
             plain = RawColumn(self.column.name, numbers=values)
             other = replace(self, column=plain)._of_numbers()
-            return found if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
+            return as_number if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
         if date_formats(present):
             return self._as_date()
         return self._of_words()
@@ -265,7 +265,7 @@ class _Finder:
         return self.numbers or read_numbers(self.column.distinct.texts)
 
     def _has_strays(self) -> bool:
-        """Return whether nearly all cells are numbers, so that the others are errors."""
+        """Return whether nearly all cells are numbers, so that the other cells are errors."""
         codes = self.column.distinct.codes
         is_number = self._numbers.is_number
         n_strays = int((~is_number[codes[codes >= 0]]).sum())
@@ -282,10 +282,10 @@ class _Finder:
         if len(texts) == n_present == len(codes) and len(codes) > 2:
             return ColumnType(self.column.name, ID, "identifies the rows")
         if share > _MOST_DISTINCT and len(texts) > 2:
-            return self._left_out(f"{len(texts)} different values in {n_present} rows are not groups of rows")
+            return self._left_out(f"{len(texts)} different values in {n_present} rows are too many for a category")
         return self._as(CATEGORY, ())
 
-    # Cells as values of a type.
+    # Conversion of the cells to each type.
 
     def _as_number(self, reading: str | None) -> ColumnType:
         name = self.column.name
@@ -309,7 +309,7 @@ class _Finder:
         return ColumnType(name, NUMBER, note, values=values, reading=reading)
 
     def _reading(self, numbers: Numbers, wanted: str | None) -> tuple[str, str | None]:
-        """Return how the separators of a column are read, and a note if both readings are possible."""
+        """Return the decimal separator of a column, and a note if it is ambiguous."""
         texts = self.column.distinct.texts
         if wanted is not None and wanted not in numbers.fits:
             wrong = next(text for text, value in zip(texts, numbers.values[wanted], strict=True) if np.isnan(value))
@@ -318,7 +318,7 @@ class _Finder:
             by_point, by_comma = (_only_in(numbers, texts, reading) for reading in (POINT, COMMA))
             raise ColumnError(
                 f"{self._where(by_point)} has a decimal point, but {self._where(by_comma)} has a decimal comma; "
-                "write all cells in one way"
+                "use the same decimal separator in all cells"
             )
         if wanted is not None or len(numbers.fits) == 1:
             return wanted or numbers.fits[0], None
@@ -354,7 +354,7 @@ class _Finder:
         note = None
         if len({str(read_dates(texts[:1], date_format)[0]) for date_format in formats}) > 1:
             readings = " or ".join(str(read_dates(texts[:1], date_format)[0])[:10] for date_format in formats[:2])
-            note = f"{texts[0]} is read with the day first; every cell could be either ({readings})"
+            note = f"{texts[0]} is read with the day first, but every cell is ambiguous ({readings})"
         values = np.append(read_dates(texts, formats[0]), np.datetime64("NaT"))[codes]
         return ColumnType(name, DATE, note, values=values, date_format=formats[0])
 
@@ -381,7 +381,7 @@ def _only_in(numbers: Numbers, texts: list[str], reading: str) -> str:
 
 
 def _first_odd_date(texts: list[str]) -> str:
-    """Return a text that is no date in any format of the text before it, or the first one."""
+    """Return the first text that does not share a date format with all texts before it, or the first text."""
     for number in range(1, len(texts)):
         if not date_formats(texts[: number + 1]):
             return texts[number]
@@ -389,14 +389,14 @@ def _first_odd_date(texts: list[str]) -> str:
 
 
 def _pair(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Return the no and the yes among values that are one of the known pairs, else None."""
+    """Return the words for no and yes if the values form a known pair, else None."""
     present = {text.lower() for text in texts}
     pairs = [(no, yes) for yes, no in YES_NO.items() if present <= {yes, no}]
     return pairs[0] if pairs else None
 
 
 def _is_identifier(name: str, present: NDArray[np.float64], n_rows: int) -> bool:
-    """Return whether numbers identify rows: integers, all different, named like an id or numbered without gaps."""
+    """Return whether a column of numbers identifies rows: different integers, named like an id or without gaps."""
     if len(present) != n_rows or n_rows < 3 or not _are_codes(present) or len(np.unique(present)) < n_rows:
         return False
     return bool(_ID_NAME.fullmatch(name.strip()) or _ID_NAME.fullmatch(name.strip().lower())) or (
@@ -417,25 +417,25 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 
-def _with_one_id(found: list[ColumnType]) -> list[ColumnType]:
-    """Return the types with one id: a given one, else one that is named like an id, else the first."""
-    ids = [column for column in found if column.kind == ID]
+def _with_one_id(columns: list[ColumnType]) -> list[ColumnType]:
+    """Return the types with at most one id: one set by the user, else one named like an id, else the first."""
+    ids = [column for column in columns if column.kind == ID]
     if not ids:
-        return found
+        return columns
     ids.sort(key=lambda column: (not column.is_given, _ID_NAME.fullmatch(column.name.lower()) is None))
     return [
         replace(column, kind=IGNORE, note=f"left out: {ids[0].name!r} identifies the rows already")
         if column.kind == ID and column is not ids[0]
         else column
-        for column in found
+        for column in columns
     ]
 
 
-def _without_copies(found: list[ColumnType]) -> list[ColumnType]:
-    """Return the types, with a column left out that has the same values as an earlier one."""
+def _without_copies(columns: list[ColumnType]) -> list[ColumnType]:
+    """Return the types without columns that have the same values as an earlier one."""
     first: dict[tuple[str, bytes], str] = {}
     result = []
-    for column in found:
+    for column in columns:
         if not column.is_feature or column.values is None:
             result.append(column)
             continue

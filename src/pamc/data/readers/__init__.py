@@ -1,9 +1,9 @@
 """Read files into a validated AttributedGraph.
 
-Tables (.csv, .tsv, .txt, .parquet; text also with .gz) have named columns, and options select the id column, the true
-labels and the columns that are not features. Matrix files (.npy, .npz, .mtx, svmlight) hold features only or the whole
-graph. Features are stored as float32 by default; text is parsed in double precision and rounded once. To add a format,
-add a module to `pamc.data.readers.formats`.
+Tables (.csv, .tsv, .txt, .parquet, .xlsx, .feather; text files may end in .gz) have named columns, and options select
+the id column, the true labels and the columns that are not features. Matrix files (.npy, .npz, .mtx, svmlight) contain
+only features or the whole graph. Features are stored as float32 by default; text is parsed in double precision and
+rounded once. To add a format, add a module to `pamc.data.readers.formats`.
 """
 
 from pamc.data.readers.edges import read_edges

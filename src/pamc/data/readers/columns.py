@@ -139,9 +139,10 @@ def warn_about_columns(table: Table, names: Sequence[str], *, explicit: bool) ->
 
 
 def warn_about_points(table: Table, names: Sequence[str]) -> None:
-    """Warn about text columns whose points may separate thousands, that is, each is followed by three digits.
+    """Warn about text columns whose points may separate thousands because three digits follow each of them.
 
-    Other tables write three decimals, so these cells are read with a decimal point. O(N) time for such columns only.
+    The same cells may be numbers with three decimals, so they are read with a decimal point. O(N) time for such columns
+    only.
     """
     first_rows = table.first_rows(max(20, _CELLS_INSPECTED // len(table.names)))
     suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]

@@ -1,4 +1,4 @@
-"""Files that are converted to a temporary file, which is then read like any other table."""
+"""Convert files to temporary files that can be read like other tables."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from pamc.data.files import reading
 from pamc.errors import BackendError
 
-# Conversions of this process, by path and time of the last change; the folder is removed at the end.
+# Converted files by path and modification time, and their folder, which is removed when the process ends.
 _CONVERTED: dict[tuple[Path, int], Path] = {}
 _FOLDER: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def converted(path: Path, suffix: str, convert: Callable[[Path, Path], None]) -> Path:
-    """Return the temporary file with a suffix to which `convert` writes the content of a file, once per change."""
+    """Convert a file to a temporary file with this suffix, unless it was converted already, and return its path."""
     key = (path.resolve(), path.stat().st_mtime_ns)
     if key not in _CONVERTED:
         if not _FOLDER:
@@ -31,7 +31,7 @@ def converted(path: Path, suffix: str, convert: Callable[[Path, Path], None]) ->
 
 
 def load_package(name: str, extra: str, kind: str) -> Any:
-    """Import a module of an optional package; raise BackendError with the extra that installs it."""
+    """Import a module of an optional package; raise BackendError that names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -80,8 +80,8 @@ def read_features(
 ) -> AttributedGraph:
     r"""Read the rows of one file; raise DataError naming invalid cells and how to fix them.
 
-    A table of numbers is read as it is, with NaN for missing cells. If a column is not a number, the types of all
-    columns are found from the cells (:func:`~pamc.data.columns.types.find_types`), and the table is encoded.
+    A table of numbers is read as it is, with NaN for missing cells. If a column is not numeric, the types of all
+    columns are inferred from the cells (:func:`~pamc.data.columns.types.find_types`), and the table is encoded.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def read_features(
     drop
         Columns to ignore (tables only).
     types
-        Types of columns by name, which replace those found from the cells (tables only).
+        Types of columns by name, which override the inferred types (tables only).
     numbers_only
-        Whether to raise an error for a cell that is neither a plain number nor missing, instead of finding types.
+        Whether to raise an error for a cell that is neither a plain number nor missing, instead of inferring types.
     dtype
         Data type of the features, "float32" or "float64".
 
@@ -182,7 +182,7 @@ def _first_text(table: Table, names: Sequence[str], dtype: str) -> Cell | None:
 
 
 def raw_columns(table: Table, names: Sequence[str]) -> RawTable:
-    """Return columns of a file for which types are to be found."""
+    """Return columns of a file as raw columns, whose types are not known yet."""
     columns = [_raw_column(table, name) for name in names]
 
     def where(row: int) -> str:
@@ -206,9 +206,10 @@ def describe_table(
     drop: Sequence[str] | None = None,
     types: Types | None = None,
 ) -> list[dict[str, Any]]:
-    """Return how each column of a file would be understood: name, type, encoding, missing share, example and note.
+    """Describe the columns of a file: name, type, encoding, share of missing cells, example and note of each.
 
-    Types are found for every table, also for one of plain numbers, which a fit uses as they are.
+    Types are inferred for every table, even for a table of plain numbers, which a fit would use as it is. The options
+    are those of `read_features`.
     """
     table = open_table(path)
     names = feature_columns(table, id_column, truth_column, columns, drop)

@@ -34,16 +34,16 @@ _CPU = torch.device("cpu")
 
 
 @FAMILIES.register("Gaussian mixture")
-def cluster_by_mixture(given: FamilyInput) -> Labels:
+def cluster_by_mixture(inputs: FamilyInput) -> Labels:
     """Return the most probable component of each row."""
-    seed = seed_for(given.seed, "family mixture")
-    return mixture_labels(given.points, given.n_clusters, seed=seed, device=given.device)
+    seed = seed_for(inputs.seed, "family mixture")
+    return mixture_labels(inputs.points, inputs.n_clusters, seed=seed, device=inputs.device)
 
 
 def mixture_labels(
     points: Floats, n_clusters: int, *, seed: int, n_init: int = 1, device: torch.device = _CPU
 ) -> Labels:
-    """Return the most probable component (N,) of each of the points (N, r), in the likeliest of `n_init` mixtures.
+    """Return the most probable component (N,) of each of the points (N, r), in the most likely of `n_init` mixtures.
 
     Each mixture starts from the clusters of K-means. O(N·C·r²) time per step and mixture.
     """

@@ -10,7 +10,7 @@ _N_INIT = 20
 
 
 @FAMILIES.register("k-means")
-def cluster_by_kmeans(given: FamilyInput) -> Labels:
+def cluster_by_kmeans(inputs: FamilyInput) -> Labels:
     """Return the clusters of K-means."""
-    seed = seed_for(given.seed, "family k-means")
-    return kmeans(given.points, given.n_clusters, seeds=[seed], n_init=_N_INIT, device=given.device)[0].labels
+    seed = seed_for(inputs.seed, "family k-means")
+    return kmeans(inputs.points, inputs.n_clusters, seeds=[seed], n_init=_N_INIT, device=inputs.device)[0].labels

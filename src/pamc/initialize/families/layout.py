@@ -27,12 +27,12 @@ from pamc.runtime import seed_for, side_by_side
 _MOST_DIMS = 10
 _N_EPOCHS = 100
 
-# There is one layout for every six repeats, and the likeliest of several mixtures for each layout: its likelihood tells
-# a good mixture from one that merges two clusters. The mixtures of all layouts form a consensus.
+# There is one layout for every six repeats. For each layout, the most likely of several mixtures is used, because a
+# mixture that merges two clusters has a lower likelihood. The mixtures of all layouts form a consensus.
 _REPEATS_PER_LAYOUT = 6
 _N_MIXTURES = 10
 
-# Rows that repel all others in an epoch, and the number of them that an edge of weight 1 stands for, as in UMAP.
+# Number of rows that repel all others in an epoch, and number of repulsions per edge of weight 1, as in UMAP.
 _N_REPELLING = 32
 _REPULSIONS_PER_EDGE = 5
 
@@ -51,21 +51,21 @@ _DTYPES = (np.int64, np.float32, np.int64, np.int64, np.int64)
 
 
 @FAMILIES.register("layout")
-def cluster_layout(given: FamilyInput) -> Labels:
+def cluster_layout(inputs: FamilyInput) -> Labels:
     """Return the consensus of Gaussian mixtures of several layouts."""
-    n_clusters, device = given.n_clusters, given.device
-    n_dims = min(_MOST_DIMS, max(2, given.points.shape[1]))
-    graph = fuzzy_graph(given.points, given.neighbors)
-    start = initial_layout(graph, n_dims, seed=seed_for(given.seed, "initial layout"))
+    n_clusters, device = inputs.n_clusters, inputs.device
+    n_dims = min(_MOST_DIMS, max(2, inputs.points.shape[1]))
+    graph = fuzzy_graph(inputs.points, inputs.neighbors)
+    start = initial_layout(graph, n_dims, seed=seed_for(inputs.seed, "initial layout"))
 
     def clusters_of(number: int) -> Labels:
-        seed = seed_for(given.seed, f"family layout {number}")
+        seed = seed_for(inputs.seed, f"family layout {number}")
         positions = layout(graph, start, seed=seed, device=device)
         return mixture_labels(positions, n_clusters, seed=seed, n_init=_N_MIXTURES, device=device)
 
-    tasks = [partial(clusters_of, number) for number in range(max(1, given.n_repeats // _REPEATS_PER_LAYOUT))]
+    tasks = [partial(clusters_of, number) for number in range(max(1, inputs.n_repeats // _REPEATS_PER_LAYOUT))]
     labelings = side_by_side(tasks, device, n_rows=len(start))
-    seed = seed_for(given.seed, "consensus of layouts")
+    seed = seed_for(inputs.seed, "consensus of layouts")
     return consensus_and_agreement(labelings, n_clusters, seed=seed, device=device).labels
 
 
@@ -99,7 +99,7 @@ def initial_layout(graph: Adjacency, n_dims: int, *, seed: int) -> Floats:
 
 
 def layout(graph: Adjacency, start: Floats, *, seed: int, device: torch.device) -> Floats:
-    """Return positions (N, n_dims) of the rows of a weighted graph, from initial positions on."""
+    """Return positions (N, n_dims) of the rows of a weighted graph, starting from initial positions."""
     rng = np.random.default_rng(seed)
     start = start + rng.normal(scale=_NOISE, size=start.shape)
     positions = torch.from_numpy(start).to(device, torch.float32)

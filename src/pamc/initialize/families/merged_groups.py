@@ -14,7 +14,7 @@ from pamc.initialize.partitions import edge_list, merged_labels
 from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for
 
-# Groups per cluster that K-means forms before they are merged, and the fewest rows of a group on average.
+# Number of groups per cluster that K-means forms before merging, and minimum number of rows per group on average.
 _GROUPS_PER_CLUSTER = (4, 6, 8)
 _ROWS_PER_GROUP = 5
 
@@ -23,24 +23,24 @@ _REPEATS_PER_GROUPING = 9
 
 
 @FAMILIES.register("merged groups")
-def cluster_by_merging(given: FamilyInput) -> Labels:
+def cluster_by_merging(inputs: FamilyInput) -> Labels:
     """Return the consensus of small groups of each of the smoothed embeddings, merged along the graph."""
-    n_clusters, seed = given.n_clusters, given.seed
-    most = max(n_clusters, len(given.points) // _ROWS_PER_GROUP)
+    n_clusters, seed = inputs.n_clusters, inputs.seed
+    most = max(n_clusters, len(inputs.points) // _ROWS_PER_GROUP)
     groupings = []
     for per_cluster in _GROUPS_PER_CLUSTER:
-        n_repeats = max(1, given.n_repeats // _REPEATS_PER_GROUPING)
-        options: dict[str, Any] = {"seed": seed, "device": given.device, "name": f"groups {per_cluster}"}
-        groupings += repeated_kmeans(given.smoothed, min(per_cluster * n_clusters, most), n_repeats, **options)
-    edges = edge_list(given.adjacency)
+        n_repeats = max(1, inputs.n_repeats // _REPEATS_PER_GROUPING)
+        options: dict[str, Any] = {"seed": seed, "device": inputs.device, "name": f"groups {per_cluster}"}
+        groupings += repeated_kmeans(inputs.smoothed, min(per_cluster * n_clusters, most), n_repeats, **options)
+    edges = edge_list(inputs.adjacency)
     # Not in threads: counting edges holds the interpreter lock.
     labelings = [merged_labels(groups, edges, n_clusters) for groups in groupings]
     consensus_seed = seed_for(seed, "consensus of merged")
-    return consensus_and_agreement(labelings, n_clusters, seed=consensus_seed, device=given.device).labels
+    return consensus_and_agreement(labelings, n_clusters, seed=consensus_seed, device=inputs.device).labels
 
 
 @FAMILIES.register("merged neighbors")
-def cluster_by_merging_neighbors(given: FamilyInput) -> Labels:
+def cluster_by_merging_neighbors(inputs: FamilyInput) -> Labels:
     """Return :func:`cluster_by_merging` along the kNN graph of the points."""
-    smoothed = smoothed_embeddings(given.rows, given.neighbors, given.n_clusters, given.device)
-    return cluster_by_merging(replace(given, adjacency=given.neighbors, smoothed=smoothed))
+    smoothed = smoothed_embeddings(inputs.rows, inputs.neighbors, inputs.n_clusters, inputs.device)
+    return cluster_by_merging(replace(inputs, adjacency=inputs.neighbors, smoothed=smoothed))

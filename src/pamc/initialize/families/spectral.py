@@ -29,11 +29,11 @@ _MOST_ITERATIONS = 3000
 
 
 @FAMILIES.register("spectral")
-def cluster_spectrally(given: FamilyInput) -> Labels:
+def cluster_spectrally(inputs: FamilyInput) -> Labels:
     """Return K-means of the leading eigenvectors of the normalized kNN graph, with rows of length 1."""
-    seed = seed_for(given.seed, "family spectral")
-    vectors = leading_eigenvectors(locally_scaled(given.points, given.neighbors), given.n_clusters, seed=seed)
-    return kmeans(unit_rows(vectors), given.n_clusters, seeds=[seed], n_init=_N_INIT)[0].labels
+    seed = seed_for(inputs.seed, "family spectral")
+    vectors = leading_eigenvectors(locally_scaled(inputs.points, inputs.neighbors), inputs.n_clusters, seed=seed)
+    return kmeans(unit_rows(vectors), inputs.n_clusters, seeds=[seed], n_init=_N_INIT)[0].labels
 
 
 def locally_scaled(points: Floats, neighbors: Adjacency) -> Adjacency:

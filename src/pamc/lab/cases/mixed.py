@@ -1,4 +1,4 @@
-"""Tables of mixed types and with missing cells: the default beside other methods."""
+"""Tables of mixed types and with missing cells: the default settings compared with other methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pamc.results.table import Table, mean_std
 
 _QUICK_CUSTOMERS = 120
 
-# Tables of which a share of the cells is emptied at random, and the methods compared on them.
+# Tables from which a share of the cells is removed at random, and the methods that are compared on them.
 EMPTIED_TABLES = ("g_uci_wine", "dermatology", "pendigits", "vote", "mushroom")
 EMPTIED_SHARE = 0.3
 _EMPTIED_METHODS = ("pamcgc", "one-hot k-means")
@@ -41,7 +41,7 @@ _TASK = "mixed"
 
 
 def cells(scope: Scope) -> list[Cell]:
-    """Return fits of every table by every method, and of tables with emptied cells by pamc and K-means."""
+    """Return the fits of every table by every method, and of tables with removed cells by pamc and K-means."""
     names = [CUSTOMERS] if scope.quick else [*MIXED_TABLES, CUSTOMERS]
     methods = methods_of(scope, _EMPTIED_METHODS if scope.quick else ("pamcgc", *MIXED_RIVALS))
     result = [
@@ -68,7 +68,7 @@ def _cell(scope: Scope, name: str, method: str, seed: int, emptied: float = 0.0)
 
 @TASKS.register(_TASK)
 def cluster_mixed(cell: Cell, device: str) -> dict[str, Any]:
-    """Cluster a table, of which some cells may be emptied first, and compare the labels with the true classes."""
+    """Cluster a table, after removing some of its cells if requested, and compare the labels with the true classes."""
     table, truth = _table(cell)
     n_clusters = len(np.unique(truth))
     with warnings.catch_warnings():
@@ -114,7 +114,7 @@ def _table(cell: Cell) -> tuple[RawTable, NDArray[np.int64]]:
 
 
 def _emptied(table: RawTable, share: float, seed: int) -> RawTable:
-    """Return a table of which a share of the cells is emptied at random."""
+    """Return the table without a random share of its cells."""
     if share == 0:
         return table
     rng = np.random.default_rng(seed)
@@ -132,11 +132,11 @@ def _emptied(table: RawTable, share: float, seed: int) -> RawTable:
 
 @register_experiment(
     "mixed",
-    summary="Accuracy of the default on tables of mixed types and with missing cells, beside other methods.",
+    summary="Accuracy of the default settings and of other methods on tables of mixed types and with missing cells.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write the scores of all methods on every table, and what emptied cells cost."""
+    """Write the scores of all methods on every table, and the loss of accuracy due to removed cells."""
     groups = by(rows, lambda row: (row["data_set"], row["provider"], row["parameters"]["emptied"]))
     return [*_write_scores(rows, groups, folder), *_write_emptied(rows, groups, folder)]
 
@@ -174,6 +174,6 @@ def _write_emptied(rows: Sequence[Row], groups: dict[Any, list[Row]], folder: Pa
     if not body:
         return []
     columns = ["table", "method", "NMI, complete", f"NMI, {EMPTIED_SHARE:.0%} of the cells emptied", "loss"]
-    note = "Mean over the seeds. K-means fills missing numbers by the median."
+    note = "Mean over the seeds. K-means uses the median for missing numbers."
     title = "Tables with emptied cells"
     return write_table(Table(columns, body, "llrrr"), folder, "emptied", title=title, rows=rows, note=note)

@@ -193,7 +193,7 @@ def cluster_by_rival(cell: Cell, device: str) -> dict[str, Any]:
 
 @register_experiment(
     "quality",
-    summary="Accuracy of the default on graphs and tables, without labels, beside other methods, with ablations.",
+    summary="Accuracy of the default settings, without labels, on graphs and tables; comparison and ablations.",
     cells=cells,
 )
 def render(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import Records, TextTable, encoding_of, header_of, text_lines
 from pamc.errors import DataError, DataWarning, warn
 
-# Bytes of text read at a time when memory is limited; a line may have up to a quarter of them.
+# Number of bytes that are read at a time when memory is limited; a line may have up to a quarter of them.
 _BUFFER_BYTES = 1 << 23
 
 
@@ -57,7 +57,7 @@ def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter, encoding)
 
 
-# The option of duckdb for each encoding.
+# duckdb's option for each encoding.
 _ENCODINGS = {"utf-8": "", "latin-1": ", encoding='latin-1'"}
 
 

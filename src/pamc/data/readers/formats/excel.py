@@ -16,7 +16,7 @@ from pamc.errors import DataWarning, warn
 
 @dataclass(frozen=True)
 class ExcelTable(DelimitedTable):
-    """The first sheet of an Excel file, read from a conversion to .csv; a line is a row of the sheet."""
+    """The first sheet of an Excel file, converted to .csv, so that line numbers are rows of the sheet."""
 
     converted: Path = Path()
 

@@ -1,4 +1,4 @@
-"""Feather files, which hold an Arrow table."""
+"""Feather files, which contain an Arrow table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pamc.data.readers.formats.parquet import ParquetTable, open_parquet
 
 @dataclass(frozen=True)
 class FeatherTable(ParquetTable):
-    """The table in a Feather file, read from a conversion to Parquet."""
+    """The table in a Feather file, converted to Parquet."""
 
     converted: Path = Path()
 
