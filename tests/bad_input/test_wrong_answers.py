@@ -395,7 +395,7 @@ class TestTheRecordOfAFitThatDrainedAClusterTwice:
     def undone(self, monkeypatch):
         monkeypatch.setattr(fallback, "_drains", lambda before, after, n_clusters: True)
         seen = []
-        with pytest.warns(CollapseWarning, match="drained a cluster"):
+        with pytest.warns(CollapseWarning, match="nearly emptied a cluster"):
             fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append(epoch))
         return fitted, seen
 
@@ -407,7 +407,7 @@ class TestTheRecordOfAFitThatDrainedAClusterTwice:
         assert seen == []
         record = fitted.record()
         assert record.n_epochs_run == 0
-        assert record.stopped == "training drained a cluster and was undone"
+        assert record.stopped == "training nearly emptied a cluster and was undone"
         untrained = model(n_epochs=0).fit(X)
         assert np.array_equal(fitted.labels_, untrained.labels_)
         assert np.array_equal(fitted.embedding_, untrained.embedding_)

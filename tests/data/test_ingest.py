@@ -270,7 +270,7 @@ BAD_ROWS = [
     (
         "name,x,kind\nann,1,a\nbob,2,\ncyd,3,b\n",
         {"truth_column": "kind"},
-        "column 'kind': the cell is empty; every row needs a truth",
+        "column 'kind': the cell is empty; every row needs a true class",
     ),
 ]
 

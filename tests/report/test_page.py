@@ -371,13 +371,13 @@ def test_the_story_says_what_was_decided():
     asked = narrative({"config": {"init": "propagated_svd"}, "facts": {"graph": "not used"}})
     assert [part["title"] for part in asked] == ["Graph", "Initialization"]
     drained = narrative({"n_epochs_run": 0, "facts": {"fallback": INITIAL_RETURNED}})
-    assert "drained a cluster, also at a tenth of the learning rate" in drained[0]["text"]
+    assert "nearly emptied a cluster, even at a tenth of the learning rate" in drained[0]["text"]
     undone = narrative({"facts": {"fallback": TRAINING_UNDONE, "score_before": 1.5, "score_after": 0.75}})
     assert "from 1.50 to 0.75, so the initial clusters are the result" in undone[0]["text"]
     single = narrative({"facts": {"clusters_by": "smoothed k-means", "encoder_fitted_to": "smoothed features"}})
     assert "clustered by K-means of features smoothed along the edges." in single[0]["text"]
     trusted = {"graph": "given", "n_edges": 3, "graph_trust": 0.81}
-    assert "trusted with 81 %" in narrative({"config": {"alpha": 3.25}, "facts": trusted})[0]["text"]
+    assert "trust in the graph is 81 %" in narrative({"config": {"alpha": 3.25}, "facts": trusted})[0]["text"]
     alone = narrative({"facts": {"graph": "given", "inputs": "graph"}})
     assert "features were not used" in alone[1]["text"]
 
@@ -393,11 +393,11 @@ def test_of_one_thing_the_story_speaks_in_the_singular():
     facts = {"graph": "knn", "n_edges": 1, "n_positive_pairs": 1}
     record = {"n_epochs_run": 1, "config": {"n_neighbors": 10, "n_hops": 2}, "data": {"n_nodes": 2}, "facts": facts}
     text = " ".join(part["text"] for part in narrative(record))
-    assert "each row was joined to its nearest row: 1 edge." in text
+    assert "each row was joined to its nearest neighbor: 1 edge." in text
     assert "1 pair." in text
     assert "1 epoch over" in text
     record["data"]["n_nodes"] = 5
-    assert "to its 4 nearest rows: 1 edge." in narrative(record)[0]["text"]
+    assert "to its 4 nearest neighbors: 1 edge." in narrative(record)[0]["text"]
 
 
 def test_a_feature_is_not_offered_beside_a_column_of_its_name():

@@ -72,8 +72,8 @@ def _progress(options: FitOptions) -> Progress:
 def keep_heap_small() -> None:
     """Make the C library return large freed blocks to the system, if it supports this.
 
-    By default it keeps freed blocks of up to 32 MB per thread, so memory of a chunk or of the initialization would stay
-    allocated. This affects the whole process, so only the command calls it.
+    By default, the library keeps freed blocks of up to 32 MB per thread, so that the memory of a chunk or of the
+    initialization would stay allocated. This setting affects the whole process, so only the command changes it.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -216,7 +216,7 @@ def _way_back(target: Path) -> str:
     try:
         return os.path.relpath(Path.cwd(), target.resolve())
     except ValueError:
-        # On another drive.
+        # The run is on another drive.
         return str(Path.cwd())
 
 

@@ -35,7 +35,7 @@ class AttributedGraph:
     ----------
     features
         (N, d) floating-point array or scipy CSR matrix. Integers and booleans are converted to float32. NaN in an array
-        is a missing cell, which is hidden from the model.
+        is a missing cell, which is imputed internally.
     edges
         (2, E) integer array of row indices, as listed in the source (one or both directions), or None.
     edge_weight

@@ -79,13 +79,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             (N, d) array, scipy sparse matrix, torch tensor, or data frame of pandas, polars or Arrow, whose columns may
-            have any type. Missing cells (NaN, None) are hidden from the model.
+            have any type. Missing cells (NaN, None) are imputed internally.
         y
             Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
         adjacency
-            The graph: scipy sparse, dense (N, N), (E, 2) or (2, E) array of row indices, torch sparse, or networkx
-            whose nodes are the index values of a DataFrame X, or row numbers.
-            Without it a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
+            The graph: a scipy sparse matrix, a dense (N, N) matrix, an (E, 2) or (2, E) array of row indices, a torch
+            sparse tensor, or a networkx graph, whose nodes are row numbers or the index values of a DataFrame X. By
+            default, a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
         known_labels
             (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
             meta-node of their cluster.
@@ -127,7 +127,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Callback for each epoch of `history_`, with its number and a function that returns its labels. If training
             may restart (with every initializer except "autoencoder"), the calls come after training.
         checkpoints
-            Where and when to write checkpoints, and whether to resume from them.
+            The folder and the interval of the checkpoints, and whether to resume from them.
         group
             Process group that trains together; None for a single process.
         """
@@ -157,7 +157,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Run a fit, issue each of its warnings once, and set the fitted attributes; `options` are those of fit_method.
 
-        Gradients are enabled whatever mode of torch the caller is in.
+        Gradients are enabled even if the caller has disabled them in torch.
         """
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")

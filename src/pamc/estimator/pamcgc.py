@@ -46,12 +46,12 @@ class PamCGC(RowClusterer):
         The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches
         each is called `advanced__name`.
     types : dict, default=None
-        Types of columns of a data frame, by name, which replace those found from the data: "number", "decimal comma",
+        Types of columns of a data frame, by name, which override the inferred types: "number", "decimal comma",
         "decimal point", "yes/no", "category", "ordered", "date", "text", "id" or "ignore"; or a list of the values of
         an ordered category, lowest first (see `docs/columns.md`).
     encoder : torch.nn.Module, default=None
-        A custom row-wise module that maps (n, d) to (n, n_dims) and replaces the MLP. It is copied, and trained from
-        its current weights.
+        A custom row-wise module that maps (n, d) to (n, n_dims) and replaces the MLP. A copy of it is trained,
+        starting from its current weights.
     random_state : int, RandomState instance or None, default=None
         Random seed. The same seed gives bitwise identical results on one machine.
     device : str, default="auto"
@@ -73,13 +73,13 @@ class PamCGC(RowClusterer):
     meta_nodes_ : (C, n_dims) float
         Meta-nodes μ̂ of the final labels.
     history_ : dict of list
-        Per epoch: `loss`, its parts `positive`, `proxy` and `kl`, `alignment`, `uniformity`, `center_distance`,
-        `n_nonempty`, `changed`.
+        Values of each epoch: `loss`, its parts `positive`, `proxy` and `kl`, and the monitored quantities `alignment`,
+        `uniformity`, `center_distance`, `n_nonempty` and `changed`.
     n_iter_ : int
         Number of epochs run.
     scores_ : dict
-        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding, `objective`, the
-        loss of the last epoch, comparable between fits that lost different numbers of clusters.
+        Label-free scores: `modularity` of the labels on the graph, `silhouette` of the embedding, and `objective`, the
+        loss of the last epoch in a form that can be compared between fits with different numbers of empty clusters.
     n_features_in_, feature_names_in_
         Number and names of the features, as in scikit-learn.
     columns_

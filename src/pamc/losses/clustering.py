@@ -13,7 +13,7 @@ from pamc.ops.torch.rows import column_sums, ordered_sum
 
 
 def log_soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
-    r"""Return (N, C) log q, the Student-t assignment of Eq 9. As in the paper.
+    r"""Return (N, C) log q, the Student-t assignment of Eq 9. This follows the paper.
 
     .. math:: q_{iu} \propto (1 + \|z_i - \mu_u\|^2/\eta)^{-(\eta + 1)/2}
 
@@ -45,8 +45,8 @@ def log_target_distribution(log_q: Tensor) -> Tensor:
 
     .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
 
-    As in the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, over which f sums.
-    O(N·C) time and memory.
+    This follows the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, over which f
+    sums. O(N·C) time and memory.
 
     Examples
     --------

@@ -33,8 +33,8 @@ def contrastive_loss(
     .. math:: \ell_i = -\log\frac{\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j))}
                                  {\sum_{k \ne i}\exp(\tau\,sim(z_i, z_k))}
 
-    As in the paper; a node without positives is omitted from the sum while the divisor stays N. O(N²·d) time, O(N²)
-    memory: 40 GB at N = 100,000 in float32. :func:`pamc.losses.pamc.pamc_loss` takes linear time and memory.
+    This follows the paper; a node without positives is omitted from the sum while the divisor stays N. O(N²·d) time,
+    O(N²) memory: 40 GB at N = 100,000 in float32. :func:`pamc.losses.pamc.pamc_loss` takes linear time and memory.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def prototype_contrast_loss(z: Tensor, prototypes: Tensor, labels: Tensor, *, ta
 
     .. math:: \ell_C = -\frac{1}{N}\sum_i\log\frac{e^{\tau\cos(z_i, c_{y_i})}}{\sum_u e^{\tau\cos(z_i, c_u)}}
 
-    As in the paper, for one level of its hierarchy. O(N·C·d) time, O(N·(C + d)) memory.
+    This follows the paper, for one level of its hierarchy. O(N·C·d) time, O(N·(C + d)) memory.
 
     Parameters
     ----------

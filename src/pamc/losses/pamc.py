@@ -30,11 +30,11 @@ class PamCTerms:
     positive, proxy
         () The two terms of Eq 3, with gradients.
     alignment
-        () γ-weighted mean of ‖u_i − u_j‖² over the positives, where u are the unit rows of z. Without gradient.
+        () γ-weighted mean of ‖u_i − u_j‖² over the positives, where u are the unit rows of z. It has no gradient.
     meta_nodes
-        (C, d) meta-nodes of the proxy, Eq 8. Without gradient.
+        (C, d) meta-nodes of the proxy, Eq 8. It has no gradient.
     mass
-        (C,) number of rows, or sum of the soft assignment, in each cluster. Without gradient.
+        (C,) number of rows, or sum of the soft assignment, in each cluster. It has no gradient.
     """
 
     positive: Tensor
@@ -66,10 +66,10 @@ def pamc_loss(
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    As in the paper. Cases that it leaves open are defined as follows: a zero row has similarity 0 to every row; a node
-    without positives of nonzero weight is omitted from the sum while the divisor stays N; empty clusters are omitted,
-    with a warning; with fewer than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d) memory for
-    labels; a soft assignment takes additional O(N·C·d) time and O(N·C) memory.
+    This follows the paper. Cases that it leaves open are defined as follows: a zero row has similarity 0 to every row;
+    a node without positives of nonzero weight is omitted from the sum while the divisor stays N; empty clusters are
+    omitted, with a warning; with fewer than two non-empty clusters the proxy is 0. O(E·d + N·d) time and O(E + N·d)
+    memory for labels; a soft assignment takes additional O(N·C·d) time and O(N·C) memory.
 
     Parameters
     ----------
@@ -182,8 +182,8 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
-    As in the paper; a soft assignment replaces the indicator. O(N·d) time for labels, O(N·C·d) for a soft assignment.
-    Parameters as in :func:`pamc_loss`.
+    This follows the paper; a soft assignment replaces the indicator. O(N·d) time for labels, O(N·C·d) for a soft
+    assignment. The parameters are those of :func:`pamc_loss`.
 
     Examples
     --------
@@ -201,8 +201,9 @@ def proxy_loss(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tens
 
     .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
-    As in the paper; ``proxy="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released program.
-    Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d) time.
+    This follows the paper; ``proxy="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released
+    program. Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d)
+    time.
 
     Parameters
     ----------
@@ -305,8 +306,8 @@ def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
 
     .. math:: \frac{loss_{NN}}{loss_{CC}} > \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper, which assumes nonnegative cosines. Those of embeddings may be negative: :func:`bound_holds` checks
-    a condition that is always sufficient.
+    This follows the paper, which assumes nonnegative cosines. Those of embeddings may be negative: :func:`bound_holds`
+    checks a condition that is always sufficient.
 
     Examples
     --------
@@ -327,8 +328,8 @@ def bound_holds(n_nodes: int, n_clusters: int, tau: float, *, proxy: str = "eq2"
 
     because the cosines of N unit vectors sum to at least −N. Eq 6 is at most log[1 + (C − 1)e^τ] and Eq 2 at most
     log[C(C − 1)e^τ]. The result is True if the lower bound of loss_NN exceeds this upper bound of the proxy. Departure
-    from the paper: Eq 7 uses log N as the lower bound, which requires nonnegative cosines. Computed in logarithms, for
-    any tau.
+    from the paper: Eq 7 uses log N as the lower bound, which requires nonnegative cosines. Both sides are computed in
+    logarithms, so any tau is possible.
 
     Parameters
     ----------

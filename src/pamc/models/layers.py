@@ -82,7 +82,7 @@ class _Chain(torch.autograd.Function):
 
 
 def _aligned_once(x: Tensor) -> Tensor:
-    """Return x padded; the copy of constant x is cached as long as x exists unchanged, not made in every epoch."""
+    """Return x padded. The padded copy of a constant x is cached for as long as x exists, and reused in every epoch."""
     if x.requires_grad or x.is_inference():
         return aligned(x)
     version, padded = _ALIGNED.get(x, (-1, x))
@@ -260,7 +260,10 @@ class MLP(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """An encoder d → hidden → n_dims and its mirrored decoder; the paper uses 500-500-2000-10. Parameters as in MLP."""
+    """An encoder d → hidden → n_dims and its mirrored decoder; it takes the parameters of MLP.
+
+    The paper uses 500-500-2000-10.
+    """
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ def initial_centers(
 ) -> NDArray[np.int64]:
     """Return (R, C) points that k-means++ chooses as initial centers, in one run for each seed, on the CPU.
 
-    A point counts as often as its weight (N,) says. The first k of them are initial centers of k clusters.
+    The weight (N,) of a point is the number of times it counts. The first k points are initial centers of k clusters.
     """
     chosen = _plus_plus(torch.from_numpy(points), n_clusters, seeds, torch.from_numpy(weight))
     return np.asarray(chosen.numpy(), dtype=np.int64)
@@ -133,25 +133,25 @@ def best_centers(
 ) -> NDArray[np.floating[Any]]:
     """Return the `n_best` centers (n_best, C, d) with the lowest inertia, the best first, on the CPU in float32.
 
-    Lloyd's iterations run from all initial centers (R, C, d) at once, and a point counts as often as its weight (N,)
-    says. An empty cluster keeps its center. For a few hundred points, or few runs, this is several times as fast as
-    scikit-learn, which mostly checks its input. O(R·N·C·d) time per iteration, O(R·N·C) memory.
+    Lloyd's iterations run from all initial centers (R, C, d) at once, and the weight (N,) of a point is the number of
+    times it counts. An empty cluster keeps its center. For a few hundred points, or few runs, this is several times as
+    fast as scikit-learn, which mostly checks its input. O(R·N·C·d) time per iteration, O(R·N·C) memory.
     """
-    rows, found = points.astype(np.float32), centers.astype(np.float32)
+    rows, current = points.astype(np.float32), centers.astype(np.float32)
     weights = np.ones(len(rows), dtype=np.float32) if weight is None else weight.astype(np.float32)
     weighted, limit = rows * weights[:, None], _TOLERANCE * float(rows.var(axis=0).mean())
     for _ in range(n_iterations):
-        scores = _scores_of_rows(rows, found)
+        scores = _scores_of_rows(rows, current)
         members = (scores == scores.min(axis=1, keepdims=True)).astype(np.float32)
-        sums = (members.reshape(-1, len(rows)) @ weighted).reshape(found.shape)
+        sums = (members.reshape(-1, len(rows)) @ weighted).reshape(current.shape)
         counts = (members @ weights)[:, :, None]
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), found)
-        shift = np.square(means - found).sum(axis=(1, 2)).max()
-        found = means
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), current)
+        shift = np.square(means - current).sum(axis=(1, 2)).max()
+        current = means
         if shift <= limit:
             break
-    inertia = _scores_of_rows(rows, found).min(axis=1) @ weights
-    best: NDArray[np.floating[Any]] = found[np.argsort(inertia, kind="stable")[:n_best]]
+    inertia = _scores_of_rows(rows, current).min(axis=1) @ weights
+    best: NDArray[np.floating[Any]] = current[np.argsort(inertia, kind="stable")[:n_best]]
     return best
 
 

@@ -1,9 +1,10 @@
-"""Eqs 1 to 12 of the paper, dense and in float64, one function per equation: the ground truth of pamc.
+"""Eqs 1 to 12 of the paper, dense and in float64, one function per equation: the reference that pamc is tested against.
 
-This module is written to be compared with the paper, not to be fast: O(N²) memory, float64 for any input, gradients by
-autograd. What the paper leaves open is resolved as everywhere in pamc: a zero row has similarity 0 to every row, a node
-without positives is omitted from the sum while the divisor stays N, an empty cluster is omitted, and with fewer than
-two non-empty clusters the proxy is 0. Notation: z (N, d) is the embedding, gamma (N, N) the weights γ_ij ≥ 0.
+This module is written for comparison with the paper, not for speed: it takes O(N²) memory, computes in float64 for any
+input, and leaves gradients to autograd. Cases that the paper leaves open are defined as everywhere in pamc: a zero row
+has similarity 0 to every row, a node without positives is omitted from the sum while the divisor stays N, an empty
+cluster is omitted, and with fewer than two non-empty clusters the proxy is 0. Notation: z (N, d) is the embedding,
+gamma (N, N) the weights γ_ij ≥ 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def contrastive_loss(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = 
     .. math:: \ell_i = -\log\frac{\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j))}
                                  {\sum_{k \ne i}\exp(\tau\,sim(z_i, z_k))}
 
-    As in the paper; ``self_edges="keep"`` includes j = i in both sums, with similarity 0, as the released program does.
+    This follows the paper; ``self_edges="keep"`` includes j = i in both sums, with similarity 0, as the released
+    program does.
 
     Examples
     --------
@@ -38,7 +40,7 @@ def proxy(meta_nodes: Tensor, *, tau: float, proxy: str = "eq2", mass: Tensor | 
 
     .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
-    As in the paper; ``proxy="eq6"`` gives Eq 6 instead, as the released program does.
+    This follows the paper; ``proxy="eq6"`` gives Eq 6 instead, as the released program does.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def pamc_loss(
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    As in the paper; `proxy` and `self_edges` select the variants of the released program.
+    This follows the paper; `proxy` and `self_edges` select the variants of the released program.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ _proxy = proxy
 
 
 def similarity(z: Tensor) -> Tensor:
-    r"""Return the (N, N) cosines with a zero diagonal, Eq 4. As in the paper; a zero row has cosine 0 to every row.
+    r"""Return the (N, N) cosines with a zero diagonal, Eq 4, as in the paper; a zero row has cosine 0 to all.
 
     .. math:: sim(z_i, z_j) = \frac{z_i \cdot z_j}{\|z_i\|\,\|z_j\|}\ (i \ne j), \quad sim(z_i, z_i) = 0
 
@@ -116,7 +118,7 @@ def similarity(z: Tensor) -> Tensor:
 
 
 def loss_nn(z: Tensor, *, tau: float) -> Tensor:
-    r"""Return the contribution of the negatives over all pairs of nodes, Eq 5. As in the paper.
+    r"""Return the contribution of the negatives over all pairs of nodes, Eq 5. This follows the paper.
 
     .. math:: loss_{NN} = \frac1N\sum_i\log\sum_j\exp(\tau\,sim(z_i, z_j))
 
@@ -133,8 +135,8 @@ def loss_cc(meta_nodes: Tensor, *, tau: float, mass: Tensor | None = None) -> Te
 
     .. math:: loss_{CC} = \frac1C\sum_a\log\sum_b\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
-    As in the paper (whose sum over b ends at M, meaning C); C counts the non-empty clusters. Parameters as in
-    :func:`proxy`.
+    This follows the paper (whose sum over b ends at M, meaning C); C counts the non-empty clusters. The parameters are
+    those of :func:`proxy`.
 
     Examples
     --------
@@ -151,7 +153,7 @@ def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
 
     .. math:: \frac{loss_{NN}}{loss_{CC}} > \frac{\log N}{\log[1 + (C - 1)e^\tau]}
 
-    As in the paper, which assumes nonnegative cosines; see :func:`pamc.losses.pamc.bound_holds`.
+    This follows the paper, which assumes nonnegative cosines; see :func:`pamc.losses.pamc.bound_holds`.
 
     Examples
     --------
@@ -166,7 +168,7 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
-    As in the paper; a soft assignment replaces the indicator.
+    This follows the paper; a soft assignment replaces the indicator.
 
     Parameters
     ----------
@@ -185,7 +187,7 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
 
 
 def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
-    r"""Return (N, C) q, the Student-t assignment to the centers (C, d), Eq 9. As in the paper.
+    r"""Return (N, C) q, the Student-t assignment to the centers (C, d), Eq 9. This follows the paper.
 
     .. math:: q_{iu} = \frac{(1 + \|z_i - \mu_u\|^2/\eta)^{-(\eta + 1)/2}}
                             {\sum_{u'}(1 + \|z_i - \mu_{u'}\|^2/\eta)^{-(\eta + 1)/2}}
@@ -201,7 +203,9 @@ def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
 
 
 def target_distribution(q: Tensor) -> Tensor:
-    r"""Return (N, C) p, the sharpened assignment, Eq 10. As in the paper; a cluster with Σ_i q_iu = 0 has p_iu = 0.
+    r"""Return (N, C) p, the sharpened assignment, Eq 10.
+
+    This follows the paper; a cluster with Σ_i q_iu = 0 has p_iu = 0.
 
     .. math:: p_{iu} = \frac{q_{iu}^2/\sum_i q_{iu}}{\sum_k q_{ik}^2/\sum_i q_{ik}}
 
@@ -218,7 +222,7 @@ def target_distribution(q: Tensor) -> Tensor:
 
 
 def kl_divergence(p: Tensor, q: Tensor, *, reduction: str = "sum") -> Tensor:
-    r"""Return the KL divergence of the target from the assignment, Eq 11. As in the paper; "mean" divides by N.
+    r"""Return the KL divergence of the target from the assignment, Eq 11. This follows the paper; "mean" divides by N.
 
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
 
@@ -251,7 +255,8 @@ def objective(
 
     .. math:: L_{final} = \alpha\,\ell_{Pcontrast}(\tau) + \beta\,KL(P\|Q)
 
-    P is constant. As in the paper for the defaults; the text does not specify the assignment of the meta-nodes.
+    P is constant. With the default arguments, this follows the paper; its text does not specify the assignment of the
+    meta-nodes.
 
     Parameters
     ----------

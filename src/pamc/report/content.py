@@ -38,7 +38,7 @@ TRUE_CLASS = "true class"
 
 # Facts about the clusters that the page contains under the same names.
 _TABLES = ("clusters", "features", "rows", "odd", "flows", "similarity", "leaning")
-# Those that only tables of mixed types have.
+# Facts that only tables of mixed types have.
 _MIXED_TABLES = ("profile", "cells")
 
 # Returns the values (n,) of some features for the rows listed on the page, one array per feature.
@@ -62,7 +62,7 @@ class Extras:
 def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extras: Extras) -> dict[str, Any]:
     """Return the page data of a fit on a graph in memory or a store. O(N·(d + C·n_dims) + E) time with a PCA map.
 
-    If a graph has no edges, those that the fit built are used, if the model still has them.
+    For a graph without edges, the edges of the kNN graph that the fit built are used, if the model still has them.
     """
     began = time.perf_counter()
     if isinstance(data, Store):
@@ -249,7 +249,7 @@ def truth_data(
     cluster_for = np.full(len(kinds), -1)
     cluster_for[matched] = clusters_matched
     correct = cluster_for[class_of] == cluster_of
-    # First the matched cluster of each class, then the other clusters.
+    # The matched cluster of each class comes first, then the other clusters.
     order = [*cluster_for[cluster_for >= 0], *np.setdiff1d(np.arange(len(clusters)), clusters_matched)]
     ascending = np.argsort(confidence, kind="stable")
     groups = [group for group in np.array_split(ascending, _N_GROUPS) if len(group)]

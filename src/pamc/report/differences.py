@@ -23,7 +23,7 @@ _ROWS_PER_BLOCK = 1 << 14
 # Strength of the prior of a term, in rows with the overall frequency.
 _PRIOR_ROWS = 10.0
 
-# Minimum difference in standard deviations, and minimum z-score of a term; less is rounding or chance.
+# Minimum difference in standard deviations, and minimum z-score of a term; smaller values are noise.
 _LEAST_DIFFERENCE, _LEAST_ERRORS = 1e-6, 2.0
 
 
@@ -45,10 +45,10 @@ def feature_columns(
     compared = _terms(features, labels, n_clusters) if terms else _differences(features, labels, n_clusters)
     parts: list[tuple[NDArray[Any], ...]] = [(np.empty(0, dtype=np.int64),) * 2 + (np.empty(0),) * 3]
     for cluster, difference, inside, elsewhere in compared:
-        # For terms, only those that a cluster has; missing ones appear at the other clusters.
+        # Only terms that are frequent in a cluster are listed; rare ones are listed for the other clusters.
         size = difference if terms else np.abs(difference)
         distinctive = np.flatnonzero(size > (_LEAST_ERRORS if terms else _LEAST_DIFFERENCE))
-        # In decreasing order; ties keep the column order.
+        # Features are sorted in decreasing order; ties keep the column order.
         top = distinctive[np.argsort(-size[distinctive], kind="stable")[:n_features]]
         parts.append((np.full(len(top), cluster), top, difference[top], inside[top], elsewhere[top]))
     clusters, feature, difference, inside, elsewhere = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -330,9 +330,9 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
         try:
             encoded = np.asarray(model.transform(features[rows]), dtype=np.float64)
         except DataError:
-            # Too far from the rows of the fit to be encoded.
+            # The rows are too far from those of the fit to be encoded.
             return False
-    # Medians, so that a single outlier does not hide all other differences.
+    # Medians are used so that a single outlier does not hide all other differences.
     typical = np.median(np.linalg.norm(embedding - np.median(embedding, axis=0), axis=1))
     allowed = _NEAR * typical + _ROUNDED * np.linalg.norm(embedding, axis=1)
     return bool((np.linalg.norm(encoded - embedding, axis=1) <= allowed).mean() >= _MOST)

@@ -34,9 +34,9 @@ _CLUSTERED_BY = {
     "k-means": "K-means",
     "layout": "Gaussian mixtures of a low-dimensional layout",
     "merged groups": "merging small groups along the edges",
-    "merged neighbors": "merging small groups along nearest rows",
+    "merged neighbors": "merging small groups along the kNN graph",
     "smoothed k-means": "K-means of features smoothed along the edges",
-    "spectral": "spectral clustering of nearest rows",
+    "spectral": "spectral clustering of the kNN graph",
 }
 _FITTED_TO = {
     "smoothed features": "The encoder was fitted to features smoothed along the edges, which keep the clusters apart.",
@@ -74,11 +74,11 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
         wanted = config.get("n_neighbors")
         # A row has at most as many neighbors as there are other rows.
         n_neighbors = wanted if wanted is None or n_nodes is None else min(wanted, n_nodes - 1)
-        nearest = "nearest row" if n_neighbors == 1 else f"{n_neighbors} nearest rows"
+        nearest = "nearest neighbor" if n_neighbors == 1 else f"{n_neighbors} nearest neighbors"
         text = f"No graph was given, so each row was joined to its {nearest}: {edges}."
         recall = facts.get("neighbors_recall")
         if recall is not None and facts.get("neighbors_by") != "exact":
-            text += f" The search used an index, which found {100 * recall:.1f} % of the nearest rows."
+            text += f" The search was approximate and found {100 * recall:.1f} % of the nearest neighbors."
     else:
         return "This method does not use a graph." if facts.get("graph") == "not used" else ""
     n_pairs, n_hops = facts.get("n_positive_pairs"), config.get("n_hops")
@@ -87,9 +87,9 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
         text += f" Rows {steps} apart on it are positive pairs: {counted(n_pairs, 'pair', grouped=True)}."
     if "graph_trust" in facts:
         text += (
-            f" The graph was trusted with {100 * facts['graph_trust']:.0f} %: this is how well its edges predict the "
-            "initial cluster of a row, compared with the nearest rows by features. The weight of the contrastive loss "
-            f"is {config['alpha']:g}."
+            f" The trust in the graph is {100 * facts['graph_trust']:.0f} %: it measures how well the edges predict "
+            "the initial cluster of a row, compared with the nearest neighbors by features. The weight of the "
+            f"contrastive loss is {config['alpha']:g}."
         )
     return text
 
@@ -115,7 +115,8 @@ def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     if facts.get("fallback") == INITIAL_RETURNED:
         return (
-            "Training drained a cluster, also at a tenth of the learning rate, so the initial clusters are the result."
+            "Training nearly emptied a cluster, even at a tenth of the learning rate, so the initial clusters are the "
+            "result."
         )
     if facts.get("fallback") == TRAINING_UNDONE:
         return (
@@ -127,7 +128,7 @@ def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         return ""
     text = f"Training ran {counted(n_epochs, 'epoch', grouped=True)} over all rows; {record.get('stopped', '')}."
     if facts.get("fallback"):
-        text += f" It first drained a cluster and was repeated with {facts['fallback']}."
+        text += f" It first nearly emptied a cluster and was repeated with {facts['fallback']}."
     if "score_before" in facts:
         text += (
             f" The label-free score of the clusters was {facts['score_before']:.2f} before and "

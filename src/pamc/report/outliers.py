@@ -13,11 +13,11 @@ from pamc.report.differences import feature_name
 
 ISOLATED, EXTREME, FAR, UNSURE = "isolated", "extreme value", "far from all centers", "low confidence"
 
-# Low confidence is less than half of the median.
+# A confidence below half of the median is low.
 _SHARE_OF_USUAL = 0.5
 
-# Far means above the upper quartile of the log distance by this many interquartile ranges. The range has a minimum, so
-# that small differences between similar rows do not count.
+# A row is far if its log distance exceeds the upper quartile by this many interquartile ranges. The range has a
+# minimum, so that small differences between similar rows do not count.
 _RANGES_BEYOND, _LEAST_RANGE = 3.0, 0.2
 
 # If a larger share of the rows is isolated, isolated rows are not outliers.
@@ -90,7 +90,7 @@ def _far(nearest: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.fl
 def _unsure(confidence: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the rows with low confidence, the lowest first, and their confidence relative to the median."""
     median = float(np.median(confidence))
-    # All false if the median is 0 or NaN.
+    # No row qualifies if the median is 0 or NaN.
     rows = np.flatnonzero(confidence < _SHARE_OF_USUAL * median)
     rows = rows[np.argsort(confidence[rows], kind="stable")]
     return rows, confidence[rows] / median
@@ -109,8 +109,8 @@ def _shares(wanted: list[int], n_odd: int) -> list[int]:
 # heavy tails the reference itself is far away, so there are few extremes.
 _SHARE, _LEAST = 0.01, 2
 
-# Extreme means this many times as far from the median as the reference. For Gaussian columns that is beyond 15 standard
-# deviations.
+# A value is extreme if it is this many times as far from the median as the reference, which is beyond 15 standard
+# deviations for Gaussian columns.
 _TIMES = 8.0
 
 # Among many columns, some value is far by chance: up to this many times in Gaussian columns.

@@ -82,7 +82,7 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
 
 
 class _ChangedError(Exception):
-    """The rows of a run no longer exist, or they have changed."""
+    """The rows of a run no longer exist or have changed."""
 
 
 # The note on a page without the rows of the fit.

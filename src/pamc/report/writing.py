@@ -116,7 +116,7 @@ def write_run_report(
 ) -> Path:
     """Rewrite the report of a run folder, in place or to `out`, and return its path.
 
-    It is made from the existing page, or from the other files if there is none or with `rebuild`.
+    It is based on the existing page, or on the other files of the run if there is no page or with `rebuild`.
     """
     return _written(out or folder / REPORT_FILE, run_data(folder, map_by=map_by, rebuild=rebuild))
 

@@ -1,8 +1,8 @@
 """Agreement of clusters with classes: pure functions of two labelings, independent of each other.
 
 Classes and clusters may be any integers or strings, and there may be more of one than of the other. Every label is a
-class, including −1: remove rows without a known class first. No metric changes its input, unlike the released program:
-if classes have no cluster, it overwrites the first predictions with them and computes NMI and ARI of the result.
+class, including −1: remove rows without a known class first. No metric changes its input. (The released program does:
+if a class has no cluster, it overwrites the first predictions with that class before it computes NMI and ARI.)
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class RunRecord:
 
 def _why_stopped(fit: Fit, n_epochs_run: int) -> str:
     if fit.facts.get("fallback") == INITIAL_RETURNED:
-        return "training drained a cluster and was undone"
+        return "training nearly emptied a cluster and was undone"
     if fit.facts.get("fallback") == TRAINING_UNDONE:
         return "training lowered the score of the clusters and was undone"
     return "all epochs run" if n_epochs_run == getattr(fit.config, "n_epochs", 0) else "labels stopped changing"

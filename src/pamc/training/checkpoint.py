@@ -188,7 +188,7 @@ class FileCheckpointer:
     checkpoints
         The folder to write to; None for a process that does not write.
     every, minutes
-        Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
+        Interval between two checkpoints in epochs and in minutes; with both, a checkpoint is due when either ends.
     resumed
         The checkpoint to resume from, or None.
     group
@@ -246,7 +246,7 @@ def has_checkpoints(folder: Path) -> bool:
 
 
 def fingerprint(graph: AttributedGraph | Store) -> str:
-    """Return a hash of the rows, edges and edge weights of a graph; labels and ids do not enter it.
+    """Return a hash of the rows, edges and edge weights of a graph; labels and ids are not included.
 
     Arrays above 1 GiB are sampled in evenly spaced pieces. O(bytes) time up to that size. The fingerprint of a store is
     a hash of the checksums of its files.
@@ -376,7 +376,7 @@ class CheckpointPlan:
     folder
         Path of the checkpoint folder.
     every, minutes
-        Interval between two checkpoints in epochs and in minutes; with both, whichever ends first counts.
+        Interval between two checkpoints in epochs and in minutes; with both, a checkpoint is due when either ends.
     resume
         Whether to resume from the checkpoints in the folder.
     """

@@ -41,11 +41,11 @@ LABELED_AT_A_TIME = 16384
 # Name of the paper's initializer.
 PAPER_START = "autoencoder"
 
-# Names of the fallbacks without training: it drained a cluster twice, or it made the clusters worse.
+# Names of the fallbacks without training, used if training nearly emptied a cluster twice or made the clusters worse.
 INITIAL_RETURNED = "the initial clusters"
 TRAINING_UNDONE = "the initial clusters, which have a better score"
 
-# A cluster is drained if its size falls below this share of its initial size or below this number of rows.
+# A cluster is nearly empty if its size falls below this share of its initial size or below this number of rows.
 _LEAST_SHARE = 0.2
 _LEAST_ROWS = 2
 
@@ -84,11 +84,11 @@ def train_with_fallback(
 ) -> Outcome:
     """Train the model, unless its initial clusters are better than what training makes of them.
 
-    If training drains a cluster of the initialization, it restarts at a tenth of the learning rate. If that drains a
-    cluster too, or if the judge of the initialization scores the trained clusters below the initial ones, the
-    initialization itself is the result, with no epochs. With the paper's initializer there is no fallback, as in the
-    paper. `on_epoch` is called for the returned epochs only: as each one ends, or, where training may be undone, after
-    the attempt has succeeded.
+    If training nearly empties a cluster of the initialization, it restarts at a tenth of the learning rate. If that
+    nearly empties a cluster too, or if the trained clusters have a lower score than the initial ones, the result is the
+    initialization itself, without any epochs. With the paper's initializer there is no fallback, as in the paper.
+    `on_epoch` is called for the returned epochs only: as each one ends, or, where training may be undone, after the
+    attempt has succeeded.
     """
     n_epochs, lr = getattr(config, "n_epochs", 0), getattr(config, "lr", 0.0)
     can_fall_back = init is not None and getattr(config, "init", PAPER_START) != PAPER_START and n_epochs > 0
@@ -137,7 +137,7 @@ def train_with_fallback(
         return Outcome(history, fallback, facts)
     warn(
         CollapseWarning(
-            "training drained a cluster, even at a tenth of the learning rate: the initial clusters are returned"
+            "training nearly emptied a cluster, even at a tenth of the learning rate: the initial clusters are returned"
         ),
         stacklevel=3,
     )

@@ -206,7 +206,7 @@ class Trained:
     history
         The record of each epoch.
     fallback
-        Name of the fallback that was used because training drained a cluster or made the clusters worse; else None.
+        Name of the fallback that was used if training nearly emptied a cluster or made the clusters worse; else None.
     facts
         Label-free scores of the clusters before and after training.
     before

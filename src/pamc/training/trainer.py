@@ -121,7 +121,7 @@ def train(
                 yield from records
         changed = deque([_changed(record) for record in records], maxlen=_STEADY_EPOCHS)
         if tol > 0:
-            # The epoch after which training stops has to be the last of those that are read together.
+            # The epoch after which training stops must be the last one of its batch.
             read_every = math.gcd(read_every, _STEADY_EPOCHS)
         last_read = time.perf_counter()
         epochs_left = range(len(records) + 1, n_epochs + 1)

@@ -150,7 +150,7 @@ BAD_ROWS_FILE = "bad-rows.csv"
 _REASONS = {
     "number": "not a finite number",
     "id": "no id",
-    "truth": "no truth",
+    "truth": "no true class",
     "repeated": "the id of an earlier row",
     "line": "malformed line",
     "end": "an edge needs two ends",
@@ -302,7 +302,7 @@ class BadRows:
         problem = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
         about: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",
-            "truth": f"{problem}; every row needs a truth",
+            "truth": f"{problem}; every row needs a true class",
             "repeated": f"the id {cell.text!r} names an earlier row too; ids must be unique",
             "end": "the cell is empty; every edge needs two ends",
             "unknown": f"no row has the id {cell.text!r}",

@@ -158,7 +158,7 @@ def _graph_of_table(
     check_has_rows(table, len(features))
     others: dict[str, Any] = {"name": _name_of(table.path)}
     others["ids"] = None if id_column is None else integers_if_all(id_texts(table, id_column))
-    others["labels"] = None if truth_column is None else codes_of(label_texts(table, truth_column, "a truth"))
+    others["labels"] = None if truth_column is None else codes_of(label_texts(table, truth_column, "a true class"))
     text = None if wrong is None else _first_text(table, names, dtype)
     if text is not None and numbers_only:
         raise not_a_number(table.path, text, dtype)

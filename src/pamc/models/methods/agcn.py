@@ -96,8 +96,8 @@ class AGCNModel(DualNetwork):
               Z = softmax(\tilde A\,[u_1 \odot Z_1 \,\|\, \dots \,\|\, u_L \odot Z_L \,\|\, u_{L+1} \odot z]\,W)
 
     m is the :class:`Attention` of [Z_l ‖ H_l], u that of [Z_1 ‖ … ‖ Z_L ‖ z], φ the LeakyReLU of slope 0.2, H_l the
-    hidden activations of the encoder. As in the paper; its program adds a bias to the attention. Rows are neither
-    repeated nor concatenated: a column of m or u is multiplied with the narrowest factor of a product.
+    hidden activations of the encoder. This follows the paper; its program adds a bias to the attention. Rows are
+    neither repeated nor concatenated: a column of m or u is multiplied with the narrowest factor of a product.
     """
 
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:

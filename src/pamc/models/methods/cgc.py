@@ -133,9 +133,9 @@ class CGCModel(GraphModel):
               + \lambda_C\,\frac{1}{L}\sum_{l=0}^{L-1}\ell_C(z; 2^l C \text{ prototypes})
 
     z = ÃReLU(ÃXW₁ᵀ)W₂ᵀ is a graph convolutional network, and f = XWᵀ + b; the levels are defined in
-    :mod:`pamc.losses.contrastive`. Implemented from the paper's description, without its program. Departures: graph
-    convolutions are the encoder; cosines times τ replace inner products and a bilinear form over a temperature; the
-    levels of features and of neighbors share one uniform sample of negatives; all neighbors are used, with weights,
+    :mod:`pamc.losses.contrastive`. This implementation follows the paper's description, not its program. Departures:
+    graph convolutions are the encoder; cosines times τ replace inner products and a bilinear form over a temperature;
+    the levels of features and of neighbors share one uniform sample of negatives; all neighbors are used, with weights,
     instead of a sample; prototypes follow the embedding (:class:`Prototypes`). Clusters are K-means of the final z.
     """
 

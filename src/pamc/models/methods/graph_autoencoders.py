@@ -31,8 +31,8 @@ _EPS = 1e-15
 class GAEConfig(GraphConfig, TrainedConfig):
     """Settings of GAE. The defaults of graph autoencoders were chosen by accuracy on the labeled sets ACM, CITE, DBLP.
 
-    On these sets, clusters were worse with raw rows instead of rows of length 1, and with more epochs, although the
-    reconstruction still improved.
+    On these sets, clusters were worse with raw rows than with rows of length 1. They were also worse with more epochs,
+    although the reconstruction still improved.
     """
 
     preprocessing: str = "unit"
@@ -106,14 +106,14 @@ class VGAEModel(GAEModel):
     .. math:: \ell_{reconstruction}(z) + \frac{1}{N}\cdot\frac{1}{N}\sum_i KL(N(\mu_i, \sigma_i^2)\,\|\,N(0, I)),
               \quad z_i \sim N(\mu_i, \sigma_i^2)
 
-    As in their program. The encoder outputs μ and log σ; μ is the embedding. Reconstruction as in :class:`GAEModel`:
-    sampled above 40 000 nodes.
+    This follows their program. The encoder outputs μ and log σ; μ is the embedding. The reconstruction is that of
+    :class:`GAEModel`, sampled above 40 000 nodes.
     """
 
     outputs = ("mean", "log_std")
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return the negative evidence lower bound, with terms scaled as in the program. Time and memory as GAE."""
+        """Return the negative evidence lower bound, with terms scaled as in the program. Costs are those of GAE."""
         mean, log_std = self.network["encoder"](x, self.normalized)
         log_std = log_std.clamp(max=_MAX_LOG_STD)
         z = mean + torch.randn_like(log_std) * torch.exp(log_std)
@@ -132,8 +132,8 @@ class ARGAModel(GAEModel):
               -\frac{1}{N}\sum_i \log D(\epsilon_i) - \frac{1}{N}\sum_i \log(1 - D(z_i)) \quad\text{for } D
 
     Departure from the paper: both are updated simultaneously, once per epoch, from one backward pass. The total is the
-    sum of both losses, in which z is constant in D's loss and D is constant in the encoder's. Reconstruction as in
-    :class:`GAEModel`: sampled above 40 000 nodes.
+    sum of both losses, in which z is constant in D's loss and D is constant in the encoder's. The reconstruction is
+    that of :class:`GAEModel`, sampled above 40 000 nodes.
     """
 
     def __init__(self, inputs: BuildInput) -> None:
@@ -145,7 +145,7 @@ class ARGAModel(GAEModel):
         self.regularization_weight = config.regularization_weight
 
     def loss(self, x: Tensor | SparseBlock) -> LossTerms:
-        """Return the sum of both losses; neither has a gradient in the other's weights. Time and memory as GAE."""
+        """Return the sum of both losses; neither has a gradient in the other's weights. Costs are those of GAE."""
         z = self.read(x).z
         reconstruction = self._reconstruction(z)
         discriminator = self.network["discriminator"]

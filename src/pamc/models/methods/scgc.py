@@ -33,7 +33,7 @@ class SCGCConfig(ContrastConfig, ClusteringTermConfig, GraphConfig, AutoencoderC
 
 
 class SCGCModel(BlockContrastModel):
-    """The model of SCGC and SCGC*: Eq 12 with the classic loss (Eq 1) instead of PamC. As in the paper.
+    """The model of SCGC and SCGC*: Eq 12 with the classic loss (Eq 1) instead of PamC. This follows the paper.
 
     SCGC* has an MLP encoder and positives by influence, and differs from PamCGC only in the loss. SCGC adds the
     autoencoder's reconstruction and uses neighbors as positives.

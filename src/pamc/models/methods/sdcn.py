@@ -55,7 +55,7 @@ class SDCNModel(DualNetwork):
               Z_{l+1} = relu(\tilde A\,((1 - \sigma) Z_l + \sigma H_l)\,W_{l+1}), \quad
               Z = softmax(\tilde A\,((1 - \sigma) Z_L + \sigma z)\,W)
 
-    H_l are the hidden activations of the encoder; no layer has a bias. As in the paper.
+    H_l are the hidden activations of the encoder; no layer has a bias. This follows the paper.
     """
 
     def add_graph_network(self, sizes: Sequence[int], *, generator: torch.Generator, dtype: torch.dtype) -> None:

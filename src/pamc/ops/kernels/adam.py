@@ -9,7 +9,7 @@ def _move(parameter, grad, mean, square, powers, program, block, size, ADAM: tl.
     """Update a block of ADAM.numbers elements of a tensor with the moments and powers of this program."""
     first = block.to(tl.int64) * ADAM.numbers
     inside = first + tl.arange(0, ADAM.numbers)
-    there = inside < size
+    valid = inside < size
     at = program.to(tl.int64) * ADAM.numbers + tl.arange(0, ADAM.numbers)
     kind = parameter.dtype.element_ty
     power_1 = tl.load(powers + 2 * program) * ADAM.beta_1
@@ -20,15 +20,15 @@ def _move(parameter, grad, mean, square, powers, program, block, size, ADAM: tl.
     tl.store(powers + 2 * program + 1, power_2, mask=first < size)
     rate = (ADAM.lr / (1.0 - power_1)).to(kind)
     spread = (1.0 / tl.sqrt(1.0 - power_2)).to(kind)
-    g = tl.load(grad + inside, mask=there, other=0.0)
-    m = tl.load(mean + at, mask=there, other=0.0)
-    v = tl.load(square + at, mask=there, other=0.0)
+    g = tl.load(grad + inside, mask=valid, other=0.0)
+    m = tl.load(mean + at, mask=valid, other=0.0)
+    v = tl.load(square + at, mask=valid, other=0.0)
     m += (1.0 - ADAM.beta_1) * (g - m)
     v += (1.0 - ADAM.beta_2) * (g * g - v)
-    tl.store(mean + at, m, mask=there)
-    tl.store(square + at, v, mask=there)
+    tl.store(mean + at, m, mask=valid)
+    tl.store(square + at, v, mask=valid)
     step = rate * m / (tl.sqrt(v) * spread + ADAM.epsilon)
-    tl.store(parameter + inside, tl.load(parameter + inside, mask=there, other=0.0) - step, mask=there)
+    tl.store(parameter + inside, tl.load(parameter + inside, mask=valid, other=0.0) - step, mask=valid)
 
 
 @triton.jit

@@ -49,7 +49,7 @@ def assign_rows(
     """Compute d² to all centers, labels, log denominators of Eq 9, and a part of Σ_i q, one program per ROWS rows."""
     program = tl.program_id(0).to(tl.int64)
     row = program * ROWS + tl.arange(0, ROWS)
-    there = row < n_rows
+    valid = row < n_rows
     top = tl.full([ROWS], float("-inf"), ACCUMULATOR)
     total = tl.zeros([ROWS], ACCUMULATOR)
     nearest = tl.full([ROWS], float("inf"), ACCUMULATOR)
@@ -59,25 +59,25 @@ def assign_rows(
         exists = cluster < n_clusters
         distance = tl.zeros([CLUSTERS, ROWS], ACCUMULATOR)
         for dim in range(DIMS):
-            own = tl.load(z + row * DIMS + dim, mask=there, other=0.0).to(ACCUMULATOR)
+            own = tl.load(z + row * DIMS + dim, mask=valid, other=0.0).to(ACCUMULATOR)
             center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
             difference = own - center[:, None]
             distance += difference * difference
         place = squared + cluster.to(tl.int64)[:, None] * n_rows + row
-        tl.store(place, distance, mask=exists[:, None] & there)
+        tl.store(place, distance, mask=exists[:, None] & valid)
         top, total = _with_scores(top, total, tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
         least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
         label = tl.where(least < nearest, first + number, label)
         nearest = tl.minimum(nearest, least)
     log_sum = top + tl.log(total)
-    tl.store(log_total + row, log_sum, mask=there)
-    tl.store(labels + row, label, mask=there)
+    tl.store(log_total + row, log_sum, mask=valid)
+    tl.store(labels + row, label, mask=valid)
     # The following loop reads distances stored by other threads of the program.
     tl.debug_barrier()
     for first in range(0, n_clusters, CLUSTERS):
         cluster = first + tl.arange(0, CLUSTERS)
         exists = cluster < n_clusters
-        known = exists[:, None] & there
+        known = exists[:, None] & valid
         distance = tl.load(squared + cluster.to(tl.int64)[:, None] * n_rows + row, mask=known, other=0.0)
         q = tl.where(known, tl.exp(log_kernel(distance, ETA) - log_sum), 0.0)
         tl.store(parts + program * n_clusters + cluster, tl.sum(q, axis=1), mask=exists)
@@ -159,17 +159,17 @@ def gradient_rows(
     scale = tl.load(grad)
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
-        there = row < n_rows
-        own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        valid = row < n_rows
+        own = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
         total = tl.zeros([ROWS, WIDTH], ACCUMULATOR)
         for cluster in range(n_clusters):
             center = tl.load(centers + cluster * DIMS + dims, mask=inside, other=0.0).to(ACCUMULATOR)
-            weight = scale * tl.load(weights + cluster * stride + row, mask=there, other=0.0)
+            weight = scale * tl.load(weights + cluster * stride + row, mask=valid, other=0.0)
             row_grad = weight[:, None] * (own - center)
             total += row_grad
             place = parts + (program * n_clusters + cluster) * DIMS + dims
             add(place, -tl.sum(row_grad, axis=0), inside, tile > 0)
-        tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=there[:, None] & inside)
+        tl.store(grad_z + row[:, None] * DIMS + dims, total, mask=valid[:, None] & inside)
         # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
@@ -193,9 +193,9 @@ def sum_rows(
     inside = dims < DIMS
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
-        there = row < n_rows
-        own = tl.load(z + row[:, None] * DIMS + dims, mask=there[:, None] & inside, other=0.0).to(ACCUMULATOR)
-        label = tl.load(labels + row, mask=there, other=-1)
+        valid = row < n_rows
+        own = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        label = tl.load(labels + row, mask=valid, other=-1)
         for cluster in range(n_clusters):
             member = label == cluster
             place = parts + (program * n_clusters + cluster) * (DIMS + 1)
@@ -212,10 +212,10 @@ def count_changes(labels, previous, parts, n_rows, n_tiles, ROWS: tl.constexpr):
     count = tl.zeros([ROWS], tl.int64)
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
-        there = row < n_rows
-        label = tl.load(labels + row, mask=there, other=0)
-        before = tl.load(previous + row, mask=there, other=0)
-        tl.store(previous + row, label, mask=there)
+        valid = row < n_rows
+        label = tl.load(labels + row, mask=valid, other=0)
+        before = tl.load(previous + row, mask=valid, other=0)
+        tl.store(previous + row, label, mask=valid)
         count += (label != before).to(tl.int64)
     tl.store(parts + program, tl.sum(count, axis=0))
 

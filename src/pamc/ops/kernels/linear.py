@@ -27,12 +27,12 @@ def relu_backward_parts(
     total = tl.zeros([COLUMNS], parts.dtype.element_ty)
     for start in range(first, end, ROWS):
         row = start + tl.arange(0, ROWS)
-        there = (row < end)[:, None] & (column < N_COLUMNS)[None, :]
+        valid = (row < end)[:, None] & (column < N_COLUMNS)[None, :]
         at = row[:, None] * N_COLUMNS + column[None, :]
         passed = tl.where(
-            tl.load(output + at, mask=there, other=0.0) > 0, tl.load(grad + at, mask=there, other=0.0), 0.0
+            tl.load(output + at, mask=valid, other=0.0) > 0, tl.load(grad + at, mask=valid, other=0.0), 0.0
         )
-        tl.store(through + at, passed, mask=there)
+        tl.store(through + at, passed, mask=valid)
         total += tl.sum(passed.to(total.dtype), axis=0)
     tl.store(parts + part * N_COLUMNS + column, total, mask=column < N_COLUMNS)
 
@@ -76,13 +76,13 @@ def relu_linear_backward_parts(
     sums = tl.zeros([WIDTH], parts.dtype.element_ty)
     for start in range(first, end, ROWS):
         row = start + tl.arange(0, ROWS)
-        there = (row < end)[:, None] & inside[None, :]
+        valid = (row < end)[:, None] & inside[None, :]
         at = row[:, None] * N_COLUMNS + column[None, :]
-        value = tl.load(output + at, mask=there, other=0.0)
+        value = tl.load(output + at, mask=valid, other=0.0)
         known_row = (row < end)[:, None] & (depth < DEPTH)[None, :]
         grad_tile = tl.load(grad + row[:, None] * stride + depth[None, :], mask=known_row, other=0.0)
         passed = tl.where(value > 0, tl.dot(grad_tile, weight_tile, input_precision="tf32"), 0.0)
-        tl.store(through + at, passed, mask=there)
+        tl.store(through + at, passed, mask=valid)
         total += tl.sum(passed, axis=0)
         product += tl.dot(tl.trans(grad_tile), value, input_precision="tf32")
         sums += tl.sum(grad_tile.to(sums.dtype), axis=0)
@@ -109,20 +109,20 @@ def narrow_product(
 ):
     """Compute x (N, N_COLUMNS) @ weight (DEPTH, N_IN)ᵀ + bias, one program per ROWS rows, in blocks of COLUMNS."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    there = row < n_rows
+    valid = row < n_rows
     depth = tl.arange(0, WIDTH)
     inside = depth < DEPTH
     total = tl.zeros([ROWS, WIDTH], tl.float32)
     for first in range(0, N_IN, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         known = column < N_IN
-        value = tl.load(x + row[:, None] * N_COLUMNS + column[None, :], mask=there[:, None] & known[None, :], other=0.0)
+        value = tl.load(x + row[:, None] * N_COLUMNS + column[None, :], mask=valid[:, None] & known[None, :], other=0.0)
         weight_tile = tl.load(
             weight + depth[None, :] * N_IN + column[:, None], mask=inside[None, :] & known[:, None], other=0.0
         )
         total += tl.dot(value, weight_tile, input_precision="tf32")
     total += tl.load(bias + depth, mask=inside, other=0.0)[None, :]
-    tl.store(y + row[:, None] * DEPTH + depth[None, :], total, mask=there[:, None] & inside[None, :])
+    tl.store(y + row[:, None] * DEPTH + depth[None, :], total, mask=valid[:, None] & inside[None, :])
 
 
 @triton.jit
@@ -130,7 +130,7 @@ def transpose_tiles(x, y, n_rows, n_columns, SIZE: tl.constexpr):
     """Copy one SIZE × SIZE tile of x (n, m), transposed, to y (m, n) per program."""
     row = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     column = tl.program_id(1).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    there = (row < n_rows)[:, None] & (column < n_columns)[None, :]
-    tile = tl.load(x + row[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+    valid = (row < n_rows)[:, None] & (column < n_columns)[None, :]
+    tile = tl.load(x + row[:, None] * n_columns + column[None, :], mask=valid, other=0.0)
     turned = (column < n_columns)[:, None] & (row < n_rows)[None, :]
     tl.store(y + column[:, None] * n_rows + row[None, :], tl.trans(tile), mask=turned)

@@ -18,13 +18,13 @@ from pamc.ops.kernels.rows import dims_of_slots, packed_word
 
 @triton.jit
 def _distances(
-    z, centers, row, there, cluster, exists, stride, CLUSTERS: tl.constexpr, ROWS: tl.constexpr, SHAPE: tl.constexpr
+    z, centers, row, valid, cluster, exists, stride, CLUSTERS: tl.constexpr, ROWS: tl.constexpr, SHAPE: tl.constexpr
 ):
     """Return d² (CLUSTERS, ROWS) of rows to centers, and the squared norms (ROWS,) of the rows."""
     distance = tl.zeros([CLUSTERS, ROWS], SHAPE.accumulator)
     length = tl.zeros([ROWS], SHAPE.accumulator)
     for dim in range(SHAPE.dims):
-        own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
+        own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
         center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
         difference = own[None, :] - center[:, None]
         distance += difference * difference
@@ -71,43 +71,43 @@ def assign_rows(
     place = parts + program * (n_clusters * (SHAPE.dims + 2))
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
-        there = row < n_rows
-        distance, length = _distances(z, centers, row, there, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
+        valid = row < n_rows
+        distance, length = _distances(z, centers, row, valid, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
         log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
-        q = tl.where(there[None, :], tl.exp(log_q), 0.0)
+        q = tl.where(valid[None, :], tl.exp(log_q), 0.0)
         add(place + cluster, tl.sum(q, axis=1), exists, tile > 0)
 
         least, number = tl.min(tl.where(exists[:, None], distance, float("inf")), axis=0, return_indices=True)
         # A row with NaN is near no center, but still gets a valid label.
         label = tl.where(least < float("inf"), number, 0).to(tl.int64)
-        tl.store(labels + row, label, mask=there)
+        tl.store(labels + row, label, mask=valid)
         if KNOWN:
-            given = tl.load(known + row, mask=there, other=-1)
-            label = tl.where(given >= 0, given, label)
-            tl.store(members + row, label, mask=there)
-        member = (label[None, :] == cluster[:, None]) & there[None, :]
+            known_label = tl.load(known + row, mask=valid, other=-1)
+            label = tl.where(known_label >= 0, known_label, label)
+            tl.store(members + row, label, mask=valid)
+        member = (label[None, :] == cluster[:, None]) & valid[None, :]
         add(place + n_clusters + cluster, tl.sum(member.to(SHAPE.accumulator), axis=1), exists, tile > 0)
 
         scale = over_root(length)
         whole = tl.zeros([ROWS], SHAPE.accumulator)
         for dim in range(SHAPE.dims):
-            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
+            own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
             whole += own * scale
             if not SHAPE.packed:
-                tl.store(unit + row * SHAPE.stride + dim, own * scale, mask=there)
+                tl.store(unit + row * SHAPE.stride + dim, own * scale, mask=valid)
             total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
             add(place + 2 * n_clusters + cluster * SHAPE.dims + dim, total, exists, tile > 0)
         # NaN stays NaN.
-        tl.store(inverse + row, scale + whole * 0.0, mask=there)
+        tl.store(inverse + row, scale + whole * 0.0, mask=valid)
         if SHAPE.packed:
             for number in range(SHAPE.stride):
                 word = tl.zeros([ROWS], tl.int32) + number
-                own = tl.load(z + row * stride + word, mask=there & (word < SHAPE.dims), other=0.0).to(
+                own = tl.load(z + row * stride + word, mask=valid & (word < SHAPE.dims), other=0.0).to(
                     SHAPE.accumulator
                 )
                 last = SHAPE.stride + word // 4
-                fifth = tl.load(z + row * stride + last, mask=there & (last < SHAPE.dims), other=0.0)
-                tl.store(unit + row * SHAPE.stride + word, packed_word(own * scale, fifth * scale, word), mask=there)
+                fifth = tl.load(z + row * stride + last, mask=valid & (last < SHAPE.dims), other=0.0)
+                tl.store(unit + row * SHAPE.stride + word, packed_word(own * scale, fifth * scale, word), mask=valid)
         # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
@@ -145,24 +145,24 @@ def sharpen_rows(
     place = parts + program * (n_clusters * SHAPE.dims + 3)
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
-        there = row < n_rows
-        distance, _ = _distances(z, centers, row, there, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
-        known = exists[:, None] & there[None, :]
+        valid = row < n_rows
+        distance, _ = _distances(z, centers, row, valid, cluster, exists, stride, CLUSTERS, ROWS, SHAPE)
+        known = exists[:, None] & valid[None, :]
         log_q = _log_softmax(tl.where(exists[:, None], log_kernel(distance, ETA), float("-inf")))
         log_p = _log_softmax(tl.where(exists[:, None], 2.0 * log_q - log_size[:, None], float("-inf")))
         p, q = tl.exp(log_p), tl.exp(log_q)
         divergence = tl.sum(p * (tl.where(known, log_p, 0.0) - tl.where(known, log_q, 0.0)), axis=0)
         weight = tl.where(known, (p - q) * (ETA + 1.0) / (ETA + distance), 0.0)
         for dim in range(SHAPE.dims):
-            own = tl.load(z + row * stride + dim, mask=there, other=0.0).to(SHAPE.accumulator)
+            own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
             center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
             row_grad = weight * (own[None, :] - center[:, None])
-            tl.store(kl_grad + row * SHAPE.dims + dim, tl.sum(row_grad, axis=0), mask=there)
+            tl.store(kl_grad + row * SHAPE.dims + dim, tl.sum(row_grad, axis=0), mask=valid)
             add(place + cluster * SHAPE.dims + dim, -tl.sum(row_grad, axis=1), exists, tile > 0)
 
-        mass = tl.load(log_mass + row, mask=there, other=0.0)
+        mass = tl.load(log_mass + row, mask=valid, other=0.0)
         mass = tl.where(mass == float("-inf"), 0.0, mass)
-        agreement = tl.load(agreements + row, mask=there, other=0.0)
+        agreement = tl.load(agreements + row, mask=valid, other=0.0)
         values = place + n_clusters * SHAPE.dims
         add(values, tl.sum(divergence, axis=0), tile >= 0, tile > 0)
         add(values + 1, tl.sum(mass, axis=0), tile >= 0, tile > 0)
@@ -252,7 +252,7 @@ def finish(
 def _store_whole(
     grad_z,
     row,
-    there,
+    valid,
     across,
     kl_grad,
     members,
@@ -269,9 +269,9 @@ def _store_whole(
     if WEIGHTS.mean:
         share = 1.0 / n
     dim, exists = dims_of_slots(SHAPE)
-    inside = there[:, None] & exists[None, :]
+    inside = valid[:, None] & exists[None, :]
     place = row[:, None] * SHAPE.dims + dim[None, :]
-    member = tl.load(members + row, mask=there, other=0)
+    member = tl.load(members + row, mask=valid, other=0)
     of_proxy = tl.load(node_gradient + member[:, None] * SHAPE.dims + dim[None, :], mask=inside, other=0.0)
     of_kl = tl.load(kl_grad + place, mask=inside, other=0.0)
     whole = WEIGHTS.alpha * (of_proxy - across / n) + WEIGHTS.beta * share * of_kl
@@ -298,11 +298,11 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """Compute ROWS rows of the gradient of Eq 12 per program; the following kernels process rows that are split."""
-    row, there, own, total = rows_of_gradient(
+    row, valid, own, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, over_mass, inverse, n_rows, TILES, SHAPE
     )
-    across = gradient_of_unit(row, there, total, own, inverse)
-    _store_whole(grad_z, row, there, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)
+    across = gradient_of_unit(row, valid, total, own, inverse)
+    _store_whole(grad_z, row, valid, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)
 
 
 @triton.jit

@@ -17,20 +17,20 @@ from pamc.ops.kernels.rows import dims_of_slots, own_rows, unit_rows
 
 
 @triton.jit
-def _share(weight, entry, there, own, EVEN: tl.constexpr):
+def _share(weight, entry, valid, own, EVEN: tl.constexpr):
     """Return the weights of entries, 0 for masked ones, in the dtype of the program's rows."""
     if EVEN:
-        share = there.to(own.dtype)
+        share = valid.to(own.dtype)
     else:
-        share = tl.load(weight + entry, mask=there, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        share = tl.load(weight + entry, mask=valid, other=0.0, eviction_policy="evict_first").to(own.dtype)
     return share
 
 
 @triton.jit
-def _entries(unit, indices, entry, there, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
+def _entries(unit, indices, entry, valid, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return columns (ROWS, COLUMNS), their unit rows (ROWS, COLUMNS, WIDTH), and cosines with the program's rows."""
-    column = tl.load(indices + entry, mask=there, other=0, eviction_policy="evict_first").to(tl.int64)
-    other = unit_rows(unit, column, there, TILES.rows, TILES.columns, SHAPE)
+    column = tl.load(indices + entry, mask=valid, other=0, eviction_policy="evict_first").to(tl.int64)
+    other = unit_rows(unit, column, valid, TILES.rows, TILES.columns, SHAPE)
     return column, other, tl.sum(other * own[:, None, :], axis=2)
 
 
@@ -44,9 +44,9 @@ def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE:
     agreement = tl.zeros([ROWS, COLUMNS], SHAPE.accumulator)
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
-        entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, TILES.even)
-        _, _, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
+        entry, valid = begin[:, None] + number, number < length[:, None]
+        share = _share(weight, entry, valid, own, TILES.even)
+        _, _, cosine = _entries(unit, indices, entry, valid, own, TILES, SHAPE)
         mass += share * tl.exp(TILES.tau * cosine - TILES.tau)
         agreement += share * cosine
     return tl.sum(mass, axis=1), tl.sum(agreement, axis=1)
@@ -76,11 +76,11 @@ def gradient_of_rows(
     total = tl.zeros([ROWS, COLUMNS, WIDTH], SHAPE.accumulator)
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
-        entry, there = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, there, own, TILES.even)
-        share_t = _share(weight_t, entry, there, own, TILES.even)
-        column, other, cosine = _entries(unit, indices, entry, there, own, TILES, SHAPE)
-        other_mass_grad = tl.load(mass_grad + column, mask=there, other=0.0, eviction_policy="evict_last")
+        entry, valid = begin[:, None] + number, number < length[:, None]
+        share = _share(weight, entry, valid, own, TILES.even)
+        share_t = _share(weight_t, entry, valid, own, TILES.even)
+        column, other, cosine = _entries(unit, indices, entry, valid, own, TILES, SHAPE)
+        other_mass_grad = tl.load(mass_grad + column, mask=valid, other=0.0, eviction_policy="evict_last")
         cosine_grad = (
             TILES.tau
             * tl.exp(TILES.tau * cosine - TILES.tau)
@@ -94,22 +94,22 @@ def gradient_of_rows(
 def rows_of(indptr, n_rows, TILES: tl.constexpr):
     """Return the rows of a program, the mask of rows that are not split, and each row's first entry and entry count."""
     row = tl.program_id(0).to(tl.int64) * TILES.rows + tl.arange(0, TILES.rows)
-    there = row < n_rows
-    begin = tl.load(indptr + row, mask=there, other=0)
-    length = tl.load(indptr + row + 1, mask=there, other=0) - begin
-    there = there & (length <= TILES.longest)
-    return row, there, begin, tl.where(there, length, 0).to(tl.int32)
+    valid = row < n_rows
+    begin = tl.load(indptr + row, mask=valid, other=0)
+    length = tl.load(indptr + row + 1, mask=valid, other=0) - begin
+    valid = valid & (length <= TILES.longest)
+    return row, valid, begin, tl.where(valid, length, 0).to(tl.int32)
 
 
 @triton.jit
-def _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
+def _store_mass(row, valid, mass, agreement, top, log_mass, over_mass, agreements, TAU: tl.constexpr):
     """Store L_i = τ + log of the largest γ + log mass, the inverse mass, and Σ_j γ_ij·cosine."""
     nothing = mass == 0
     known = tl.where(nothing, 1.0, mass)
-    highest = tl.load(top + row, mask=there, other=0.0).to(mass.dtype)
-    tl.store(log_mass + row, tl.where(nothing, float("-inf"), TAU + highest + tl.log(known)), mask=there)
-    tl.store(over_mass + row, tl.where(nothing, 0.0, 1.0 / known), mask=there)
-    tl.store(agreements + row, agreement * tl.exp(highest), mask=there)
+    highest = tl.load(top + row, mask=valid, other=0.0).to(mass.dtype)
+    tl.store(log_mass + row, tl.where(nothing, float("-inf"), TAU + highest + tl.log(known)), mask=valid)
+    tl.store(over_mass + row, tl.where(nothing, 0.0, 1.0 / known), mask=valid)
+    tl.store(agreements + row, agreement * tl.exp(highest), mask=valid)
 
 
 @triton.jit
@@ -129,11 +129,11 @@ def forward_rows(
     SHAPE: tl.constexpr,
 ):
     """Compute the masses of ROWS rows per program; the following kernels process rows that are split."""
-    row, there, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
+    row, valid, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
     mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
-    mass += tl.load(weight_self + row, mask=there, other=0.0).to(mass.dtype)
-    _store_mass(row, there, mass, agreement, top, log_mass, over_mass, agreements, TILES.tau)
+    mass += tl.load(weight_self + row, mask=valid, other=0.0).to(mass.dtype)
+    _store_mass(row, valid, mass, agreement, top, log_mass, over_mass, agreements, TILES.tau)
 
 
 @triton.jit
@@ -172,17 +172,17 @@ def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_
 
 
 @triton.jit
-def gradient_of_unit(row, there, total, own, inverse):
+def gradient_of_unit(row, valid, total, own, inverse):
     """Return the gradient (ROWS, WIDTH) in z, given that in unit rows, by removing the component along each row."""
     across = total - tl.sum(total * own, axis=1)[:, None] * own
-    return across * tl.load(inverse + row, mask=there, other=0.0).to(own.dtype)[:, None]
+    return across * tl.load(inverse + row, mask=valid, other=0.0).to(own.dtype)[:, None]
 
 
 @triton.jit
-def _store_gradient(grad_z, row, there, total, own, inverse, SHAPE: tl.constexpr):
+def _store_gradient(grad_z, row, valid, total, own, inverse, SHAPE: tl.constexpr):
     dim, exists = dims_of_slots(SHAPE)
-    grad = gradient_of_unit(row, there, total, own, inverse)
-    tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=there[:, None] & exists)
+    grad = gradient_of_unit(row, valid, total, own, inverse)
+    tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=valid[:, None] & exists)
 
 
 @triton.jit
@@ -190,13 +190,13 @@ def rows_of_gradient(
     unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES: tl.constexpr, SHAPE: tl.constexpr
 ):
     """Return the rows of a program, the mask of rows that are not split, their unit rows, and the gradient in those."""
-    row, there, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, there, TILES.rows, SHAPE)
-    row_mass_grad = tl.load(mass_grad + row, mask=there, other=0.0)
+    row, valid, begin, length = rows_of(indptr, n_rows, TILES)
+    own = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
+    row_mass_grad = tl.load(mass_grad + row, mask=valid, other=0.0)
     total = gradient_of_rows(
         unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
     )
-    return row, there, own, total
+    return row, valid, own, total
 
 
 @triton.jit
@@ -227,10 +227,10 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """Compute ROWS rows of the gradient per program; the following kernels process rows that are split."""
-    row, there, own, total = rows_of_gradient(
+    row, valid, own, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES, SHAPE
     )
-    _store_gradient(grad_z, row, there, total, own, inverse, SHAPE)
+    _store_gradient(grad_z, row, valid, total, own, inverse, SHAPE)
 
 
 @triton.jit

@@ -24,13 +24,13 @@ def dims_of_slots(SHAPE: tl.constexpr):
     """Return the dimension of each of the WIDTH slots of a row, and the mask of slots that have a dimension."""
     slot = tl.arange(0, SHAPE.width)
     if SHAPE.packed:
-        own = slot % 2 == 0
-        dim = tl.where(own, slot // 2, SHAPE.stride + slot // 8)
-        there = (own | (slot % 8 == 1)) & (dim < SHAPE.dims)
+        is_even = slot % 2 == 0
+        dim = tl.where(is_even, slot // 2, SHAPE.stride + slot // 8)
+        valid = (is_even | (slot % 8 == 1)) & (dim < SHAPE.dims)
     else:
         dim = slot
-        there = slot < SHAPE.dims
-    return dim, there
+        valid = slot < SHAPE.dims
+    return dim, valid
 
 
 @triton.jit
@@ -60,7 +60,7 @@ def _unpacked(word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.conste
 
 
 @triton.jit
-def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
+def unit_rows(unit, row, valid, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, COLUMNS, WIDTH) of rows (ROWS, COLUMNS), 0 for masked rows.
 
     Unit rows are read repeatedly and stay in the cache; values that are read once are evicted first.
@@ -68,26 +68,26 @@ def unit_rows(unit, row, there, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHAPE
     place = unit + row[:, :, None] * SHAPE.stride
     if SHAPE.packed:
         place += tl.arange(0, SHAPE.stride)
-        word = tl.load(place, mask=there[:, :, None], other=0, eviction_policy="evict_last")
+        word = tl.load(place, mask=valid[:, :, None], other=0, eviction_policy="evict_last")
         slots = _unpacked(word, ROWS, COLUMNS, SHAPE.stride)
     else:
         slot = tl.arange(0, SHAPE.width)
-        inside = there[:, :, None] & (slot < SHAPE.dims)
+        inside = valid[:, :, None] & (slot < SHAPE.dims)
         slots = tl.load(place + slot, mask=inside, other=0.0, eviction_policy="evict_last").to(SHAPE.accumulator)
     return slots
 
 
 @triton.jit
-def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr):
+def own_rows(unit, inverse, row, valid, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """Return the slots (ROWS, WIDTH) of the program's own rows (ROWS,).
 
     Fixed point cannot represent NaN: a row with NaN is marked by a NaN in its scale factor, `inverse`.
     """
-    slots = unit_rows(unit, row[:, None], there[:, None], ROWS, 1, SHAPE)
+    slots = unit_rows(unit, row[:, None], valid[:, None], ROWS, 1, SHAPE)
     WIDTH: tl.constexpr = SHAPE.width
     own = tl.reshape(slots, [ROWS, WIDTH])
     if SHAPE.packed:
-        own += (tl.load(inverse + row, mask=there, other=0.0) * 0.0)[:, None]
+        own += (tl.load(inverse + row, mask=valid, other=0.0) * 0.0)[:, None]
     return own
 
 
@@ -95,25 +95,25 @@ def own_rows(unit, inverse, row, there, ROWS: tl.constexpr, SHAPE: tl.constexpr)
 def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr):
     """Scale ROWS rows of z (N, DIMS) to length 1 per program; zero rows stay zero."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    there = row < n_rows
+    valid = row < n_rows
     dim = tl.arange(0, SHAPE.width)
     place = z + row[:, None] * SHAPE.dims
-    own = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
+    own = tl.load(place + dim, mask=valid[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
     squared = tl.sum(own * own, axis=1)
     nothing = squared == 0
     scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
     # NaN stays NaN.
-    tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=there)
+    tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=valid)
     if SHAPE.packed:
         word = tl.arange(0, SHAPE.stride)
-        number = tl.load(place + word, mask=there[:, None] & (word < SHAPE.dims), other=0.0)
+        number = tl.load(place + word, mask=valid[:, None] & (word < SHAPE.dims), other=0.0)
         dim = SHAPE.stride + word // 4
-        fifth = tl.load(place + dim, mask=there[:, None] & (dim < SHAPE.dims), other=0.0)
+        fifth = tl.load(place + dim, mask=valid[:, None] & (dim < SHAPE.dims), other=0.0)
         words = packed_word(number * scale[:, None], fifth * scale[:, None], word)
-        tl.store(unit + row[:, None] * SHAPE.stride + word, words, mask=there[:, None])
+        tl.store(unit + row[:, None] * SHAPE.stride + word, words, mask=valid[:, None])
     else:
         tl.store(
-            unit + row[:, None] * SHAPE.stride + dim, own * scale[:, None], mask=there[:, None] & (dim < SHAPE.stride)
+            unit + row[:, None] * SHAPE.stride + dim, own * scale[:, None], mask=valid[:, None] & (dim < SHAPE.stride)
         )
 
 
@@ -125,6 +125,6 @@ def sum_parts(parts, total, n_parts, n_columns, PARTS: tl.constexpr, COLUMNS: tl
     tile = tl.zeros([PARTS, COLUMNS], parts.dtype.element_ty)
     for first in range(0, n_parts, PARTS):
         part = (first + tl.arange(0, PARTS)).to(tl.int64)
-        there = (part < n_parts)[:, None] & inside[None, :]
-        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=there, other=0.0)
+        valid = (part < n_parts)[:, None] & inside[None, :]
+        tile += tl.load(parts + part[:, None] * n_columns + column[None, :], mask=valid, other=0.0)
     tl.store(total + column, tl.sum(tile, axis=0), mask=inside)

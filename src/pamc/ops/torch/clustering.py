@@ -195,7 +195,8 @@ def with_changes(numbers: Tensor, labels: Tensor, previous: Tensor) -> Tensor:
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """Return (N, C) ‖x_i − y_u‖² for x (N, d) and y (C, d), as in Eq 9. O(N·C·d) time, O(N·(C + d)) memory.
 
-    Computed as ‖x‖² + ‖y‖² − 2·x·y after subtracting the mean of y from both, so a common offset loses no precision.
+    They are computed as ‖x‖² + ‖y‖² − 2·x·y after subtracting the mean of y from both, so a common offset loses no
+    precision.
 
     Examples
     --------

@@ -34,8 +34,8 @@ def positive_log_mass(
 
     .. math:: L_i = \log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,u_i \cdot u_j)
 
-    As in the paper; with ``self_edges="keep"`` the sum also has the term γ_ii·e⁰, as in the released program. L is
-    differentiable in `unit`; γ is constant. O(E·d) time; O(E) memory, of which one number per pair is saved for the
+    This follows the paper; with ``self_edges="keep"`` the sum also has the term γ_ii·e⁰, as in the released program. L
+    is differentiable in `unit`; γ is constant. O(E·d) time; O(E) memory, of which one number per pair is saved for the
     backward pass.
 
     In a process group, each process has some of the rows and their pairs. The rows and L of all processes are
@@ -55,7 +55,8 @@ def positive_log_mass(
     log_mass
         (N,) L of all rows, −∞ (with gradient 0) for a node without positives of nonzero weight.
     alignment
-        () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. Without gradient.
+        () Mean of ‖u_i − u_j‖² = 2 − 2·u_i·u_j over the pairs i ≠ j, weighted by γ; 0 without pairs. It has no
+        gradient.
 
     Examples
     --------

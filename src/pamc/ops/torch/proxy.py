@@ -15,15 +15,16 @@ def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
 
     .. math:: \ell_{proxy} = \log\sum_a\sum_{b \ne a}\exp(\tau\,sim(\hat\mu_a, \hat\mu_b))
 
-    As in the paper; ``kind="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released program.
-    Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d) time.
+    This follows the paper; ``kind="eq6"`` is the mean over a of log(1 + Σ_{b≠a} exp(τ·sim)), as in the released
+    program. Empty clusters are omitted; with fewer than two non-empty ones the value is 0, with gradient 0. O(C²·d)
+    time.
 
     Parameters
     ----------
     meta_nodes
         (C, d) meta-nodes, at any scale.
     mass
-        (C,) mass assigned to each cluster, 0 for an empty one. Without gradient.
+        (C,) mass assigned to each cluster, 0 for an empty one. It has no gradient.
     kind
         Equation of the proxy, "eq2" or "eq6".
 

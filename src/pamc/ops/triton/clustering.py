@@ -40,9 +40,9 @@ def self_training(z: Tensor, centers: Tensor, *, eta: float) -> tuple[Tensor, Te
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and the labels, the argmax of q.
 
     Value and gradient are those of :func:`pamc.ops.torch.clustering.soft_self_training`; ties between centers are
-    broken by the lower index. Distances are sums of squared differences, so no offset loses precision. Computed in
-    float32 for float32 or bfloat16 rows, in float64 for float64 rows. O(N·C·d) time; O(N·(C + d)) memory, of which one
-    number per row and cluster is saved for the backward pass.
+    broken by the lower index. Distances are sums of squared differences, so no offset loses precision. The kernels
+    compute in float32 for float32 or bfloat16 rows, in float64 for float64 rows. O(N·C·d) time; O(N·(C + d)) memory, of
+    which one number per row and cluster is saved for the backward pass.
     """
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta)  # type: ignore[no-untyped-call]

@@ -24,7 +24,8 @@ _ROWS = 32
 def proxy(meta_nodes: Tensor, mass: Tensor, *, tau: float, kind: str) -> Tensor:
     """Return the result of :func:`pamc.ops.torch.proxy.proxy`; one program computes value and gradient.
 
-    More than 64 clusters, or many dimensions, are delegated to torch. Computed in the dtype of the meta-nodes.
+    More than 64 clusters, or many dimensions, are delegated to torch. The kernel computes in the dtype of the
+    meta-nodes.
     """
     clusters, width = triton.next_power_of_2(len(meta_nodes)), triton.next_power_of_2(meta_nodes.shape[1])
     if clusters > _MOST_CLUSTERS or clusters * width > _MOST_NUMBERS:
