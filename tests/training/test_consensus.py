@@ -56,7 +56,7 @@ def test_any_number_of_clusters(n_clusters):
     assert np.isfinite(agreed.points).all()
     # Families other than the robust one are tried for a moderate number of clusters only.
     assert (agreed.judge is None) == (n_clusters != 2)
-    assert agreed.judge is not None or agreed.family == "smoothed k-means"
+    assert agreed.judge is not None or agreed.families == ("smoothed k-means",)
 
 
 def on_device(labelings, n_clusters, *, seed, device):
@@ -72,6 +72,6 @@ def test_the_start_found_with_the_code_of_a_device_is_that_of_the_host(monkeypat
     for family in (layout, merged_groups, smoothed_kmeans):
         monkeypatch.setattr(family, "consensus_and_agreement", on_device)
     ours = agreed_clusters(inputs, 4, seed=0)
-    assert ours.family == host.family
+    assert ours.families == host.families
     assert ours.facts() == pytest.approx(host.facts(), abs=1e-12)
     assert evaluate(host.labels, ours.labels)["acc"] == 1.0

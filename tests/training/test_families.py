@@ -18,7 +18,7 @@ from pamc.initialize import family as family_module
 from pamc.initialize.consensus import InputSource, agreed_clusters, graph_trust
 from pamc.initialize.families import gaussian_mixture, layout, spectral
 from pamc.initialize.families.spectral import locally_scaled
-from pamc.initialize.family import FAMILIES, Judge, Score, choose_partition, repeated_kmeans
+from pamc.initialize.family import FAMILIES, Judge, Score, choose_partitions, repeated_kmeans
 from pamc.ops.kmeans import kmeans
 from pamc.ops.scores import adjusted_rand
 from pamc.report.narrative import _CLUSTERED_BY
@@ -59,7 +59,7 @@ def test_every_family_finds_separate_blobs_and_uses_every_label(family, full_lay
     assert found.labels.dtype == np.int64
     assert sorted(set(found.labels.tolist())) == [0, 1, 2, 3]
     assert adjusted_rand_score(graph.labels, found.labels) == 1.0
-    assert (found.family, found.judge) == (family, None)
+    assert (found.families[0], found.judge) == (family, None)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,11 +86,11 @@ def test_families_that_follow_neighbors_separate_shapes_that_centers_cannot(fami
 def test_the_chosen_family_separates_the_shape_though_three_of_seven_cut_it(shape):
     features, truth = SHAPES[shape]
     agreed = agreed_clusters(inputs_of(features), 2, seed=0)
-    assert agreed.family in {"spectral", "layout", "merged groups", "merged neighbors"}
+    assert agreed.families[0] in {"spectral", "layout", "merged groups", "merged neighbors"}
     assert adjusted_rand_score(truth, agreed.labels) > 0.97
     assert agreed.judge.partitions.shape == (len(FAMILIES), 300)
     facts = agreed.facts()
-    assert facts["clusters_by"] == agreed.family
+    assert facts["clusters_by"] == ", ".join(agreed.families)
     assert (facts["support"], facts["conductance"]) == agreed.judge.score(agreed.labels)
     assert "graph_trust" not in facts
 
@@ -302,15 +302,25 @@ def test_a_judge_of_a_sample_looks_at_its_rows_alone():
 def test_the_best_partition_is_chosen_and_the_judge_has_all_of_them():
     adjacency, rings, halves = ring_partitions()
     partitions = {"halves": halves, "rings": rings, "numbered otherwise": 1 - rings}
-    best, judge = choose_partition(partitions, adjacency)
-    assert best == "rings"
+    families, judge = choose_partitions(partitions, adjacency)
+    assert families == ("rings",)
     assert judge.partitions.tolist() == [labels.tolist() for labels in partitions.values()]
     assert judge.graph is adjacency
 
 
 def test_a_single_partition_is_chosen_without_a_judge():
     adjacency, rings, _ = ring_partitions()
-    assert choose_partition({"rings": rings}, adjacency) == ("rings", None)
+    assert choose_partitions({"rings": rings}, adjacency) == (("rings",), None)
+
+
+def test_partitions_that_are_nearly_equally_good_are_combined():
+    adjacency, rings, _ = ring_partitions()
+    rng = np.random.default_rng(0)
+    moved = [np.where(rng.random(300) < 0.02, 1 - rings, rings) for _ in range(3)]
+    partitions = {"one": moved[0], "two": moved[1], "three": moved[2], "noise": rng.integers(2, size=300)}
+    families, _ = choose_partitions(partitions, adjacency)
+    assert set(families) == {"one", "two", "three"}
+    assert len(choose_partitions({"one": moved[0], "two": moved[1]}, adjacency).families) == 1
 
 
 @pytest.mark.parametrize(("seed", "n_clusters"), [(0, 3), (1, 4)])

@@ -90,9 +90,9 @@ class InitResult(NamedTuple):
 
     @property
     def family(self) -> str | None:
-        """Name of the family of clusterings that found the labels; None for other initializers."""
-        name = self.facts.get("clusters_by")
-        return None if name is None else str(name)
+        """Name of the family of clusterings with the best score; None for other initializers."""
+        names = self.facts.get("clusters_by")
+        return None if names is None else str(names).partition(", ")[0]
 
 
 Initializer: TypeAlias = Callable[[InitContext], InitResult]

@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
 from pamc.graph.neighbors import DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, unit_rows
-from pamc.initialize.coassociation import agreement
+from pamc.initialize.coassociation import agreement, consensus_and_agreement
 from pamc.initialize.family import (
     FAMILIES,
     MIDDLE,
     FamilyInput,
     Judge,
-    choose_partition,
+    choose_partitions,
     repeated_kmeans,
     smoothed_embeddings,
 )
 from pamc.ops.kmeans import Labels
+from pamc.ops.scores import adjusted_rand
 from pamc.runtime import one_thread, quiet_libraries, seed_for, side_by_side
 
 # Number of quick clusterings for each reach; the families that are slower repeat theirs less often.
@@ -97,8 +98,8 @@ class Agreed:
         (N,) clusters.
     points
         (N, r) smoothed embedding, with rows of length 1.
-    family
-        Name of the family that found the clusters.
+    families
+        Names of the families whose partitions were combined, the one with the best score first; often a single one.
     judge
         Scores partitions of the rows; None if only one family was tried.
     graph_trust
@@ -108,13 +109,13 @@ class Agreed:
 
     labels: Labels
     points: Floats
-    family: str
+    families: tuple[str, ...]
     judge: Judge | None
     graph_trust: float | None = None
 
     def facts(self) -> dict[str, object]:
-        """Return the family, the score of the partition and the trust, as plain values for the record of the fit."""
-        facts: dict[str, object] = {"clusters_by": self.family}
+        """Return the families, the score of the partition and the trust, as plain values for the record of the fit."""
+        facts: dict[str, object] = {"clusters_by": ", ".join(self.families)}
         if self.judge is not None:
             facts |= self.judge.score(self.labels)._asdict()
         if self.graph_trust is not None:
@@ -133,6 +134,8 @@ def agreed_clusters(
     on_family: Callable[[], None] | None = None,
 ) -> Agreed:
     """Cluster the rows by all families, and return the partition that agrees best with the others and with the graph.
+
+    If several partitions are nearly equally good, the result is their consensus.
 
     Parameters
     ----------
@@ -179,13 +182,23 @@ def agreed_clusters(
     complete = {name: labels for name, labels in partitions.items() if len(np.unique(labels)) == n_clusters}
     partitions = complete or partitions
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
-    best, judge = choose_partition(partitions, graph)
-    labels = partitions[best]
+    families, judge = choose_partitions(partitions, graph)
+    labels = partitions[families[0]]
+    if len(families) > 1:
+        combined = [partitions[name] for name in families]
+        with one_thread(), quiet_libraries:
+            common = consensus_and_agreement(
+                combined, n_clusters, seed=seed_for(seed, "families"), device=device
+            ).labels
+        if len(np.unique(common)) < n_clusters or adjusted_rand(common, labels) == 1.0:
+            families = families[:1]
+        else:
+            labels = common
     trust = None
     if not inputs.is_knn and edges.size:
         alone = inputs.kind == "graph"
         trust = 1.0 if alone else graph_trust(inputs.adjacency, given.neighbors, labels)
-    return Agreed(labels, given.smoothed[MIDDLE], best, judge, trust)
+    return Agreed(labels, given.smoothed[MIDDLE], families, judge, trust)
 
 
 def graph_trust(adjacency: Adjacency, neighbors: Adjacency, labels: Labels) -> float:

@@ -35,6 +35,9 @@ _N_SUPPORTERS = 2
 _CONDUCTANCE_WEIGHT = 0.1
 _LEAST_CONDUCTANCE = 1e-4
 
+# Partitions whose scores are at most this far below the best are combined, if there are at least so many.
+_NEARLY_EQUAL, _LEAST_COMBINED = 0.12, 3
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyInput:
@@ -123,15 +126,29 @@ class Judge:
         return Score(float(np.mean(supporters)), float(conductance(self.graph, labels).mean()))
 
 
-def choose_partition(partitions: Mapping[str, Labels], graph: Adjacency) -> tuple[str, Judge | None]:
-    """Return the name of the partition with the best score, and the judge that scores partitions.
+class Choice(NamedTuple):
+    """The families whose partitions are used, the one with the best score first, and the judge that compared them.
 
-    There is no judge of a single partition.
+    There is more than one family if several partitions are nearly equally good, and no judge of a single partition.
+    """
+
+    families: tuple[str, ...]
+    judge: Judge | None
+
+
+def choose_partitions(partitions: Mapping[str, Labels], graph: Adjacency) -> Choice:
+    """Return the family whose partition has the best score, with those whose scores are nearly as good.
+
+    A choice between partitions with nearly equal scores would be a matter of chance, and would depend on the random
+    seed. Their consensus does not.
     """
     if len(partitions) == 1:
-        return next(iter(partitions)), None
+        return Choice(tuple(partitions), None)
     judge = Judge(np.stack(list(partitions.values())), graph)
-    return max(partitions, key=lambda name: judge.score(partitions[name]).value), judge
+    value = {name: judge.score(labels).value for name, labels in partitions.items()}
+    ranked = sorted(value, key=lambda name: -value[name])
+    best = [name for name in ranked if value[name] >= value[ranked[0]] - _NEARLY_EQUAL]
+    return Choice(tuple(best if len(best) >= _LEAST_COMBINED else best[:1]), judge)
 
 
 def smoothed_dims(n_clusters: int) -> int:

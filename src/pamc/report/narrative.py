@@ -101,10 +101,17 @@ def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     rows = "The rows"
     if "clustered_rows" in facts:
         rows = f"{counted(facts['clustered_rows'], 'row', grouped=True)} of a sample of {facts['sampled_rows']:,}"
-    how = _CLUSTERED_BY.get(str(facts["clusters_by"]), str(facts["clusters_by"]))
+    families = [_CLUSTERED_BY.get(name, name) for name in str(facts["clusters_by"]).split(", ")]
+    how = families[0]
     encoder = _FITTED_TO.get(str(facts.get("encoder_fitted_to")), "")
     if "support" not in facts:
         return f"{rows} were clustered by {how}. {encoder}".rstrip()
+    if len(families) > 1:
+        return (
+            f"{rows} were clustered in {len(_CLUSTERED_BY)} ways, of which {len(families)} are nearly equally good, by "
+            "their agreement with the others and by the share of edges that they cut. The initial clusters are a "
+            f"consensus of them: {'; '.join(families)}. {encoder}"
+        ).rstrip()
     return (
         f"{rows} were clustered in {len(_CLUSTERED_BY)} ways, and the initial clusters are those of {how}: among all, "
         f"they agree best with the others (adjusted Rand index {facts['support']:.2f} with the two most similar; 1 is "
