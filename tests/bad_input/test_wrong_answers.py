@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import duckdb
@@ -468,32 +469,25 @@ class TestCopies:
 
 class TestNumbersWithSeparators:
     @pytest.mark.parametrize(
-        ("cell", "number", "says"),
-        [
-            ("1,234,567", 1234567, "has commas between its thousands: 1234567"),
-            ("1,234.5", 1234.5, "has commas between its thousands: 1234.5"),
-            ("3,5", 3.5, "has a decimal comma: 3.5"),
-            ("1.234,5", 1234.5, "has a decimal comma: 1234.5"),
-            ("1.234.567", 1234567, "has points between its thousands: 1234567"),
-        ],
+        ("cell", "number"),
+        [("1,234,567", 1234567), ("1,234.5", 1234.5), ("3,5", 3.5), ("1.234,5", 1234.5), ("1.234.567", 1234567)],
     )
-    def test_a_number_with_separators_is_read_and_an_ingest_says_how_it_can_be(
-        self, refused, tmp_path, monkeypatch, cell, number, says
-    ):
+    def test_a_number_with_separators_is_read_from_files_and_stores(self, pamc, tmp_path, monkeypatch, cell, number):
         monkeypatch.chdir(tmp_path)
         write(rows_csv=f"a;b\n1;2\n3;{cell}\n4;5\n")
         assert read_features("rows.csv").features.tolist() == [[1, 2], [3, number], [4, 5]]
-        refused("ingest", "--quiet", "rows.csv", "--out", "store", code=3, says=says)
+        assert pamc("ingest", "--quiet", "rows.csv", "--out", "store").code == 0
+        assert open_store("store").features.tolist() == [[1, 2], [3, number], [4, 5]]
 
-    def test_a_number_with_two_readings_is_read_with_a_note(self, refused, tmp_path, monkeypatch):
+    def test_a_number_with_two_readings_is_read_with_a_note(self, pamc, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         write(rows_csv="a;b\n1;2\n3;70,600\n4;5\n")
-        with pytest.warns(
-            DataWarning, match=r"70,600 is read as 70600 .* if it is 70\.6, give it the type decimal comma"
-        ):
+        says = (
+            "70,600 is read as 70600 (every cell allows both readings); if it is 70.6, give it the type decimal comma"
+        )
+        with pytest.warns(DataWarning, match=re.escape(says)):
             assert read_features("rows.csv").features[1, 1] == 70600
-        says = ["'70,600' is 70600 if the comma separates thousands", "70.6 if it is a decimal comma"]
-        refused("ingest", "--quiet", "rows.csv", "--out", "store", code=3, says=says)
+        assert says in " ".join(pamc("ingest", "rows.csv", "--out", "store").err.split())
 
     def test_points_that_may_separate_thousands_are_said(self, pamc, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

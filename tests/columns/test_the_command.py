@@ -77,7 +77,7 @@ def test_types_are_given_to_fit_and_recorded(pamc):  # noqa: F811
     [
         ("plan", 2, "--types takes NAME=TYPE, such as zip=category, got 'plan'"),
         ("plan=number", 3, "column 'plan': 'standard' (line 2) is not a number"),
-        ("pan=category", 3, "types names the column 'pan'"),
+        ("pan=category", 3, "types names a column 'pan' that does not exist"),
         ("plan=categry", 2, "did you mean 'category'?"),
     ],
 )

@@ -93,7 +93,7 @@ def test_the_user_overrules_the_type(typed):
 @pytest.mark.parametrize(
     ("types", "error", "says"),
     [
-        ({"y": "number"}, DataError, "types names the column 'y'"),
+        ({"y": "number"}, DataError, "types names a column 'y' that does not exist"),
         ({"x": "numbr"}, UnknownNameError, "did you mean 'number'"),
         ({"x": "number"}, DataError, "'Köln' (row 0) is not a number"),
         ({"x": "date"}, DataError, "is not a date like the others"),

@@ -165,6 +165,8 @@ def parse_types(values: list[str] | None) -> dict[str, str] | None:
         name, equals, kind = (part.strip() for part in pair.rpartition("="))
         if not equals or not name or not kind:
             raise ConfigError(f"--types takes NAME=TYPE, such as zip=category, got {pair!r}")
+        if name in types:
+            raise ConfigError(f"--types names the column {name!r} twice")
         types[name] = kind
     return types
 

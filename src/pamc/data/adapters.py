@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from pamc.data.attributed_graph import AttributedGraph, check_edges, check_spars
 from pamc.data.columns.encoding import TableEncoding, fit_encoding
 from pamc.data.columns.frames import as_frame, is_mixed, raw_table
 from pamc.data.columns.raw import RawTable
-from pamc.data.columns.types import Types, find_types
+from pamc.data.columns.types import IGNORE, Types, find_types
 from pamc.errors import DataError, DataWarning, warn
 
 # Number of notes about columns that a warning lists.
@@ -61,12 +61,21 @@ def table_graph(table: RawTable, types: Types | None = None, **others: Any) -> A
     others
         Further arguments of the graph. Its ids are those of the column that identifies the rows, if there is one.
     """
-    encoding, features = fit_encoding(table, find_types(table, types))
+    encoding, features = fit_encoding(table, find_types(table, types), types)
     warn_about_types(encoding, table.source, stacklevel=4)
     if encoding.id_column is not None and others.get("ids") is None:
-        others["ids"] = np.array(table[encoding.id_column].distinct.texts)[table[encoding.id_column].distinct.codes]
-    others |= {"feature_names": encoding.feature_names, "encoding": encoding, "cells": encoding.lost_cells(table)}
+        others["ids"] = _ids_of(table, encoding.id_column)
+    others |= {"feature_names": encoding.feature_names, "encoding": encoding, "cells": encoding.cells_of(table)}
     return AttributedGraph(features, **others)
+
+
+def _ids_of(table: RawTable, column: str) -> NDArray[np.str_]:
+    """Return the ids (N,) in a column; raise DataError for a row without one."""
+    texts, codes = table[column].distinct
+    if (codes < 0).any():
+        where = table.where(int(np.flatnonzero(codes < 0)[0]))
+        raise DataError(f"{table.source}: column {column!r} has no id in {where}; every row needs an id")
+    return np.array(texts)[codes]
 
 
 def warn_about_types(encoding: TableEncoding, source: str, *, stacklevel: int) -> None:
@@ -79,7 +88,13 @@ def warn_about_types(encoding: TableEncoding, source: str, *, stacklevel: int) -
 
 def frame_graph(X: Any, types: Types | None = None) -> AttributedGraph | None:
     """Return the rows of a data frame with columns of mixed types; None for anything else, such as plain numbers."""
-    return table_graph(raw_table(X), types) if is_mixed(X, types) else None
+    if not is_mixed(X, types):
+        if types and as_frame(X) is None:
+            raise DataError("types refers to columns by name: pass X as a data frame with named columns")
+        return None
+    ignored = {name for name, kind in (types or {}).items() if kind == IGNORE} if isinstance(types, Mapping) else set()
+    graph = table_graph(raw_table(X, names=None if not ignored else set(X.columns) - ignored), types)
+    return graph if graph.ids is not None or not _comes_from(X, "pandas") else replace(graph, ids=_index_ids(X))
 
 
 def as_table(X: Any) -> Any:
@@ -113,6 +128,11 @@ def _check_has_rows(X: Any, recipient: str = "") -> None:
             f"X is the text {os.fspath(X)!r}, not rows: read a file with pamc.data.readers.read_graph and pass the "
             f"graph{recipient}"
         )
+    is_records = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], dict)
+    if isinstance(X, dict) or is_records or getattr(getattr(X, "dtype", None), "names", None):
+        raise DataError(f"X is a {type(X).__name__} of named values: convert it to a data frame, pandas.DataFrame(X)")
+    if _comes_from(X, "polars") and as_frame(X) is None:
+        raise DataError(f"X must be a table of rows and columns, got a polars {type(X).__name__}")
     if _comes_from(X, "networkx"):
         raise DataError("a networkx graph has no features: pass features as an array and the graph as adjacency")
 
@@ -131,6 +151,8 @@ def _text_cell(X: Any) -> str | None:
     if _comes_from(X, "pandas") and hasattr(X, "columns"):
         X = X.select_dtypes(exclude=["number", "bool"])
         names = X.columns
+        if X.shape[1] and not all(isinstance(name, str) for name in names):
+            return "columns of mixed types need strings as names: X.columns = X.columns.astype(str)"
     elif getattr(X, "dtype", np.dtype(object)).kind not in "OUS":
         return None
     try:
@@ -237,11 +259,13 @@ def as_graph(
     `encoding` is that of a fitted model, with which the columns of a data frame are encoded.
     """
     if encoding is not None and as_frame(X) is not None:
-        table = raw_table(X)
-        about: dict[str, Any] = {"encoding": encoding, "cells": encoding.lost_cells(table)}
+        table = raw_table(X, names={*encoding.raw_names, encoding.id_column or ""})
+        about: dict[str, Any] = {"encoding": encoding, "cells": encoding.cells_of(table)}
         graph = AttributedGraph(encoding.encode(table), feature_names=encoding.feature_names, **about)
         if ids is None and encoding.id_column is not None and encoding.id_column in table:
-            ids = table[encoding.id_column].distinct.texts
+            ids = _ids_of(table, encoding.id_column)
+        elif ids is None and _comes_from(X, "pandas"):
+            ids = _index_ids(X)
     else:
         graph = from_object(X).without_labels()
     if adjacency is not None:
@@ -402,7 +426,7 @@ def _from_anndata(data: Any) -> AttributedGraph:
 
 
 def _frame_features(frame: Any) -> tuple[NDArray[Any], tuple[str, ...] | None, NDArray[Any] | None]:
-    from pandas import DataFrame, RangeIndex
+    from pandas import DataFrame
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if not isinstance(frame, DataFrame):
@@ -416,10 +440,17 @@ def _frame_features(frame: Any) -> tuple[NDArray[Any], tuple[str, ...] | None, N
             )
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     features = frame.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
+    names = tuple(frame.columns) if all(isinstance(name, str) for name in frame.columns) else None
+    return features, names, _index_ids(frame)
+
+
+def _index_ids(frame: Any) -> NDArray[Any] | None:
+    """Return the index of a pandas data frame as ids of its rows, None if it is the default or not unique."""
+    from pandas import RangeIndex
+
     index = frame.index
     is_default = isinstance(index, RangeIndex) and index.start == 0 and index.step == 1
-    names = tuple(frame.columns) if all(isinstance(name, str) for name in frame.columns) else None
-    return features, names, None if is_default or not index.is_unique else np.asarray(index)
+    return None if is_default or not index.is_unique else np.asarray(index)
 
 
 def _tensor_matrix(tensor: Any) -> Any:

@@ -68,10 +68,12 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Prefix the message of a DataError about the content of a file with the name of the file."""
+    """Prefix the message of a DataError about the content of a file with the name of the file, if it lacks it."""
     try:
         yield
     except DataError as error:
+        if str(error).startswith(f"{path}: "):
+            raise
         raise DataError(f"{path}: {error}") from error
 
 

@@ -307,6 +307,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if saved.feature_names is not None:
             model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
         model._expect(saved.encoding)
+        if saved.encoding is not None:
+            model.types = dict(saved.encoding.types) or None
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
@@ -381,7 +383,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
             return check_features(self._validated(X, reset=False))
         if isinstance(X, np.ndarray) and X.shape[1:] == (len(encoding.feature_names),) and X.dtype.kind == "f":
             return X
-        return encoding.encode(X if isinstance(X, RawTable) else raw_table(X))
+        return encoding.encode(X if isinstance(X, RawTable) else raw_table(X, names=encoding.raw_names))
 
     def _assigned(self, rows: FeatureLoader) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of rows."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import TableEncoding, Variable
+from pamc.data.columns.raw import number_text
 from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
 from pamc.report.wording import NumberFormat, date_text
 
@@ -37,7 +38,7 @@ class RawVariable:
     parts
         Encoded parts of a date, such as its season.
     cells
-        (N,) original cells, None if missing, of a column that cannot be decoded; None for other columns.
+        (N,) original cells: texts (None if missing), numbers or dates; None if only the encoded columns are known.
     """
 
     name: str
@@ -68,10 +69,20 @@ class RawVariable:
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the cells of some rows as text, "" if missing."""
+        missing = self.missing[rows] & (self.kind in (NUMBER, DATE))
+        if self.cells is not None and self.cells.dtype == object:
+            cells = zip(self.cells[rows].tolist(), missing, strict=True)
+            return ["" if cell is None or is_missing else str(cell) for cell, is_missing in cells]
         if self.cells is not None:
-            return ["" if cell is None else str(cell) for cell in self.cells[rows].tolist()]
+            return [self._stored_text(cell) for cell in self.cells[rows]]
         missing = self.missing[rows]
         return ["" if is_missing else self._text(row) for row, is_missing in zip(rows, missing, strict=True)]
+
+    def _stored_text(self, cell: Any) -> str:
+        """Return a number or date of a data frame as text, "" if missing."""
+        if cell.dtype.kind == "M":
+            return date_text(cell, with_time=self.has_times)
+        return "" if np.isnan(cell) else number_text(float(cell))
 
     def _text(self, row: int) -> str:
         value = self.values[row]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.parsing import read_dates, read_numbers
-from pamc.data.columns.raw import RawColumn, RawTable
+from pamc.data.columns.parsing import read_dates, read_numbers, without_unit
+from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
 from pamc.data.columns.types import (
     BOOLEAN,
     CATEGORY,
@@ -28,6 +28,7 @@ from pamc.data.columns.types import (
     YES_NO,
     ColumnError,
     ColumnType,
+    Types,
     listed_problems,
 )
 from pamc.errors import DataError, DataWarning, warn
@@ -47,6 +48,7 @@ _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
 
 # A column of new rows is an error if a larger share of its values does not occur in the training data.
 _MOST_UNREADABLE = 0.5
+_FEWEST_COMPARED = 2
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Variable:
         category; the words of a text; or the words for no and yes.
     weights
         Inverse document frequency of each word.
-    reading, date_format
-        How texts are read as numbers or dates.
+    reading, unit, date_format
+        How texts are read as numbers or dates, and the unit of the numbers, "" for none.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Variable:
     levels: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
     reading: str = ""
+    unit: str = ""
     date_format: str | None = None
 
     @property
@@ -111,11 +114,14 @@ class TableEncoding:
     table
         One row per column of the training table, in its order, with the keys `name`, `type`, `encoding`, `missing`,
         `example` and `note`.
+    types
+        The types that the user set, by column name.
     """
 
     variables: tuple[Variable, ...]
     id_column: str | None
     table: tuple[dict[str, Any], ...]
+    types: dict[str, str | list[str]] = field(default_factory=dict)
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -151,22 +157,22 @@ class TableEncoding:
             )
         if missing:
             listed = ", ".join(map(repr, missing[:5]))
-            warn(DataWarning(f"{table.source}: has no column {listed}: its cells count as missing"), stacklevel=2)
+            which = f"column {listed}: its" if len(missing) == 1 else f"columns {listed}: their"
+            warn(DataWarning(f"{table.source}: has no {which} cells count as missing"), stacklevel=2)
         parts, problems = [], []
         for variable in self.variables:
             try:
                 hidden = np.full((table.n_rows, len(variable.columns)), np.nan, dtype=np.float32)
                 parts.append(variable.values(table[variable.name]) if variable.name in table else hidden)
             except ColumnError as problem:
-                problems.append(f"column {variable.name!r}: {problem}")
+                problems.append(f"column {variable.name!r}: {problem}{_located(problem, table, variable.name)}")
         if problems:
             raise DataError(f"{table.source}: {listed_problems(problems)}")
         return np.concatenate(parts, axis=1)
 
-    def lost_cells(self, table: RawTable) -> dict[str, NDArray[Any]]:
-        """Return the cells (N,) of columns that cannot be decoded: texts, and categories with pooled values."""
-        lost = [v.name for v in self.variables if v.kind == TEXT or (v.kind == CATEGORY and OTHER in v.levels[-1:])]
-        return {name: _cells(table[name]) for name in lost if name in table}
+    def cells_of(self, table: RawTable) -> dict[str, NDArray[Any]]:
+        """Return the cells (N,) of the features as the table has them: texts (None if missing), numbers or dates."""
+        return {name: _cells(table[name]) for name in self.raw_names if name in table}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as plain values."""
@@ -180,18 +186,23 @@ class TableEncoding:
         for variable in described:
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in variable.items()}
             variables.append(Variable(**fields))
-        return cls(tuple(variables), values["id_column"], tuple(values["table"]))
+        return cls(tuple(variables), values["id_column"], tuple(values["table"]), values.get("types", {}))
 
 
-def fit_encoding(table: RawTable, columns: Sequence[ColumnType]) -> tuple[TableEncoding, Wide]:
-    """Return the encoding of a table with the given column types, and its encoded rows (N, d)."""
+def fit_encoding(
+    table: RawTable, columns: Sequence[ColumnType], types: Types | None = None
+) -> tuple[TableEncoding, Wide]:
+    """Return the encoding of a table with the given column types, and its encoded rows (N, d).
+
+    `types` are those that the user set, which the encoding records.
+    """
     encoded: list[tuple[Variable, Wide]] = []
     replaced: dict[str, str] = {}
     for column in columns:
         if column.is_feature:
             variable = _variable(column)
             if variable is None:
-                replaced[column.name] = "left out: no value occurs in enough rows"
+                replaced[column.name] = "left out: no value occurs in two rows or more"
             else:
                 encoded.append((variable, variable.values(table[column.name])))
     if not encoded:
@@ -201,11 +212,23 @@ def fit_encoding(table: RawTable, columns: Sequence[ColumnType]) -> tuple[TableE
     by_name = {variable.name: variable for variable, _ in encoded}
     ids = [column.name for column in columns if column.kind == "id"]
     rows = tuple(_described(table[c.name], c, by_name.get(c.name), replaced.get(c.name, c.note)) for c in columns)
-    encoding = TableEncoding(tuple(variable for variable, _ in encoded), ids[0] if ids else None, rows)
+    given = {name: kind if isinstance(kind, str) else list(kind) for name, kind in (types or {}).items()}
+    encoding = TableEncoding(tuple(variable for variable, _ in encoded), ids[0] if ids else None, rows, given)
     return encoding, np.concatenate([wide for _, wide in encoded], axis=1)
 
 
+def _located(problem: ColumnError, table: RawTable, name: str) -> str:
+    """Return the location of the cell that a problem is about, for its message."""
+    if problem.text is None:
+        return ""
+    texts, codes = table[name].distinct
+    return f" ({table.where(int(np.flatnonzero(codes == texts.index(problem.text))[0]))})"
+
+
 def _cells(column: RawColumn) -> NDArray[Any]:
+    if column.texts is None:
+        cells: Any = column.dates if column.numbers is None else column.numbers
+        return np.asarray(cells)
     texts, codes = column.distinct
     return np.array([*texts, None], dtype=object)[codes]
 
@@ -221,13 +244,16 @@ def _described(
     """Return one row of the table that `pamc describe` prints."""
     texts, codes = column.distinct
     is_left_out = variable is None and column_type.kind != "id"
-    missing = (codes < 0) if column_type.values is None or is_left_out else column_type.missing
+    has_codes = column_type.values is None or is_left_out or column_type.kind == GIVEN
+    missing = (codes < 0) if has_codes else column_type.missing
+    is_numeric = column_type.kind in (NUMBER, DATE)
+    examples = (text for text in texts if not (is_numeric and text.lower() in MISSING_NUMBERS))
     return {
         "name": column_type.name,
         "type": "left out" if is_left_out else column_type.kind,
         "encoding": "row names" if column_type.kind == "id" else "–" if variable is None else variable.encoded_as,
         "missing": float(missing.mean()) if len(missing) else 0.0,
-        "example": texts[0] if texts else "",
+        "example": next(examples, ""),
         "note": note,
     }
 
@@ -241,7 +267,7 @@ def _variable(column: ColumnType) -> Variable | None:
     if column.kind == DATE:
         return _fit_date(column)
     name = f"{column.name} is given" if column.kind == GIVEN else column.name
-    return Variable(column.name, column.kind, (name,), column.levels, reading=column.reading)
+    return Variable(column.name, column.kind, (name,), column.levels, reading=column.reading, unit=column.unit)
 
 
 def _fit_category(column: ColumnType) -> Variable | None:
@@ -303,8 +329,17 @@ def _encode_number(variable: Variable, column: RawColumn) -> NDArray[Any]:
         text for text, value, ok in zip(texts, values[:-1], numbers.is_number, strict=True) if _is_bad(value, ok, text)
     ]
     if wrong:
-        raise ColumnError(f"{wrong[0]!r} is not a number with a {variable.reading}, as in the training data")
+        raise ColumnError(
+            f"{wrong[0]!r} is not a number with a {variable.reading}, as in the training data", text=wrong[0]
+        )
+    if not numbers.units <= {variable.unit}:
+        other = next(text for text in texts if without_unit(text).unit != variable.unit)
+        raise ColumnError(f"{other!r} does not have {_unit(variable.unit)}, as in the training data", text=other)
     return np.asarray(values[codes])
+
+
+def _unit(unit: str) -> str:
+    return f"the unit {unit}" if unit else "a number without a unit"
 
 
 def _is_bad(value: float, is_number: bool, text: str) -> bool:
@@ -316,7 +351,7 @@ def _encode_boolean(variable: Variable, column: RawColumn) -> NDArray[Any]:
     no, yes = variable.levels
     wrong = [text for text in texts if text.lower() not in (*YES_NO, *YES_NO.values())]
     if wrong:
-        raise ColumnError(f"{wrong[0]!r} is neither {yes} nor {no}")
+        raise ColumnError(f"{wrong[0]!r} is neither {yes} nor {no}", text=wrong[0])
     return np.array([float(text.lower() in YES_NO) for text in texts] + [np.nan])[codes]
 
 
@@ -331,14 +366,27 @@ def _encode_category(variable: Variable, column: RawColumn) -> NDArray[Any]:
     other = place.get(OTHER, -1)
     places = np.array([place.get(text, other) for text in texts] + [-1], dtype=np.int64)
     rows = np.vstack([np.eye(len(place)), np.full(len(place), np.nan)])
-    if len(texts) and (places[:-1] < 0).mean() > _MOST_UNREADABLE and len(texts) > 2:
-        raise ColumnError(f"{texts[0]!r} and most other values do not occur in the training data")
+    _check_known(texts, places[:-1] >= 0 if other < 0 else np.array([text in place for text in texts]), other >= 0)
     return np.asarray(rows[places[codes]])
+
+
+def _check_known(texts: list[str], is_known: NDArray[np.bool_], has_other: bool = False) -> None:
+    """Raise ColumnError if so many values do not occur in the training data that they must be those of another column.
+
+    A single new value is no reason: it may be rare.
+    """
+    if len(texts) < _FEWEST_COMPARED or (has_other and is_known.any()):
+        return
+    if not is_known.any() or (len(texts) > _FEWEST_COMPARED and is_known.mean() < 1 - _MOST_UNREADABLE):
+        new = texts[int(np.flatnonzero(~is_known)[0])]
+        others = "all other values do" if not is_known.any() else "most other values do"
+        raise ColumnError(f"{new!r} and {others} not occur in the training data", text=new)
 
 
 def _encode_ordered(variable: Variable, column: RawColumn) -> NDArray[Any]:
     texts, codes = column.distinct
     place = {level: float(i) for i, level in enumerate(variable.levels)}
+    _check_known(texts, np.array([text in place for text in texts], dtype=bool))
     return np.array([place.get(text, np.nan) for text in texts] + [np.nan])[codes]
 
 
@@ -359,9 +407,10 @@ def _encode_date(variable: Variable, column: RawColumn) -> NDArray[Any]:
     if dates is None:
         texts, codes = column.distinct
         read = read_dates(texts, variable.date_format or "%Y-%m-%d")
-        if len(texts) and np.isnat(read).any():
-            wrong = texts[int(np.flatnonzero(np.isnat(read))[0])]
-            raise ColumnError(f"{wrong!r} is not a date like those in the training data")
+        is_wrong = np.isnat(read) & [text.lower() not in MISSING_NUMBERS for text in texts]
+        if is_wrong.any():
+            wrong = texts[int(np.flatnonzero(is_wrong)[0])]
+            raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
         dates = np.append(read, np.datetime64("NaT"))[codes]
     missing = np.isnat(dates)
     seconds = np.where(missing, 0, dates.astype("M8[s]").astype(np.int64))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import UTC, date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.raw import RawColumn, RawTable
+from pamc.data.columns.raw import LONG_INTEGER, RawColumn, RawTable
 from pamc.data.columns.types import BOOLEAN, CATEGORY, ORDERED, Types
 from pamc.errors import DataError
 
@@ -18,10 +21,13 @@ def as_frame(X: Any) -> Any:
 
     if isinstance(X, np.ndarray | list | tuple):
         return None
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        return None
-    return frame
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = list(X.columns if hasattr(X, "columns") else X.column_names)
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"column name {repeated!r} occurs {names.count(repeated)} times; names must differ") from None
+    return frame if isinstance(frame, nw.DataFrame) else None
 
 
 def is_mixed(X: Any, types: Types | None = None) -> bool:
@@ -33,12 +39,19 @@ def is_mixed(X: Any, types: Types | None = None) -> bool:
     if frame is None:
         return False
     if not all(isinstance(name, str) for name in frame.columns):
+        if types:
+            raise DataError("types refers to columns by name, but column names are not strings; rename the columns")
         return False
     return bool(types) or not all(dtype.is_numeric() or _is_boolean(dtype) for dtype in frame.schema.values())
 
 
-def raw_table(X: Any, source: str = "X") -> RawTable:
+def raw_table(X: Any, source: str = "X", *, names: Collection[str] | None = None) -> RawTable:
     """Return a data frame as raw columns.
+
+    Parameters
+    ----------
+    names
+        Columns to read; None reads all. The cells of other columns are left empty.
 
     Examples
     --------
@@ -50,7 +63,12 @@ def raw_table(X: Any, source: str = "X") -> RawTable:
     frame = as_frame(X)
     if frame is None:
         raise DataError(f"{source} must be a data frame with the columns of the training data, got {type(X).__name__}")
-    return RawTable([_raw_column(str(name), frame[name]) for name in frame.columns], len(frame), source)
+    empty = np.full(len(frame), None, dtype=object)
+    columns = [
+        _raw_column(str(name), frame[name]) if names is None or name in names else RawColumn(str(name), texts=empty)
+        for name in frame.columns
+    ]
+    return RawTable(columns, len(frame), source)
 
 
 def _is_boolean(dtype: Any) -> bool:
@@ -63,8 +81,13 @@ def _raw_column(name: str, series: Any) -> RawColumn:
     import narwhals as nw
 
     dtype = series.dtype
+    if dtype.is_integer() and _has_long_integers(series):
+        return RawColumn(name, texts=_texts(series))
     if dtype.is_numeric():
         return RawColumn(name, numbers=_numbers(series))
+    if dtype == nw.Duration:
+        days = [None if _is_missing(value) else value / timedelta(days=1) for value in series.to_list()]
+        return RawColumn(name, numbers=np.array(days, dtype=np.float64))
     if _is_boolean(dtype):
         return RawColumn(name, texts=_texts(series), declared=BOOLEAN)
     if dtype in (nw.Date, nw.Datetime):
@@ -75,40 +98,52 @@ def _raw_column(name: str, series: Any) -> RawColumn:
     return _object_column(name, series)
 
 
-def _numbers(series: Any) -> NDArray[np.float64]:
-    values = series.to_list()
-    numbers = np.array([np.nan if value is None else value for value in values], dtype=object)
+def _has_long_integers(series: Any) -> bool:
+    """Return whether a column has integers with more digits than floating-point numbers hold."""
+    largest = max((abs(value) for value in (series.min(), series.max()) if not _is_missing(value)), default=0)
+    return bool(largest >= LONG_INTEGER)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell is None, NaN, NaT, or pandas' NA, which is neither equal to itself nor different."""
+    if value is None:
+        return True
     try:
-        numbers = np.array([float(number) if number == number else np.nan for number in numbers], dtype=np.float64)
+        return bool(value != value)
     except TypeError:
-        # Comparing pandas' missing value with itself returns neither True nor False.
-        numbers = np.array([_number(value) for value in values], dtype=np.float64)
+        return True
+    except ValueError:
+        # An array: not a single value.
+        return False
+
+
+def _numbers(series: Any) -> NDArray[np.float64]:
+    numbers = series.to_numpy()
+    if numbers.dtype.kind not in "fiu":
+        values = [np.nan if _is_missing(value) else float(value) for value in series.to_list()]
+        numbers = np.array(values, dtype=np.float64)
+    numbers = numbers.astype(np.float64)
     if np.isinf(numbers).any():
         row = int(np.flatnonzero(np.isinf(numbers))[0])
         raise DataError(f"Input X contains inf: row {row}, column {series.name!r}. Replace it by a number, or by NaN")
-    return numbers
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except TypeError:
-        return np.nan
+    return np.asarray(numbers)
 
 
 def _dates(series: Any) -> NDArray[np.datetime64]:
-    dates = [None if value is None else np.datetime64(_without_zone(value), "s") for value in series.to_list()]
-    return np.array([np.datetime64("NaT") if date is None else date for date in dates], dtype="M8[s]")
+    try:
+        dates = ["NaT" if _is_missing(value) else _in_utc(value) for value in series.to_list()]
+        return np.array([np.datetime64(date, "s") for date in dates], dtype="M8[s]")
+    except (OverflowError, ValueError) as error:
+        raise DataError(f"column {series.name!r} has a date that cannot be read: {error}") from None
 
 
-def _without_zone(value: Any) -> Any:
-    if value != value:
-        return "NaT"
-    return value.replace(tzinfo=None) if getattr(value, "tzinfo", None) is not None else value
+def _in_utc(value: Any) -> Any:
+    """Return a date and time without its time zone; if it has one, in UTC."""
+    return value if getattr(value, "tzinfo", None) is None else value.astimezone(UTC).replace(tzinfo=None)
 
 
 def _texts(series: Any) -> NDArray[Any]:
-    values = [None if value is None or value != value else str(value).strip() or None for value in series.to_list()]
+    values = [None if _is_missing(value) else str(value).strip() or None for value in series.to_list()]
     return np.array(values, dtype=object)
 
 
@@ -125,17 +160,19 @@ def _order_of(series: Any) -> tuple[str, ...] | None:
 
 def _object_column(name: str, series: Any) -> RawColumn:
     """Return a column of strings or of mixed objects; numbers and booleans among strings become strings."""
-    import datetime
-
     values = series.to_list()
-    present = [value for value in values if value is not None and value == value]
-    if present and all(isinstance(value, datetime.date | np.datetime64) for value in present):
+    present = [value for value in values if not _is_missing(value)]
+    if present and all(isinstance(value, date | np.datetime64) for value in present):
         return RawColumn(name, dates=_dates(series))
     if present and all(isinstance(value, bool | np.bool_) for value in present):
         return RawColumn(name, texts=_texts(series), declared=BOOLEAN)
-    if present and all(isinstance(value, int | float | np.number) for value in present):
+    if present and all(isinstance(value, int | float | np.number | Decimal) for value in present):
+        if all(isinstance(value, int | np.integer) for value in present) and max(map(abs, present)) >= LONG_INTEGER:
+            return RawColumn(name, texts=_texts(series))
         return RawColumn(name, numbers=_numbers(series))
     nested = next((value for value in present if isinstance(value, list | dict | set | tuple | np.ndarray)), None)
     if nested is not None:
-        raise DataError(f"column {name!r} contains {type(nested).__name__} objects, which have no type: leave it out")
+        raise DataError(
+            f"column {name!r} contains {type(nested).__name__} objects, which have no type: give it the type 'ignore'"
+        )
     return RawColumn(name, texts=_texts(series))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -127,8 +127,14 @@ _DATES = (
     "%d-%b-%Y",
     "%d-%b-%y",
 )
-_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M:%S%z")
+_CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%H:%M:%S%z", "%H:%M:%S.%f%z")
+_TIMES = ("", *(mark + clock for mark in " T" for clock in _CLOCKS), " %I:%M %p", " %I:%M:%S %p")
 _LIKE_DATE = re.compile(r"(?=.*\d)[\w:./, +-]{6,35}")
+# An offset from UTC in hours alone, which Python does not read.
+_HOURS_FROM_UTC = re.compile(r"(:\d\d(\.\d+)?[+-]\d\d)$")
+
+# If at least this share of so many texts have one date format, the others are errors.
+_LEAST_DATES, _DATES_INSPECTED, _FEWEST_DATES = 0.9, 1000, 10
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
@@ -142,8 +148,29 @@ def date_formats(texts: Sequence[str]) -> list[str]:
     present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
     if not present or not all(_LIKE_DATE.fullmatch(text) for text in present):
         return []
-    candidates = [date + time for date in _DATES for time in _TIMES if _date(present[0], date + time) is not None]
-    return [candidate for candidate in candidates if all(_date(text, candidate) is not None for text in present)]
+    return [form for form in _formats_of(present[0]) if all(_date(text, form) is not None for text in present)]
+
+
+def usual_date_format(texts: Sequence[str]) -> str | None:
+    """Return the date format that nearly all non-missing texts have, so that the others are errors; None without one.
+
+    Examples
+    --------
+    >>> usual_date_format([*(f"2024-01-{day:02d}" for day in range(1, 30)), "not yet"])
+    '%Y-%m-%d'
+    """
+    present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
+    present = present[:: -(-len(present) // _DATES_INSPECTED)] if present else []
+    if len(present) < _FEWEST_DATES:
+        return None
+    for form in dict.fromkeys(form for text in present[:3] for form in _formats_of(text)):
+        if sum(_date(text, form) is not None for text in present) >= _LEAST_DATES * len(present):
+            return form
+    return None
+
+
+def _formats_of(text: str) -> list[str]:
+    return [date + time for date in _DATES for time in _TIMES if _date(text, date + time) is not None]
 
 
 def read_dates(texts: Sequence[str], date_format: str) -> NDArray[np.datetime64]:
@@ -153,7 +180,11 @@ def read_dates(texts: Sequence[str], date_format: str) -> NDArray[np.datetime64]
 
 
 def _date(text: str, date_format: str) -> datetime | None:
+    """Return the date, in UTC if the text has an offset; None if it does not have the format."""
+    if date_format.endswith("%z"):
+        text = _HOURS_FROM_UTC.sub(r"\1:00", text)
     try:
-        return datetime.strptime(text, date_format).replace(tzinfo=None)
-    except ValueError:
+        date = datetime.strptime(text, date_format)
+        return date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         return None

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 MISSING_ANYWHERE = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "nat", "<na>", "?"})
 MISSING_NUMBERS = MISSING_ANYWHERE | {"none", "-", "--", "."}
 
+# Integers of at least this size are identifiers: floating-point numbers do not represent all of them.
+LONG_INTEGER = 10**15
+
 
 class Distinct(NamedTuple):
     """The distinct texts of a column in order of first appearance, and the index of each row's text, −1 if missing."""
@@ -68,11 +71,22 @@ class RawColumn:
         if self.texts is not None:
             return self.texts
         if self.numbers is not None:
-            cells = [None if np.isnan(number) else f"{number:.15g}" for number in self.numbers.tolist()]
+            cells = [None if np.isnan(number) else number_text(number) for number in self.numbers.tolist()]
         else:
             dates: Any = self.dates
             cells = [None if np.isnat(date) else str(date) for date in dates]
         return np.array(cells, dtype=object)
+
+
+def number_text(number: float) -> str:
+    """Return a number as text: integers with all digits, other numbers with at most 15 significant digits.
+
+    Examples
+    --------
+    >>> number_text(1234567890123456.0), number_text(0.1)
+    ('1234567890123456', '0.1')
+    """
+    return str(int(number)) if abs(number) < 2.0**63 and number == int(number) else f"{number:.15g}"
 
 
 def _row_number(row: int) -> str:

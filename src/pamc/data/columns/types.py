@@ -10,9 +10,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.parsing import COMMA, POINT, Numbers, date_formats, read_dates, read_numbers
-from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
-from pamc.errors import DataError, UnknownNameError, choices
+from pamc.data.columns.parsing import (
+    COMMA,
+    POINT,
+    Numbers,
+    date_formats,
+    read_dates,
+    read_numbers,
+    usual_date_format,
+)
+from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable, number_text
+from pamc.errors import ConfigError, DataError, UnknownNameError, choices
 
 # The types that a user may set.
 NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category", "ordered", "date", "text"
@@ -44,6 +52,11 @@ _ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|nr|no)|.*[a-z]I[dD]|un
 _CODE_NAME = re.compile(r"(.*[\W_])?(zip|zipcode|postcode|plz|postal|postal_code|code)([\W_].*)?", re.ASCII)
 # Integers of equal width with leading zeros are codes, such as postal codes.
 _PADDED = re.compile(r"\d{4,}")
+# So are longer integers, which floating-point numbers cannot tell apart.
+_LONG = re.compile(r"\d{16,}")
+
+# Numbers are copies of each other if they are equal to so many digits, apart from their unit.
+_DIGITS_COMPARED = 5
 
 _MAX_CHARS = 40
 
@@ -64,8 +77,8 @@ class ColumnType:
         (N,) numbers, datetime64[s], or codes of `levels`, −1 for missing cells; None for a column that is left out.
     levels
         Values of a category, indexed by code and sorted for an ordered category; or the words for no and yes.
-    reading, date_format
-        How texts are read as numbers or as dates.
+    reading, unit, date_format
+        How texts are read as numbers or as dates, and the unit of the numbers, "" for none.
     """
 
     name: str
@@ -75,6 +88,7 @@ class ColumnType:
     values: NDArray[Any] | None = field(default=None, repr=False)
     levels: tuple[str, ...] = ()
     reading: str = POINT
+    unit: str = ""
     date_format: str | None = None
 
     @property
@@ -92,7 +106,11 @@ class ColumnType:
 
 
 class ColumnError(Exception):
-    """Raised if the cells of a column do not match its type."""
+    """Raised if the cells of a column do not match its type; `text` is the first such cell, if it is to be located."""
+
+    def __init__(self, message: str, *, text: str | None = None) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 def find_types(table: RawTable, types: Types | None = None) -> list[ColumnType]:
@@ -136,18 +154,35 @@ def listed_problems(problems: list[str]) -> str:
 def _checked_types(table: RawTable, types: Types) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the kind that the user sets for each column, and the order of its values."""
     chosen: dict[str, tuple[str, tuple[str, ...]]] = {}
+    if not isinstance(types, Mapping):
+        raise ConfigError(f"types must be a dict of types by column name, got {type(types).__name__}")
     for name, kind in types.items():
         if name not in table:
-            raise DataError(f"{table.source}: types names the column {name!r}, {choices(name, table.names)}")
-        if not isinstance(kind, str):
-            chosen[name] = (ORDERED, tuple(str(value) for value in kind))
-        elif "<" in kind:
-            chosen[name] = (ORDERED, tuple(value.strip() for value in kind.split("<")))
-        elif kind in KINDS:
+            known = choices(name, table.names).replace("allowed are", "the columns are")
+            raise DataError(f"{table.source}: types names a column {name!r} that does not exist; {known}")
+        if isinstance(kind, str) and "<" not in kind:
+            if kind not in KINDS:
+                raise UnknownNameError("column type", kind, KINDS)
             chosen[name] = (kind, ())
         else:
-            raise UnknownNameError("column type", kind, KINDS)
+            chosen[name] = (ORDERED, _order(name, kind))
     return chosen
+
+
+def _order(name: str, values: Any) -> tuple[str, ...]:
+    """Return the values of an ordered category, lowest first, as the texts of its cells."""
+    if isinstance(values, str):
+        values = [value.strip() for value in values.split("<")]
+    elif not isinstance(values, Sequence | np.ndarray):
+        raise ConfigError(
+            f"the type of column {name!r} must be a name or a list of ordered values, got {type(values).__name__}"
+        )
+    is_number = (int, float, np.integer, np.floating)
+    texts = tuple(number_text(float(v)) if isinstance(v, is_number) else str(v).strip() for v in values)
+    if len(set(texts)) < max(2, len(texts)) or "" in texts:
+        got = "<".join(texts)
+        raise ConfigError(f"the order of column {name!r} must list at least two different values, got {got!r}")
+    return texts
 
 
 def _usual_reading(columns: Any) -> str | None:
@@ -247,7 +282,12 @@ class _Finder:
         present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
         if set(map(str.lower, present)) <= {*YES_NO, *YES_NO.values()} and _pair(present) is not None:
             return self._as_boolean()
+        if all(map(_LONG.fullmatch, present)):
+            words, why = self._of_words(), "read as codes because all cells have 16 or more digits"
+            return replace(words, note=words.note or f"{why}; if these are numbers, give it the type {NUMBER}")
         if numbers.is_number.all() or self._has_strays():
+            if _are_padded(present) and self._is_unique():
+                return ColumnType(self.column.name, ID, "identifies the rows")
             if _are_padded(present):
                 note = f"read as codes because of leading zeros; if these are numbers, give it the type {NUMBER}"
                 return replace(self._as(CATEGORY, ()), note=note)
@@ -256,9 +296,14 @@ class _Finder:
             plain = RawColumn(self.column.name, numbers=values)
             other = replace(self, column=plain)._of_numbers()
             return as_number if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
-        if date_formats(present):
+        if date_formats(present) or usual_date_format(present) is not None:
             return self._as_date()
         return self._of_words()
+
+    def _is_unique(self) -> bool:
+        """Return whether every row has a value of its own."""
+        texts, codes = self.column.distinct
+        return len(texts) == len(codes) > 2
 
     @property
     def _numbers(self) -> Numbers:
@@ -279,7 +324,7 @@ class _Finder:
         share = len(texts) / n_present
         if n_words >= _WORDS_OF_TEXT and share > _DISTINCT_TEXT:
             return self._as(TEXT, ())
-        if len(texts) == n_present == len(codes) and len(codes) > 2:
+        if self._is_unique():
             return ColumnType(self.column.name, ID, "identifies the rows")
         if share > _MOST_DISTINCT and len(texts) > 2:
             return self._left_out(f"{len(texts)} different values in {n_present} rows are too many for a category")
@@ -306,7 +351,7 @@ class _Finder:
             raise ColumnError(f"mixes units: {', '.join(unit or 'none' for unit in sorted(numbers.units))}")
         reading, note = self._reading(numbers, reading)
         values = np.append(numbers.values[reading], np.nan)[codes]
-        return ColumnType(name, NUMBER, note, values=values, reading=reading)
+        return ColumnType(name, NUMBER, note, values=values, reading=reading, unit="".join(numbers.units))
 
     def _reading(self, numbers: Numbers, wanted: str | None) -> tuple[str, str | None]:
         """Return the decimal separator of a column, and a note if it is ambiguous."""
@@ -351,11 +396,15 @@ class _Finder:
         formats = date_formats(texts)
         if not formats:
             raise ColumnError(f"{self._where(_first_odd_date(texts))} is not a date like the others")
-        note = None
-        if len({str(read_dates(texts[:1], date_format)[0]) for date_format in formats}) > 1:
-            readings = " or ".join(str(read_dates(texts[:1], date_format)[0])[:10] for date_format in formats[:2])
-            note = f"{texts[0]} is read with the day first, but every cell is ambiguous ({readings})"
-        values = np.append(read_dates(texts, formats[0]), np.datetime64("NaT"))[codes]
+        note, values = None, read_dates(texts, formats[0])
+        others = [read_dates(texts, date_format) for date_format in formats[1:]]
+        differing = [(values != other) & ~np.isnat(values) for other in others]
+        if any(differs.any() for differs in differing):
+            other, differs = next(pair for pair in zip(others, differing, strict=True) if pair[1].any())
+            number = int(np.flatnonzero(differs)[0])
+            readings = " or ".join(str(dates[number])[:10] for dates in (values, other))
+            note = f"{texts[number]} is read with the day first, but every cell is ambiguous ({readings})"
+        values = np.append(values, np.datetime64("NaT"))[codes]
         return ColumnType(name, DATE, note, values=values, date_format=formats[0])
 
     def _as_ordered(self, order: tuple[str, ...]) -> ColumnType:
@@ -366,7 +415,8 @@ class _Finder:
                 raise ColumnError(
                     f"an ordered category of words needs its order: give it the type {'<'.join(texts[:3])}"
                 )
-            order = tuple(np.array(texts)[np.argsort(numbers.values[POINT], kind="stable")].tolist())
+            reading = self._reading(numbers, None)[0]
+            order = tuple(np.array(texts)[np.argsort(numbers.values[reading], kind="stable")].tolist())
         unknown = [text for text in texts if text not in order]
         if unknown:
             raise ColumnError(f"{self._where(unknown[0])} is not in the given order {'<'.join(order)}")
@@ -381,7 +431,12 @@ def _only_in(numbers: Numbers, texts: list[str], reading: str) -> str:
 
 
 def _first_odd_date(texts: list[str]) -> str:
-    """Return the first text that does not share a date format with all texts before it, or the first text."""
+    """Return the first text without the usual date format, or that has no format in common with those before it."""
+    if (usual := usual_date_format(texts)) is not None:
+        is_odd = np.isnat(read_dates(texts, usual))
+        return next(
+            text for text, odd in zip(texts, is_odd, strict=True) if odd and text.lower() not in MISSING_NUMBERS
+        )
     for number in range(1, len(texts)):
         if not date_formats(texts[: number + 1]):
             return texts[number]
@@ -431,15 +486,25 @@ def _with_one_id(columns: list[ColumnType]) -> list[ColumnType]:
     ]
 
 
+def _comparable(column: ColumnType) -> NDArray[Any]:
+    """Return the values of a column, those of a number up to its unit: linear functions of each other are equal."""
+    values: Any = column.values
+    present = values[~column.missing]
+    if column.kind != NUMBER or len(present) < _FEWEST_NUMBERS or present[0] == present.mean():
+        return np.asarray(values)
+    scaled = (values - present.mean()) / (present[0] - present.mean())
+    return np.asarray(np.round(scaled / np.abs(scaled[~column.missing]).max(), _DIGITS_COMPARED)) + 0.0
+
+
 def _without_copies(columns: list[ColumnType]) -> list[ColumnType]:
-    """Return the types without columns that have the same values as an earlier one."""
+    """Return the types without columns that have the same values as an earlier one, perhaps in another unit."""
     first: dict[tuple[str, bytes], str] = {}
     result = []
     for column in columns:
         if not column.is_feature or column.values is None:
             result.append(column)
             continue
-        key = (column.values.dtype.kind, column.values.tobytes())
+        key = (column.kind, _comparable(column).tobytes())
         earlier = first.setdefault(key, column.name)
         is_copy = earlier != column.name and not column.is_given
         result.append(

@@ -23,6 +23,7 @@ from pamc.data.readers.columns import check_has_rows
 from pamc.data.readers.tables import Table
 from pamc.data.store import row_blocks
 from pamc.data.store.writer import GrowingArray, StoreWriter
+from pamc.errors import DataError
 from pamc.progress import Progress
 
 _KEYS_PER_BLOCK = 1 << 19
@@ -30,6 +31,10 @@ _IDS_PER_GROUP = 1 << 16
 
 # Rows from which the types of columns of mixed types are found, and cells of these rows.
 _LEAST_SAMPLED, _MOST_SAMPLED, _SAMPLED_CELLS = 1000, 50_000, 2_000_000
+
+# The number of a row, multiplied by a large prime and without its last bits. Rows are chosen by it, so that patterns in
+# their order do not matter.
+_MIXED_NUMBER = "((n * 2654435761) % 4294967296 // 4096)"
 
 # Memory of a cell that is fetched as a Python object.
 _BYTES_PER_CELL = 200
@@ -194,7 +199,7 @@ class RowIngest:
                     features, wrong = self._numbers(in_block)
                     self._note_numbers(wrong, number, block.start, n_before + block.start)
                 else:
-                    features = self._encoded(self.encoding, in_block, str(self.parts.files[number]))
+                    features = self._encoded(self.encoding, in_block, self.parts.table(number), block.start)
                 raw.append(features)
                 phase.advance()
         if self.id_column is not None or self.truth_column is not None:
@@ -210,13 +215,15 @@ class RowIngest:
             features = np.ma.getdata(values).astype(self.dtype, copy=False)
         return features, np.ma.getmaskarray(values) | np.isinf(features)
 
-    def _encoded(self, encoding: TableEncoding, in_block: str, source: str) -> NDArray[Any]:
-        """Return the features of staged rows of a table of mixed types."""
+    def _encoded(self, encoding: TableEncoding, in_block: str, table: Table, first: int) -> NDArray[Any]:
+        """Return the features of staged rows of a table of mixed types; the first of them has this row number."""
         names = [name for name in self.feature_names if name in encoding.raw_names]
         selected = ", ".join(f"f{self.feature_names.index(name)}" for name in names)
         fetched = self.workspace.arrays(f"SELECT {selected} FROM stage WHERE {in_block}")
         columns = [_raw_column(name, cells) for name, cells in zip(names, fetched.values(), strict=True)]
-        return encoding.encode(RawTable(columns, len(columns[0]), source))
+        return encoding.encode(
+            RawTable(columns, len(columns[0]), str(table.path), lambda row: _location(table, first + row))
+        )
 
     def _note_numbers(self, wrong: NDArray[np.bool_], number: int, place: int, row: int) -> None:
         places = np.flatnonzero(wrong.any(axis=1))
@@ -271,26 +278,55 @@ def find_encoding(
     finds_id
         Whether a column may be found to identify the rows.
     """
-    tables = [parts.table(number) for number, _ in parts]
+    tables = []
+    for number, path in parts:
+        with naming(path):
+            tables.append(parts.table(number))
+    _check_alike(tables, names)
     n_rows = sum(workspace.value(f"SELECT count(*) FROM {table.tolerant_sql}") for table in tables)
     check_has_rows(parts.first, n_rows)
-    stride = -(-n_rows // max(_LEAST_SAMPLED, min(_MOST_SAMPLED, _SAMPLED_CELLS // len(names))))
-    sampled = []
+    one_in = -(-n_rows // max(_LEAST_SAMPLED, min(_MOST_SAMPLED, _SAMPLED_CELLS // len(names))))
+    sampled, places = [], []
     for table in tables:
         numbered = f"(SELECT *, row_number() OVER () - 1 AS n FROM {table.tolerant_sql})"
-        fetched = workspace.arrays(
-            f"SELECT {_cells_sql(table, names)} FROM {numbered} WHERE n % {stride} = 0 ORDER BY n"
-        )
+        chosen = f"{_MIXED_NUMBER} % {one_in} = 0"
+        fetched = workspace.arrays(f"SELECT n, {_cells_sql(table, names)} FROM {numbered} WHERE {chosen} ORDER BY n")
+        places += [(table, int(row)) for row in fetched.pop("n")]
         sampled.append([_raw_column(name, cells) for name, cells in zip(names, fetched.values(), strict=True)])
     columns = [_joined(same_column) for same_column in zip(*sampled, strict=True)]
-    raw, types = RawTable(columns, len(columns[0]), str(parts.first.path)), dict(types or {})
+
+    def where(number: int) -> str:
+        table, row = places[number]
+        location = _location(table, row)
+        return location if len(tables) == 1 else f"{table.path.name}, {location}"
+
+    source = parts.first.path if len(tables) == 1 else parts.first.path.parent
+    raw, types = RawTable(columns, len(columns[0]), str(source), where), dict(types or {})
+    given = dict(types)
     found = find_types(raw, types)
     for column in found:
         if column.kind == ID and not column.is_given and not (finds_id and _is_unique(workspace, tables, column.name)):
             types[column.name] = IGNORE
-    encoding, _ = fit_encoding(raw, find_types(raw, types))
+    encoding, _ = fit_encoding(raw, find_types(raw, types), given)
     warn_about_types(encoding, raw.source, stacklevel=5)
     return encoding
+
+
+def _check_alike(tables: Sequence[Table], names: Sequence[str]) -> None:
+    """Raise DataError if one part stores numbers and another part text in the same column."""
+    for name in names:
+        stored = [table.stores_numbers(name) for table in tables]
+        if any(stored) and not all(stored):
+            numeric, other = tables[stored.index(True)], tables[stored.index(False)]
+            raise DataError(
+                f"column {name!r} contains numbers in {numeric.path} and text or dates in {other.path}: convert it to "
+                "the same type in all files"
+            )
+
+
+def _location(table: Table, row: int) -> str:
+    line = table.cell(row, table.names[0]).line
+    return f"row {row}" if line is None else f"line {line}"
 
 
 def _is_unique(workspace: Workspace, tables: Sequence[Table], name: str) -> bool:

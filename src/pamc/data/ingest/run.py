@@ -33,7 +33,7 @@ _MEMORY_PER_THREAD = 250_000_000
 _SETTINGS = "ingest.json"
 
 # Rows that are inspected for columns of mixed types, and the share of cells of a column that may be malformed numbers.
-_ROWS_INSPECTED, _MOST_STRAY = 1000, 0.1
+_ROWS_INSPECTED, _MOST_STRAY, _MOST_SKIPPED = 1000, 0.1, 0.5
 
 
 def ingest(
@@ -104,7 +104,8 @@ def ingest(
     row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
-    is_mixed = bool(types) or (not skip_bad_rows and _has_other_types(first, names))
+    # If bad rows are to be skipped, a column of numbers may have many other cells.
+    is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
     if is_mixed:
         _check_mixed(dtype, skip_bad_rows=skip_bad_rows)
     else:
@@ -178,13 +179,13 @@ def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> No
         raise OutputError(f"{out}: an ingest cannot write to a path with '?' or a backslash; choose another folder")
 
 
-def _has_other_types(table: Table, names: Sequence[str]) -> bool:
-    """Return whether a column has many cells, in the first rows, that are neither plain numbers nor missing."""
+def _has_other_types(table: Table, names: Sequence[str], most: float) -> bool:
+    """Return whether a column has a larger share of cells, in the first rows, that are neither numbers nor missing."""
     cells = table.first_rows(_ROWS_INSPECTED)
     for name in names:
         present = [cell for cell in cells[name] if cell.lower() not in MISSING_NUMBERS]
         n_others = sum(not is_number_text(cell) for cell in present)
-        if n_others > _MOST_STRAY * len(present):
+        if n_others > most * len(present):
             return True
     return False
 

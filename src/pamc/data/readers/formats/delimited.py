@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -52,13 +53,23 @@ def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     relation = (
         f"read_csv(?, auto_detect=false, header=false, skip={n_skipped}, delim='{delimiter}', quote='\"', escape='\"', "
-        f"columns={{{columns}}}, hive_partitioning=false{_ENCODINGS[encoding]})"
+        f"columns={{{columns}}}, hive_partitioning=false{_line_end(path, delimiter, encoding)}{_ENCODINGS[encoding]})"
     )
     return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter, encoding)
 
 
 # duckdb's option for each encoding.
 _ENCODINGS = {"utf-8": "", "latin-1": ", encoding='latin-1'"}
+
+
+def _line_end(path: Path, delimiter: str, encoding: str) -> str:
+    """Return duckdb's option for the end of a line if the first record has a line break, which duckdb would go by."""
+    line, _ = next(_records(path, delimiter, encoding), (1, []))
+    if line == 1:
+        return ""
+    text = next(islice(text_lines(path, encoding), line - 1, None))
+    end = r"\r\n" if text.endswith("\r\n") else r"\n"
+    return f", new_line='{end}'"
 
 
 def _delimiter_of(path: Path, encoding: str) -> str:

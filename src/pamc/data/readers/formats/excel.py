@@ -11,7 +11,7 @@ from typing import Any
 from pamc.data.readers.conversion import converted, load_package, values_of
 from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.formats.delimited import DelimitedTable, open_delimited
-from pamc.errors import DataWarning, warn
+from pamc.errors import DataError, DataWarning, warn
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,31 @@ def _write_csv(path: Path, target: Path) -> None:
     try:
         if len(book.worksheets) > 1:
             warn(DataWarning(f"{path}: has {len(book.worksheets)} sheets; the first one is read"), stacklevel=6)
-        with target.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerows([_text_of(cell) for cell in row] for row in book.worksheets[0].iter_rows(values_only=True))
+        rows = list(book.worksheets[0].iter_rows(values_only=True))
     finally:
         book.close()
+    if not any(cell is not None for row in rows for cell in row):
+        raise DataError(f"{path}: the first sheet is empty")
+    has_times = [any(_has_time(cell) for cell in column) for column in zip(*rows, strict=True)]
+    with target.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        for row in rows:
+            # A blank row is written as a blank line, which is skipped.
+            is_blank = all(cell is None for cell in row)
+            texts = [_text_of(cell, has_time) for cell, has_time in zip(row, has_times, strict=True)]
+            writer.writerow([] if is_blank else texts)
 
 
-def _text_of(cell: Any) -> str:
+def _has_time(cell: Any) -> bool:
+    return isinstance(cell, datetime.datetime) and cell.time() != datetime.time()
+
+
+def _text_of(cell: Any, has_time: bool) -> str:
+    """Return a cell as text; a date has its time of day if any other date in the column has one."""
     if cell is None:
         return ""
     if isinstance(cell, datetime.datetime):
-        return str(cell.date() if cell.time() == datetime.time() else cell.replace(microsecond=0))
+        return str(cell.replace(microsecond=0) if has_time else cell.date())
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 

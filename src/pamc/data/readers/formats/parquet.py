@@ -5,22 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from pamc.data.columns.raw import LONG_INTEGER
 from pamc.data.database import connected, literal_path, load_duckdb
 from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import Cell, Table, column_names, shorten, unreadable
 
 _NUMERIC_TYPES = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*)$")
+# Types of integers that may have more digits than floating-point numbers hold.
+_LONG_TYPES = re.compile(r"U?(BIG|HUGE)INT$")
 
 
 @dataclass(frozen=True)
 class ParquetTable(Table):
-    """A table in a Parquet file; `numeric` says for each column whether it stores numbers."""
+    """A table in a Parquet file; `numeric` and `integer` say for each column whether it stores numbers or integers."""
 
     numeric: tuple[bool, ...]
+    integer: tuple[bool, ...]
 
     def records(self, rows: Iterable[int]) -> Iterator[tuple[int, int | None, list[str | None]]]:
         """Yield (row, None, cells) of the given rows, with one query per row."""
@@ -43,7 +48,17 @@ class ParquetTable(Table):
         return [None if np.ma.getmaskarray(column)[0] else shorten(str(column[0])) for column in columns]
 
     def _stores_numbers(self, position: int) -> bool:
-        return self.numeric[position]
+        return self.numeric[position] and position not in self._identifiers
+
+    @cached_property
+    def _identifiers(self) -> frozenset[int]:
+        """Positions of columns with integers of so many digits that they are identifiers, which are read as text."""
+        found = []
+        for position, integer in enumerate(self.integer):
+            if integer:
+                largest, _ = self._fetch([f"max(abs(c{position}::HUGEINT))::DOUBLE", "1"])
+                found += [position] if np.ma.filled(largest, 0)[0] >= LONG_INTEGER else []
+        return frozenset(found)
 
 
 def open_parquet(path: Path, header: bool | None) -> ParquetTable:
@@ -59,7 +74,8 @@ def open_parquet(path: Path, header: bool | None) -> ParquetTable:
         raise unreadable(path, ParquetTable._damage, error) from error
     names, unnamed = column_names(path, _top_names(schema))
     numeric = tuple(bool(_NUMERIC_TYPES.match(row[1])) for row in described)
-    return ParquetTable(path, names, unnamed, True, relation, numeric)
+    integer = tuple(bool(_LONG_TYPES.match(row[1])) for row in described)
+    return ParquetTable(path, names, unnamed, True, relation, numeric, integer)
 
 
 def _top_names(schema: list[tuple[str, int | None]]) -> list[str]:
