@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from pamc.graph.smoothing import Floats, unit_rows
 from pamc.initialize.coassociation import agreement, consensus_and_agreement
 from pamc.initialize.family import (
     FAMILIES,
+    LEAST_COMBINED,
     MIDDLE,
     FamilyInput,
     Judge,
@@ -184,21 +186,37 @@ def agreed_clusters(
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
     families, judge = choose_partitions(partitions, graph)
     labels = partitions[families[0]]
-    if len(families) > 1:
-        combined = [partitions[name] for name in families]
+    if len(families) > 1 and judge is not None:
         with one_thread(), quiet_libraries:
-            common = consensus_and_agreement(
-                combined, n_clusters, seed=seed_for(seed, "families"), device=device
-            ).labels
-        if len(np.unique(common)) < n_clusters or adjusted_rand(common, labels) == 1.0:
-            families = families[:1]
-        else:
-            labels = common
+            families, labels = _combined(families, partitions, judge, n_clusters, seed, device)
     trust = None
     if not inputs.is_knn and edges.size:
         alone = inputs.kind == "graph"
         trust = 1.0 if alone else graph_trust(inputs.adjacency, given.neighbors, labels)
     return Agreed(labels, given.smoothed[MIDDLE], families, judge, trust)
+
+
+def _combined(
+    families: tuple[str, ...],
+    partitions: dict[str, Labels],
+    judge: Judge,
+    n_clusters: int,
+    seed: int,
+    device: torch.device,
+) -> tuple[tuple[str, ...], Labels]:
+    """Return the consensus with the best score among those of the best three, four, … partitions, and their families.
+
+    The result is the best partition itself if it equals this consensus, or if every consensus leaves a cluster empty.
+    """
+    best = partitions[families[0]]
+    used, labels, value = families[:1], best, -math.inf
+    for number in range(LEAST_COMBINED, len(families) + 1):
+        labelings = [partitions[name] for name in families[:number]]
+        consensus_seed = seed_for(seed, f"consensus of {number} families")
+        common = consensus_and_agreement(labelings, n_clusters, seed=consensus_seed, device=device).labels
+        if len(np.unique(common)) == n_clusters and judge.score(common).value > value:
+            used, labels, value = families[:number], common, judge.score(common).value
+    return (families[:1], best) if adjusted_rand(labels, best) == 1.0 else (used, labels)
 
 
 def graph_trust(adjacency: Adjacency, neighbors: Adjacency, labels: Labels) -> float:

@@ -36,7 +36,7 @@ _CONDUCTANCE_WEIGHT = 0.1
 _LEAST_CONDUCTANCE = 1e-4
 
 # Partitions whose scores are at most this far below the best are combined, if there are at least so many.
-_NEARLY_EQUAL, _LEAST_COMBINED = 0.12, 3
+_NEARLY_EQUAL, LEAST_COMBINED = 0.15, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ class Judge:
 
 
 class Choice(NamedTuple):
-    """The families whose partitions are used, the one with the best score first, and the judge that compared them.
+    """The families whose partitions are used, in the order of their scores, and the judge that compared them.
 
     There is more than one family if several partitions are nearly equally good, and no judge of a single partition.
     """
@@ -140,7 +140,7 @@ def choose_partitions(partitions: Mapping[str, Labels], graph: Adjacency) -> Cho
     """Return the family whose partition has the best score, with those whose scores are nearly as good.
 
     A choice between partitions with nearly equal scores would be a matter of chance, and would depend on the random
-    seed. Their consensus does not.
+    seed; their consensus hardly does.
     """
     if len(partitions) == 1:
         return Choice(tuple(partitions), None)
@@ -148,7 +148,7 @@ def choose_partitions(partitions: Mapping[str, Labels], graph: Adjacency) -> Cho
     value = {name: judge.score(labels).value for name, labels in partitions.items()}
     ranked = sorted(value, key=lambda name: -value[name])
     best = [name for name in ranked if value[name] >= value[ranked[0]] - _NEARLY_EQUAL]
-    return Choice(tuple(best if len(best) >= _LEAST_COMBINED else best[:1]), judge)
+    return Choice(tuple(best if len(best) >= LEAST_COMBINED else best[:1]), judge)
 
 
 def smoothed_dims(n_clusters: int) -> int:
