@@ -4,10 +4,13 @@ import re
 
 import pytest
 
+from pamc.errors import UnknownNameError
 from pamc.lab import rows as row_store
 from pamc.lab.cell import CASES, cases_of
 from pamc.lab.pages import DOCS, filled
+from pamc.lab.pages import __main__ as main
 from pamc.lab.pages.contents import PAGES, path_of
+from pamc.lab.pages.pictures import FIGURES, draw
 from pamc.lab.rows import stored
 
 pytestmark = pytest.mark.claims
@@ -51,3 +54,28 @@ def test_every_experiment_is_on_a_page_with_its_command():
 def test_published_rows_are_not_quick():
     for case in cases_of("case"):
         assert not any(row["quick"] for row in stored(case))
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_method_are_drawn(tmp_path):
+    paths = draw(tmp_path / "pictures")
+    assert [path.stem for path in paths] == list(FIGURES)
+    assert all(path.stat().st_size > 5000 for path in paths)
+
+
+def test_a_page_is_written_with_its_figures(tmp_path, monkeypatch):
+    page = tmp_path / "choosing.md"
+    page.write_text(path_of("choosing").read_text(encoding="utf-8").replace("<!-- end", "stale\n<!-- end"))
+    monkeypatch.setattr(main, "path_of", lambda name: page)
+    monkeypatch.setattr(main, "DOCS", tmp_path)
+    (tmp_path / "choosing").mkdir()
+    (tmp_path / "choosing" / "old.png").touch()
+    monkeypatch.setattr("sys.argv", ["pages", "choosing"])
+    main.main()
+    assert page.read_text(encoding="utf-8") == path_of("choosing").read_text(encoding="utf-8")
+    assert {path.name for path in (tmp_path / "choosing").iterdir()} == {
+        path.name for path in (DOCS / "choosing").iterdir()
+    }
+    monkeypatch.setattr("sys.argv", ["pages", "chosing"])
+    with pytest.raises(UnknownNameError, match="choosing"):
+        main.main()

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from pamc.ops.torch.adam import CpuAdam
+from pamc.ops.torch.adam import CpuAdam, fused_adam
 
 
 def trained(make, n_steps=7):
@@ -34,6 +34,21 @@ def test_the_state_has_the_names_and_values_of_torchs():
     state = ours.state_tensors()
     for number, values in theirs.state_dict()["state"].items():
         assert all(torch.equal(state[f"{number}.{name}"], value) for name, value in values.items())
+
+
+def test_a_step_without_gradients_changes_nothing():
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = CpuAdam([weight], lr=1.0)
+    optimizer.step()
+    assert torch.equal(weight, torch.ones(3))
+    assert not optimizer.state_tensors()["0.step"]
+
+
+def test_parameters_on_another_device_are_left_to_torch_with_steps_that_can_be_captured(monkeypatch):
+    called = {}
+    monkeypatch.setattr(torch.optim, "Adam", lambda parameters, **options: called.update(options))
+    fused_adam([torch.ones(3, device="meta")], lr=0.1)
+    assert called == {"lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "fused": True, "capturable": True}
 
 
 def test_a_fit_on_the_cpu_does_not_import_torchs_compiler():

@@ -12,6 +12,7 @@ import pamc
 from pamc import PamCGC, clusterer
 from pamc.data.synthetic import block_model
 from pamc.errors import BackendError, DataError
+from pamc.report.differences import _differences
 from pamc.report.facts import are_rows_of_fit, cluster_facts
 
 SETTINGS = {"hidden": (16,), "n_epochs": 5, "random_state": 0, "device": "cpu"}
@@ -117,3 +118,17 @@ def test_without_pandas_the_error_names_the_extra(model, graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(BackendError, match=r"pamc\[explain\]"):
         pamc.explain(model, np.asarray(graph.features))
+
+
+def test_missing_cells_are_left_out_of_every_mean():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 3)) + np.arange(40)[:, None] % 2
+    features[rng.random(features.shape) < 0.3] = np.nan
+    features[:, 2] = 5.0
+    labels = np.arange(40) % 2
+    for cluster, difference, inside, elsewhere in _differences(features, labels, 2):
+        own, others = features[labels == cluster], features[labels != cluster]
+        assert inside == pytest.approx(np.nanmean(own, axis=0))
+        assert elsewhere == pytest.approx(np.nanmean(others, axis=0))
+        assert difference[:2] == pytest.approx((inside - elsewhere)[:2] / np.nanstd(features, axis=0)[:2])
+        assert difference[2] == 0
