@@ -365,7 +365,7 @@ def _encode_category(variable: Variable, column: RawColumn) -> NDArray[Any]:
     place = {level: i for i, level in enumerate(variable.levels)}
     other = place.get(OTHER, -1)
     places = np.array([place.get(text, other) for text in texts] + [-1], dtype=np.int64)
-    rows = np.vstack([np.eye(len(place)), np.full(len(place), np.nan)])
+    rows = np.vstack([np.eye(len(place), dtype=np.float32), np.full(len(place), np.nan, dtype=np.float32)])
     _check_known(texts, places[:-1] >= 0 if other < 0 else np.array([text in place for text in texts]), other >= 0)
     return np.asarray(rows[places[codes]])
 

@@ -18,6 +18,8 @@ _PATTERNS = {
     POINT: re.compile(r"[+-]?(?=[.\d])(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
     COMMA: re.compile(r"[+-]?(?=[,\d])(\d{1,3}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?"),
 }
+# Most numbers: without separators of thousands, a unit or an exponent.
+_PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
 _CURRENCIES = r"[$€£¥₹₽]|EUR|USD|GBP|CHF|JPY"
 _UNIT = re.compile(rf"(?P<before>{_CURRENCIES})?\s*(?P<number>[+-]?[\d.,].*?)\s*(?P<after>%|{_CURRENCIES})?")
 _SIGNED_UNIT = re.compile(rf"(?P<sign>[+-])\s*(?P<rest>({_CURRENCIES}).*)")
@@ -66,7 +68,7 @@ def read_numbers(texts: Sequence[str]) -> Numbers:
     (('decimal comma',), [1234.5, 7.25])
     """
     missing = np.array([text.lower() in MISSING_NUMBERS for text in texts], dtype=bool)
-    parts = [without_unit(text) for text in texts]
+    parts = [NumberText(text, "") if _PLAIN.fullmatch(text) else without_unit(text) for text in texts]
     values = {reading: np.array([_value(part.text, reading) for part in parts]) for reading in _PATTERNS}
     valid = {reading: np.isfinite(numbers) for reading, numbers in values.items()}
     is_number = valid[POINT] | valid[COMMA]
@@ -98,6 +100,8 @@ def without_unit(text: str) -> NumberText:
 
 
 def _value(text: str, reading: str) -> float:
+    if reading == POINT and _PLAIN.fullmatch(text):
+        return float(text)
     if _PATTERNS[reading].fullmatch(text) is None:
         return np.nan
     plain = text.replace(",", "") if reading == POINT else text.replace(".", "").replace(",", ".")

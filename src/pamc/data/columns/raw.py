@@ -59,12 +59,12 @@ class RawColumn:
     @cached_property
     def distinct(self) -> Distinct:
         """The distinct texts and their codes; numbers are written without a trailing ".0". O(N) time."""
-        cells = self.as_texts()
-        index: dict[str, int] = {}
-        codes = np.empty(len(cells), dtype=np.int64)
-        for row, cell in enumerate(cells.tolist()):
-            codes[row] = -1 if cell is None or cell.lower() in MISSING_ANYWHERE else index.setdefault(cell, len(index))
-        return Distinct(list(index), codes)
+        cells = self.as_texts().tolist()
+        # Python sees each distinct cell once: dictionaries and map run over the rows.
+        index: dict[str | None, int] = dict.fromkeys(cells, -1)
+        texts = [cell for cell in index if cell is not None and cell.lower() not in MISSING_ANYWHERE]
+        index |= {text: code for code, text in enumerate(texts)}
+        return Distinct(texts, np.fromiter(map(index.__getitem__, cells), dtype=np.int64, count=len(cells)))
 
     def as_texts(self) -> NDArray[Any]:
         """Return (N,) texts, None for empty cells."""

@@ -193,8 +193,9 @@ def raw_columns(table: Table, names: Sequence[str]) -> RawTable:
 
 
 def _raw_column(table: Table, name: str) -> RawColumn:
-    texts, numbers = table.cells(name)
-    return RawColumn(name, numbers=numbers) if table.stores_numbers(name) else RawColumn(name, texts=texts)
+    if table.stores_numbers(name):
+        return RawColumn(name, numbers=table.cells(name)[1])
+    return RawColumn(name, texts=table.texts_or_none(name))
 
 
 def describe_table(

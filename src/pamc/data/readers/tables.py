@@ -188,9 +188,12 @@ class Table(ABC):
     def cells(self, name: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return one column as (N,) strings, None for empty cells, and as (N,) numbers, NaN for non-numeric cells."""
         column, numbers = self._fetch([self.text_sql(name), self.number_sql(name, dtype="float64")])
-        texts = np.ma.getdata(column).astype(np.str_).astype(object)
-        texts[_is_empty(column)] = None
-        return texts, np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
+        values = np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
+        return _with_none(column), values
+
+    def texts_or_none(self, name: str) -> NDArray[Any]:
+        """Return one column as (N,) stripped strings, None for empty cells."""
+        return _with_none(self._fetch([self.text_sql(name)])[0])
 
     def cell_if_all(self, name: str, pattern: str, *, example: str) -> str | None:
         """Return the first cell of a column that matches `example`, if every cell of the column matches `pattern`."""
@@ -301,6 +304,12 @@ def column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], fro
 def unreadable(path: Path, damage: str, error: Exception) -> DataError:
     """Return the DataError for a file that duckdb cannot read."""
     return DataError(f"{path}: cannot be read as {kind_of(path)}; {damage} ({reason_of(error)})")
+
+
+def _with_none(column: NDArray[Any]) -> NDArray[Any]:
+    texts = np.array(np.ma.getdata(column), dtype=object)
+    texts[_is_empty(column)] = None
+    return texts
 
 
 def _is_empty(column: NDArray[Any]) -> NDArray[np.bool_]:

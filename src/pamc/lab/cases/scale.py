@@ -23,8 +23,11 @@ import torch
 from torch import Tensor
 
 from pamc.config import FitConfig
+from pamc.data.customers import make_customers
 from pamc.data.database import load_duckdb
 from pamc.data.preprocessing import Preprocessing
+from pamc.data.store import open_store
+from pamc.estimator.pamcgc import PamCGC
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows
 from pamc.lab.cell import Cell, Row, Scope, register_case
@@ -33,6 +36,7 @@ from pamc.lab.rows import fitted_row
 from pamc.lab.settings import bench_cells, kind_of_device
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.methods.pamcgc import PamCGCModel
+from pamc.ops.scores import adjusted_rand
 from pamc.progress import SilentProgress
 from pamc.results.metrics import nmi_of_table
 from pamc.runtime import resolve_row_dtype
@@ -356,3 +360,58 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
         "nmi": result["metrics"]["nmi"],
         "acc": result["metrics"]["acc"],
     }
+
+
+_TABLE = {"n_rows": 1_000_000, "n_columns": 20, "n_clusters": 4, "memory": "2GB"}
+_QUICK_TABLE = {**_TABLE, "n_rows": 400}
+_FEW_ROWS = 100
+
+
+@register_case(
+    "mixed-store",
+    "ingest, fit and prediction of a large table of mixed types",
+    cells=lambda scope: bench_cells(scope, "mixed-store", [("pamc", _QUICK_TABLE if scope.quick else _TABLE)]),
+    in_all=False,
+)
+def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
+    """Return time and memory of `pamc ingest` and `pamc fit`, the throughput of `pamc predict`, and the ARI.
+
+    Half of the columns are those of customers with planted segments, the other half is unrelated to them. The
+    throughput leaves out the time that the command takes for a few rows.
+    """
+    sizes = cell.parameters
+    with tempfile.TemporaryDirectory() as folder:
+        table, few, store, run = (Path(folder, name) for name in ("rows.parquet", "few.parquet", "store", "run"))
+        segments = _write_customers(table, few, sizes["n_rows"])
+        options = ["--memory", sizes["memory"], "--quiet", "--json"]
+        ingested, _ = _watched([*_PAMC, "ingest", str(table), "--out", str(store), *options])
+        fitting = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--out", str(run)]
+        fitted, text = _watched([*fitting, "--device", "cpu", "--no-report", *options])
+        predicted, started = (
+            _watched([*_PAMC, "predict", str(run), str(rows), "--out", str(Path(folder, f"{rows.stem}.csv"))])[0]
+            for rows in (table, few)
+        )
+        labels = PamCGC.load(run).labels_
+        n_features = len(open_store(store).feature_names or ())
+    return {
+        "seconds": ingested["seconds"] + fitted["seconds"],
+        "ingest_s": ingested["seconds"],
+        "fit_s": fitted["seconds"],
+        "phases": json.loads(text)["seconds"],
+        "n_features": n_features,
+        "peak_anonymous_bytes": max(ingested["peak_anonymous_bytes"], fitted["peak_anonymous_bytes"]),
+        "predicted_rows_per_s": sizes["n_rows"] / max(predicted["seconds"] - started["seconds"], 1e-3),
+        "ari": adjusted_rand(segments, labels),
+    }
+
+
+def _write_customers(table: Path, few: Path, n_rows: int) -> np.ndarray[Any, Any]:
+    """Write customers with as many unrelated columns, and a file with a few of them; return their segments."""
+    customers, others = make_customers(n_rows, random_state=0), make_customers(n_rows, random_state=1)
+    unrelated = {f"other_{name}": texts for name, texts in others.columns.items() if name != "customer_id"}
+    columns = {**customers.columns, **unrelated, "customer_id": np.array([f"C{i:08d}" for i in range(n_rows)])}
+    with load_duckdb("files are written").connect() as connection:
+        for path, end in ((table, n_rows), (few, _FEW_ROWS)):
+            connection.register("columns", {name: texts[:end] for name, texts in columns.items()})
+            connection.execute(f"COPY (SELECT * FROM columns) TO '{path}'")
+    return customers.segments

@@ -76,6 +76,19 @@ def _large_fit(rows: Sequence[Row], folder: Path) -> str:
     return joined(Table(columns, body).markdown(), origin(rows))
 
 
+def _mixed_store(rows: Sequence[Row], folder: Path) -> str:
+    """Return time and memory of the ingest and the fit of tables of mixed types, and the throughput of predictions."""
+    columns = ["rows", "encoded columns", "limit", "anonymous", "ingest", "fit", "predicted rows per s", "ARI"]
+    body = []
+    for row in rows:
+        sizes, values = row["parameters"], row["values"]
+        times = [time_text(values["ingest_s"]), f"{values['fit_s'] / 60:.1f} min"]
+        memory = [sizes["memory"], bytes_text(values["peak_anonymous_bytes"])]
+        shape = [f"{sizes['n_rows']:,} × {sizes['n_columns']}", str(values["n_features"])]
+        body.append([*shape, *memory, *times, f"{values['predicted_rows_per_s']:,.0f}", f"{values['ari']:.2f}"])
+    return joined(Table(columns, body).markdown(), origin(rows))
+
+
 def _ingest(rows: Sequence[Row], folder: Path) -> str:
     """Return time and memory of converting edges to a store, for each program."""
     body = []
@@ -146,6 +159,7 @@ def _on_paper(rows: Sequence[Row], folder: Path) -> str:
 SCALE = {
     "scale": Part(partial(stored, "scale", device="cuda"), _epochs),
     "large-fit": Part(partial(stored, "large-fit"), _large_fit),
+    "mixed-store": Part(partial(stored, "mixed-store"), _mixed_store),
     "ingest": Part(partial(stored, "ingest"), _ingest),
     "neighbors": Part(partial(stored, "neighbors"), _neighbors),
     "processes": Part(partial(stored, "processes"), _processes),
