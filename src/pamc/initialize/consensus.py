@@ -137,7 +137,7 @@ def agreed_clusters(
 ) -> Agreed:
     """Cluster the rows by all families, and return the partition that agrees best with the others and with the graph.
 
-    If several partitions are nearly equally good, the result is their consensus.
+    If several partitions are nearly equally good, and no graph is given, the result is their consensus.
 
     Parameters
     ----------
@@ -186,6 +186,9 @@ def agreed_clusters(
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
     families, judge = choose_partitions(partitions, graph)
     labels = partitions[families[0]]
+    if not inputs.is_knn:
+        # Most families do not see a given graph, so a consensus of several would hardly follow it.
+        families = families[:1]
     if len(families) > 1 and judge is not None:
         with one_thread(), quiet_libraries:
             families, labels = _combined(families, partitions, judge, n_clusters, seed, device)
