@@ -106,11 +106,7 @@ def ingest(
     names = feature_columns(first, id_column, truth_column, columns, drop)
     # If bad rows are to be skipped, a column of numbers may have many other cells.
     is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
-    if is_mixed:
-        _check_mixed(dtype, skip_bad_rows=skip_bad_rows)
-    else:
-        warn_about_columns(first, names, explicit=columns is not None)
-        warn_about_points(first, names)
+    _check(first, names, dtype, is_mixed=is_mixed, skip_bad_rows=skip_bad_rows, explicit=columns is not None)
     return _Ingest(
         sources=[str(path) for path in (features, edges) if path is not None],
         rows=Parts(row_files, first),
@@ -190,10 +186,16 @@ def _has_other_types(table: Table, names: Sequence[str], most: float) -> bool:
     return False
 
 
-def _check_mixed(dtype: str, *, skip_bad_rows: bool) -> None:
-    if dtype != "float32":
+def _check(
+    first: Table, names: Sequence[str], dtype: str, *, is_mixed: bool, skip_bad_rows: bool, explicit: bool
+) -> None:
+    """Raise ConfigError for options that columns of mixed types do not have; warn about columns of plain numbers."""
+    if not is_mixed:
+        warn_about_columns(first, names, explicit=explicit)
+        warn_about_points(first, names)
+    elif dtype != "float32":
         raise ConfigError(f"columns of mixed types are stored as float32, not as {dtype}")
-    if skip_bad_rows:
+    elif skip_bad_rows:
         raise ConfigError(
             "bad rows can be skipped only in a table of plain numbers: correct the cells, or give their columns the "
             "type 'ignore'"
