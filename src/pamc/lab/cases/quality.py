@@ -79,6 +79,7 @@ CONSTANTS: dict[str, tuple[float, float]] = {
     "initialize.family._CONDUCTANCE_WEIGHT": (0.05, 0.2),
     "initialize.family._LEAST_CONDUCTANCE": (1e-5, 1e-3),
     "initialize.family._N_SUPPORTERS": (1, 3),
+    "initialize.family._NEARLY_EQUAL": (0.1, 0.2),
     "initialize.consensus._N_NEIGHBORS": (7, 15),
     "initialize.consensus.N_REPEATS": (9, 36),
     "initialize.partitions._MIN_SHARE": (0.2, 0.4),
@@ -105,6 +106,9 @@ _MARKERS = dict(zip(INITIALIZERS, cycle("os^Dv"), strict=False))
 
 # Phases that are part of another one, or no part of the fit.
 _NOT_ADDED = ("confidence", "centers", "evaluation")
+
+# A change of the mean ACC, in points, below which a constant hardly matters.
+_HARMLESS = 0.5
 
 # A table is lost if pamc is more than this far below the better of K-means and a Gaussian mixture.
 _LOST = 0.05
@@ -421,14 +425,20 @@ def _constants(rows: Sequence[Row], folder: Path) -> list[Path]:
     names = measured(rows, [DEFAULT, *variants], (*DATA_SETS, *TABLES))
     body = []
     for constant, values in CONSTANTS.items():
-        line = [f"`{constant}`", f"{fit_constants()[constant]:g}"]
+        default = fit_constants()[constant]
+        line, harmless = [f"`{constant}`", f"{default:g}"], [float(default)]
         for value in values:
             changes = [_change(rows, f"{constant} {value:g}", name) for name in names]
             present = [change for change in changes if change is not None]
-            line.append(f"{value:g}: {100 * float(np.mean(present)):+.1f}" if present else MISSING)
-        body.append(line)
-    note = f"Change of the mean ACC over {', '.join(names)}, in points, one fit each with the same seed."
-    table = Table(["constant", "default", "smaller value", "larger value"], body, "lrrr")
+            mean = 100 * float(np.mean(present)) if present else math.nan
+            line.append(f"{value:g}: {mean:+.1f}" if present else MISSING)
+            harmless += [value] if abs(mean) < _HARMLESS else []
+        body.append([*line, f"{min(harmless):g} to {max(harmless):g}" if len(harmless) > 1 else "the default only"])
+    note = (
+        f"Change of the mean ACC over {', '.join(names)}, in points, one fit each with the same seed. The last column "
+        "is the range of measured values with a change of less than half a point."
+    )
+    table = Table(["constant", "default", "smaller value", "larger value", "little change"], body, "lrrrr")
     return write_table(table, folder, "quality-constants", title="Constants", rows=rows, note=note)
 
 
