@@ -11,10 +11,10 @@ from pamc.lab.settings import CHECK_TABLES, TABLES
 
 pytestmark = pytest.mark.claims
 
-# ACC in percent. On HHAR, two partitions have nearly the same score, and the seed decides.
-FLOORS = {"dblp": 80, "cite": 69, "acm": 92, "cora": 73, "amazon_photo": 79, "usps": 93, "hhar": 75, "news4": 72}
+# ACC in percent. Where two partitions have nearly the same score, the seed decides.
+FLOORS = {"dblp": 81, "cite": 69, "acm": 92, "cora": 72, "amazon_photo": 79, "usps": 92, "hhar": 82, "news4": 71}
 FLOORS |= {"reut21578_4": 69, "digits": 88}
-UNSTEADY = {"hhar": 10.0, "news4": 2.5, "cora": 2.0, "dblp": 1.5}
+UNSTEADY = {"hhar": 2.5, "news4": 3.0, "cora": 2.5, "usps": 4.5}
 
 
 @pytest.fixture(scope="module")

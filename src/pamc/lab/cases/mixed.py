@@ -37,6 +37,7 @@ EMPTIED_SHARE = 0.3
 _EMPTIED_METHODS = ("pamcgc", "one-hot k-means")
 
 _N_SEEDS = 3
+_METRICS = ("ari", "nmi", "acc")
 _TASK = "mixed"
 
 
@@ -153,13 +154,25 @@ def _write_scores(rows: Sequence[Row], groups: dict[Any, list[Row]], folder: Pat
     for name in names:
         measured = [groups.get((name, method, 0.0)) for method in methods]
         body.append([name, *(MISSING if group is None else _scores(group) for group in measured)])
+    complete = [name for name in MIXED_TABLES if all((name, method, 0.0) in groups for method in methods)]
+    if complete:
+        means = (
+            [np.mean([_mean(groups[name, method, 0.0], metric) for name in complete]) for metric in _METRICS]
+            for method in methods
+        )
+        body.append([f"**mean of {len(complete)} tables**", *(_joined(values, bold=True) for values in means)])
     note = "ARI / NMI / ACC in percent, mean over the seeds. Only the metrics use the classes."
     table = Table(["table", *titles], body, "l" + "r" * len(titles))
     return write_table(table, folder, "mixed", title="Tables of mixed types", rows=rows, note=note)
 
 
 def _scores(group: Sequence[Row]) -> str:
-    return " / ".join(f"{_mean(group, metric):.1f}" for metric in ("ari", "nmi", "acc"))
+    return _joined([_mean(group, metric) for metric in _METRICS])
+
+
+def _joined(values: Sequence[Any], *, bold: bool = False) -> str:
+    text = " / ".join(f"{value:.1f}" for value in values)
+    return f"**{text}**" if bold else text
 
 
 def _write_emptied(rows: Sequence[Row], groups: dict[Any, list[Row]], folder: Path) -> list[Path]:

@@ -296,7 +296,8 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
         if not values:
             continue
         facts = [value["facts"] for value in values]
-        decisions = [_decision(facts, name) for name in ("preprocessing", "graph", "inputs", "clusters_by", "fallback")]
+        names = ("preprocessing", "graph", "inputs", "clusters_by", "fallback")
+        decisions = [_decision([_shortened(each) for each in facts], name) for name in names]
         seconds = seconds_of(rows, data_set)
         trust = [100 * float(fact["graph_trust"]) for fact in facts if "graph_trust" in fact]
         trusted = f"{np.mean(trust):.0f} %" if trust else MISSING
@@ -311,6 +312,12 @@ def seconds_of(rows: Sequence[Row], data_set: str) -> list[float]:
     """Return the time of each fit of a data set with the default."""
     phases = [row["values"]["seconds"] for row in _of(rows, DEFAULT, data_set).values()]
     return [sum(value for name, value in times.items() if name not in _NOT_ADDED) for times in phases]
+
+
+def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts with a short text for clusters that are a consensus of several families."""
+    n_families = str(facts.get("clusters_by", "")).count(",") + 1
+    return {**facts, "clusters_by": f"{n_families} families"} if n_families > 1 else facts
 
 
 def _decision(facts: Sequence[dict[str, Any]], name: str) -> str:
