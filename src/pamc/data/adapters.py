@@ -129,7 +129,8 @@ def _check_has_rows(X: Any, recipient: str = "") -> None:
             f"graph{recipient}"
         )
     is_records = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], dict)
-    if isinstance(X, dict) or is_records or getattr(getattr(X, "dtype", None), "names", None):
+    is_dict = isinstance(X, dict) and not sp.issparse(X)
+    if is_dict or is_records or getattr(getattr(X, "dtype", None), "names", None):
         raise DataError(f"X is a {type(X).__name__} of named values: convert it to a data frame, pandas.DataFrame(X)")
     if _comes_from(X, "polars") and as_frame(X) is None:
         raise DataError(f"X must be a table of rows and columns, got a polars {type(X).__name__}")
