@@ -27,7 +27,7 @@ claims: $(INSTALLED)
 
 # Check the coverage of the targets above that ran with COVER=1.
 cover: $(INSTALLED)
-	$(BIN)/python -m coverage json -q -o .coverage.json
+	$(BIN)/python -m coverage json -q --include='src/pamc/*' -o .coverage.json
 	$(BIN)/python tests/check_coverage.py .coverage.json
 
 check: $(INSTALLED)
