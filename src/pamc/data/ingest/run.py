@@ -197,8 +197,8 @@ def _check(
         raise ConfigError(f"columns of mixed types are stored as float32, not as {dtype}")
     elif skip_bad_rows:
         raise ConfigError(
-            "bad rows can be skipped only in a table of plain numbers: correct the cells, or give their columns the "
-            "type 'ignore'"
+            "bad rows can be skipped only in a table of plain numbers: leave out columns of other types (--drop), or "
+            "ingest without skipping rows"
         )
 
 
