@@ -191,10 +191,11 @@ def test_ctrl_c_leaves_no_folder_and_exits_130(tmp_path, moment):
     rows = tmp_path / "rows.csv"
     values = np.random.default_rng(0).normal(size=(1500, 8)).round(4)
     rows.write_text("\n".join([",".join(f"f{i}" for i in range(8)), *(",".join(map(str, row)) for row in values)]))
-    settings = ["--epochs", "100000"] if moment == "training" else ["--set", "pretrain_epochs=100000"]
-    if moment == "training":
-        settings += ["--set", "pretrain_epochs=1", "--set", "hidden=[16]", "--set", "n_init=1"]
-    command = [sys.executable, "-m", "pamc", "fit", str(rows), "-k", "3", "--out", str(tmp_path / "run"), *settings]
+    endless = {
+        "pre-training": ["--set", "pretrain_epochs=1000000"],
+        "training": ["--epochs", "1000000", "--set", "tol=0", "--set", "pretrain_epochs=1"],
+    }[moment]
+    command = [sys.executable, "-m", "pamc", "fit", str(rows), "-k", "3", "--out", str(tmp_path / "run"), *endless]
     # A background job of a shell ignores Ctrl-C, and so would its children.
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
