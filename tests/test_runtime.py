@@ -1,5 +1,9 @@
+import subprocess
+import sys
 import threading
+import time
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +12,9 @@ import torch
 from pamc.errors import BackendError, ConfigError, UnknownNameError
 from pamc.models.products import column_product, row_product
 from pamc.runtime import (
+    _OtherPrograms,
     environment,
+    free_threads,
     generator,
     is_on_one_thread,
     one_thread,
@@ -140,9 +146,64 @@ def test_tasks_on_few_rows_run_in_the_calling_thread(two_threads):
     assert side_by_side([threading.get_ident] * 3, n_rows=10**6) != [here] * 3
 
 
-def test_short_steps_run_on_one_thread_and_long_steps_on_all(two_threads):
+@pytest.fixture
+def others(monkeypatch):
+    """Make the machine look as if other programs used as many of its two cores as the list says."""
+    n_cores = [0]
+    monkeypatch.setattr("pamc.runtime._other_programs.n_cores", lambda: n_cores[0])
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    return n_cores
+
+
+def test_short_steps_run_on_one_thread_and_long_steps_on_all(two_threads, others):
     layer, cpu = torch.nn.Linear(100, 100), torch.device("cpu")
     with threads_for(layer, 10, cpu):
         assert (is_on_one_thread(), torch.get_num_threads()) == (True, 1)
     with threads_for(layer, 10**6, cpu):
         assert (is_on_one_thread(), torch.get_num_threads()) == (False, 2)
+
+
+@pytest.mark.parametrize(("n_others", "n_threads"), [(0, 2), (1, 1), (7, 1)])
+def test_threads_leave_the_cores_of_other_programs_to_them(two_threads, others, n_others, n_threads):
+    others[0] = n_others
+    with free_threads():
+        assert torch.get_num_threads() == n_threads
+        # Rounding must still not depend on the number of threads.
+        assert not is_on_one_thread()
+        others[0] = 0
+        with free_threads():
+            assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 2
+
+
+def test_tasks_use_all_cores_beside_other_programs(two_threads, others):
+    both_run = threading.Barrier(2, timeout=30)
+    others[0] = 4
+    with free_threads():
+        assert sorted(side_by_side([both_run.wait] * 2)) == [0, 1]
+
+
+def test_free_threads_on_one_thread_stay_on_one(two_threads, others):
+    with one_thread(), free_threads():
+        assert (is_on_one_thread(), torch.get_num_threads()) == (True, 1)
+
+
+@pytest.mark.parametrize(("text", "n_cores"), [("0.1 0.9 1.7 4/250 23", 3), ("nonsense", 0), (None, 0)])
+def test_cores_of_other_programs_are_read_where_the_system_tells_them(monkeypatch, text, n_cores):
+    def read(*_, **__):
+        if text is None:
+            raise FileNotFoundError
+        return text
+
+    monkeypatch.setattr("pathlib.Path.read_text", read)
+    assert _OtherPrograms().n_cores() == n_cores
+
+
+@pytest.mark.skipif(not Path("/proc/loadavg").exists(), reason="needs Linux")
+def test_a_busy_process_is_counted():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            time.sleep(0.5)
+            assert _OtherPrograms().n_cores() >= 1
+        finally:
+            busy.kill()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
 import threading
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -179,10 +181,13 @@ _one_blas_thread = _SharedContext(lambda: threadpool_limits(limits=1, user_api="
 
 
 class _Limits(threading.local):
-    """The limits of the current thread; `n_tasks` is the number of tasks that it may run side by side."""
+    """The limits of the current thread.
+
+    `n_tasks` is the number of tasks that it may run side by side; None is the number of torch's threads.
+    """
 
     on_one_thread = False
-    n_tasks = 1
+    n_tasks: int | None = None
 
 
 _limits = _Limits()
@@ -197,36 +202,81 @@ def one_thread() -> Iterator[None]:
     # Counted first, because torch reports the OpenMP limit as its number of threads.
     n_tasks = _n_tasks()
     # The OpenMP limit applies to the thread that sets it, the BLAS limit to all threads.
-    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _one_torch_thread(n_tasks):
+    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _torch_threads(1, n_tasks):
         yield
 
 
 def _n_tasks() -> int:
-    return _limits.n_tasks if is_on_one_thread() else torch.get_num_threads()
+    return _limits.n_tasks or torch.get_num_threads()
 
 
 @contextmanager
-def _one_torch_thread(n_tasks: int) -> Iterator[None]:
-    """Limit torch and its BLAS, which other limits do not reach, to one thread; allow `n_tasks` tasks side by side."""
-    before, n_threads = (_limits.on_one_thread, _limits.n_tasks), torch.get_num_threads()
-    _limits.on_one_thread, _limits.n_tasks = True, n_tasks
-    torch.set_num_threads(1)
+def _torch_threads(n_threads: int, n_tasks: int, *, always_one: bool = True) -> Iterator[None]:
+    """Limit torch and its BLAS, which other limits do not reach, to `n_threads`; allow `n_tasks` tasks side by side.
+
+    `always_one` states that the number of threads is always 1 here, so that rounding cannot depend on it.
+    """
+    before, n_before = (_limits.on_one_thread, _limits.n_tasks), torch.get_num_threads()
+    _limits.on_one_thread, _limits.n_tasks = always_one, n_tasks
+    torch.set_num_threads(n_threads)
     try:
         yield
     finally:
-        torch.set_num_threads(n_threads)
+        torch.set_num_threads(n_before)
         _limits.on_one_thread, _limits.n_tasks = before
+
+
+class _OtherPrograms:
+    """Counts the cores that other programs use, at most once a second."""
+
+    _SECONDS, _SAMPLES, _SECONDS_APART = 1.0, 3, 0.002
+
+    def __init__(self) -> None:
+        self._counted_at, self._n_cores = -math.inf, 0
+
+    def n_cores(self) -> int:
+        """Return the number of cores in use by other programs; 0 where the system does not tell."""
+        if time.monotonic() - self._counted_at > self._SECONDS:
+            self._n_cores = min(map(self._n_running, range(self._SAMPLES)))
+            self._counted_at = time.monotonic()
+        return self._n_cores
+
+    def _n_running(self, number: int) -> int:
+        # Threads of this process stop waiting for work a moment after an operation, and do not count then.
+        time.sleep(self._SECONDS_APART)
+        try:
+            running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3]
+            return int(running.split("/")[0]) - 1
+        except (OSError, ValueError, IndexError):
+            return 0
+
+
+_other_programs = _OtherPrograms()
+
+
+@contextmanager
+def free_threads() -> Iterator[None]:
+    """Limit torch to as many threads as there are cores that no other program uses; at least one.
+
+    Threads wait for each other at the end of each operation, so one that has to share its core delays all. Results do
+    not depend on the number of threads. Tasks of :func:`side_by_side`, which do not wait, still use all cores.
+    """
+    n_threads = 1 if is_on_one_thread() else _n_tasks()
+    n_free = (os.cpu_count() or 1) - (_other_programs.n_cores() if n_threads > 1 else 0)
+    with _torch_threads(max(1, min(n_threads, n_free)), _n_tasks(), always_one=is_on_one_thread()):
+        yield
 
 
 def threads_for(module: nn.Module, n_rows: int, device: torch.device) -> AbstractContextManager[None]:
     """Return a context for steps that map `n_rows` rows by a module: on one thread if the steps are short.
 
-    Threads wait for each other at the end of each operation. In short operations they wait longer than they compute,
-    above all if other programs use the cores.
+    In short operations, threads wait for each other longer than they compute. Longer steps use :func:`free_threads`.
     """
     n_products = n_rows * sum(parameter.numel() for parameter in module.parameters())
     is_short = device.type == "cpu" and n_products < _SHORT_STEP
-    return _one_torch_thread(_n_tasks()) if is_short else nullcontext()
+    if is_short:
+        return _torch_threads(1, _n_tasks())
+    return free_threads() if device.type == "cpu" else nullcontext()
 
 
 def is_on_one_thread() -> bool:
@@ -266,7 +316,7 @@ def side_by_side(
 
     def on_one_thread(task: Callable[[], Result]) -> Result:
         # The OpenMP limit applies to the thread that sets it.
-        with libraries.limit(limits=1, user_api="openmp"), _one_torch_thread(1):
+        with libraries.limit(limits=1, user_api="openmp"), _torch_threads(1, 1):
             return task()
 
     try:

@@ -233,17 +233,17 @@ def fit_batches(
     order = np.random.default_rng(seed_for(context.seed, "row order"))
     n_epochs = config.pretrain_epochs if n_epochs is None else n_epochs
     try:
-        threads = threads_for(module, batch_size, rows.device)
-        with context.progress.phase("pre-training", n_epochs) as phase, threads:
+        with context.progress.phase("pre-training", n_epochs) as phase:
             for _ in range(n_epochs):
                 shuffled = torch.from_numpy(order.permutation(len(rows))).to(rows.device)
                 losses = []
-                for indices in torch.split(shuffled, batch_size):
-                    if len(indices) == batch_size:
-                        batch.copy_(indices)
-                        losses.append(full_step())
-                    else:
-                        losses.append(step(indices))
+                with threads_for(module, batch_size, rows.device):
+                    for indices in torch.split(shuffled, batch_size):
+                        if len(indices) == batch_size:
+                            batch.copy_(indices)
+                            losses.append(full_step())
+                        else:
+                            losses.append(step(indices))
                 phase.advance(error=float(torch.stack(losses).mean()))
     finally:
         full_step.release()

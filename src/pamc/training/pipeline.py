@@ -7,6 +7,7 @@ depend on where the rows are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from pamc.models.method import METHODS
 from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
+from pamc.runtime import free_threads
 from pamc.training import sources
 from pamc.training.checkpoint import CheckpointedInit, CheckpointPlan, FitCheckpoints, check_checkpointable
 from pamc.training.fallback import (
@@ -141,10 +143,11 @@ def fit_method(
     if checkpoints is not None:
         check_checkpointable(fit.method.name, plain=encoder is None and pretrained is None and known_labels is None)
         saved = FitCheckpoints(checkpoints, data, fit.config, method=fit.method.name, seed=seed)
-    fit, ready = _initialize(fit, source, saved)
-    trained = _train(fit, source, ready, on_epoch)
-    with clock.phase("labels"):
-        return _assign(fit, source, ready, trained, plan)
+    with free_threads() if device.type == "cpu" else nullcontext():
+        fit, ready = _initialize(fit, source, saved)
+        trained = _train(fit, source, ready, on_epoch)
+        with clock.phase("labels"):
+            return _assign(fit, source, ready, trained, plan)
 
 
 def run_worker(group: TorchProcessGroup, store: Any = None) -> None:
