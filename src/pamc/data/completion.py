@@ -1,64 +1,101 @@
 """Impute the missing cells of preprocessed rows by their expected values, given the known cells of the row.
 
-The rows are modeled as x = μ + W t + noise, with few factors t (probabilistic PCA, Tipping and Bishop 1999), fitted to
-the known cells by expectation maximization. Imputed values are an input of the encoder only; they are never shown to
-the user.
+The rows are modeled as a mixture of factor models, x = μ_g + W_g t + noise with few factors t (mixtures of
+probabilistic PCA, Tipping and Bishop 1999), fitted to the known cells by expectation maximization. The number of
+components is the one that best predicts cells that were set aside. Imputed values are an input of the encoder only;
+they are never shown to the user.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Maximum number of factors, also as a share of the columns; and the number of iterations.
-_MOST_FACTORS, _MOST_SHARE = 12, 0.5
-_N_ITERATIONS = 20
+# Maximum number of factors of a single component and of several ones, also as a share of the columns.
+_MOST_FACTORS, _MOST_FACTORS_OF_MANY, _MOST_SHARE = 12, 6, 0.5
+_N_ITERATIONS = 15
 
-# Maximum number of rows that the factors are fitted to, and number of rows that are imputed at a time.
-_MOST_ROWS = 20_000
+# Numbers of components that are compared, and the minimum number of rows per component.
+_N_COMPONENTS, _ROWS_PER_COMPONENT = (4, 12, 24), 20
+
+# Share of the variables that are set aside to compare numbers of components, and by how much more components must lower
+# the squared error of their values: as a share, and in standard errors.
+_SET_ASIDE, _LEAST_GAIN, _BEYOND_CHANCE = 0.1, 0.05, 3.0
+
+# Number of components that a row may belong to: those with the largest likelihood if columns were independent.
+_MOST_PER_ROW = 3
+
+# Number of rows that the prior of a component counts for.
+_PRIOR_ROWS = 1.0
+
+# Maximum number of rows to which a single component and several ones are fitted; number of rows imputed at a time.
+_MOST_ROWS, _MOST_ROWS_OF_MANY = 20_000, 5000
 _ROWS_AT_A_TIME = 4096
 
 # Minimum variance of the noise, as a share of the mean variance of a column.
 _LEAST_NOISE = 1e-3
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 
 
-def fit_completion(rows: NDArray[np.floating[Any]]) -> dict[str, Floats]:
-    """Return the mean (d,), the factors (d, r) and the variance of the noise (1,) of rows with NaN for missing cells.
+class Mixture(NamedTuple):
+    """A mixture of G factor models of rows with d columns.
 
-    O(N·d·r² + d³) time per iteration.
+    Parameters
+    ----------
+    weights
+        (G,) shares of the rows.
+    means, factors, noise
+        (G, d) means, (G, d, r) factors, and (G,) variances of the noise.
+    """
+
+    weights: Floats
+    means: Floats
+    factors: Floats
+    noise: Floats
+
+
+class _Expected(NamedTuple):
+    """The components (N, m) that a row may belong to, their posterior probabilities, and the row imputed by each."""
+
+    components: NDArray[np.int64]
+    probabilities: Floats
+    rows: Floats
+
+
+class _Conditional(NamedTuple):
+    """Imputed rows (N, d); mean (N, r) and covariance (N, r, r) of their factors; and distances (N,) of known cells."""
+
+    rows: Floats
+    scores: Floats
+    covariance: Floats
+    distance: Floats
+
+
+def fit_completion(rows: NDArray[np.floating[Any]], variable: NDArray[Any] | None = None) -> dict[str, Floats]:
+    """Return the arrays of the :class:`Mixture`, named ``hidden_…``, of rows (N, d) with NaN for missing cells.
+
+    O(N·d·r² + G·d³) time per iteration.
+
+    Parameters
+    ----------
+    variable
+        (d,) index of the variable of each column; columns of a variable are missing together. By default, each column
+        is a variable.
     """
     # Imported here, because reading a file must not import torch.
     from pamc.runtime import one_thread
 
-    known = rows[:: -(-len(rows) // _MOST_ROWS)].astype(np.float64)
-    hidden = np.isnan(known)
-    n_known = np.maximum((~hidden).sum(axis=0), 1)
-    mean = np.where(hidden, 0.0, known).sum(axis=0) / n_known
-    n_factors = max(1, min(_MOST_FACTORS, int(_MOST_SHARE * rows.shape[1])))
     with one_thread():
-        factors, noise = np.zeros((rows.shape[1], n_factors)), np.ones(1)
-        for _ in range(_N_ITERATIONS if hidden.any() else 1):
-            filled = _filled(known, mean, factors, noise)
-            mean = filled.mean(axis=0)
-            factors, noise = _factors(filled - mean, hidden.mean(axis=0), n_factors, noise)
-    return {"hidden_mean": mean, "hidden_factors": factors, "hidden_noise": noise}
-
-
-def _factors(centered: Floats, hidden_share: Floats, n_factors: int, noise: Floats) -> tuple[Floats, Floats]:
-    """Return the maximum likelihood factors and noise of imputed rows, whose missing cells have the noise variance."""
-    covariance = centered.T @ centered / len(centered)
-    known_noise = noise if centered.any() else np.zeros(1)
-    covariance[np.diag_indices_from(covariance)] += hidden_share * np.minimum(known_noise, covariance.diagonal().mean())
-    variances, directions = np.linalg.eigh(covariance)
-    variances, directions = variances[::-1], directions[:, ::-1]
-    rest = variances[n_factors:]
-    least = _LEAST_NOISE * max(float(variances.mean()), np.finfo(np.float64).tiny)
-    noise = np.array([max(float(rest.mean()) if len(rest) else 0.0, least)])
-    return directions[:, :n_factors] * np.sqrt(np.maximum(variances[:n_factors] - noise, 0.0)), noise
+        mixture = _single(_sampled(rows, _MOST_ROWS))
+        few = _sampled(rows, _MOST_ROWS_OF_MANY)
+        if np.isnan(few).any():
+            n_components = _n_components(few, np.arange(rows.shape[1]) if variable is None else variable)
+            if n_components > 1:
+                mixture = _several(few, n_components)
+    return {f"hidden_{name}": array for name, array in mixture._asdict().items()}
 
 
 def complete(rows: NDArray[np.floating[Any]], arrays: dict[str, Any]) -> NDArray[Any]:
@@ -67,20 +104,184 @@ def complete(rows: NDArray[np.floating[Any]], arrays: dict[str, Any]) -> NDArray
 
     result = rows.copy()
     incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
-    mean, factors, noise = (arrays[f"hidden_{name}"] for name in ("mean", "factors", "noise"))
+    mixture = Mixture(*(arrays[f"hidden_{name}"] for name in Mixture._fields))
     with one_thread():
         for start in range(0, len(incomplete), _ROWS_AT_A_TIME):
             block = incomplete[start : start + _ROWS_AT_A_TIME]
-            result[block] = _filled(rows[block].astype(np.float64), mean, factors, noise)
+            result[block] = _imputed(rows[block].astype(np.float64), mixture)
     return result
 
 
-def _filled(rows: Floats, mean: Floats, factors: Floats, noise: Floats) -> Floats:
-    """Return rows with missing cells replaced by their conditional mean, given the known cells."""
+def _sampled(rows: NDArray[np.floating[Any]], most: int) -> Floats:
+    return rows[:: -(-len(rows) // most)].astype(np.float64)
+
+
+def _n_components(rows: Floats, variable: NDArray[Any]) -> int:
+    """Return the number of components that best predicts variables that are set aside in a part of the rows."""
+    from pamc.runtime import seed_for
+
+    groups = np.unique(variable, return_inverse=True)[1]
+    # A seed of its own: cells that were emptied with a common seed must not be the very ones that are set aside.
+    rng = np.random.default_rng(seed_for(0, "cells set aside"))
+    aside = (rng.random((len(rows), groups.max() + 1)) < _SET_ASIDE)[:, groups]
+    aside &= ~np.isnan(rows)
+    rest = np.where(aside, np.nan, rows)
+
+    def errors(mixture: Mixture) -> Floats:
+        return np.asarray(np.square(_imputed(rest, mixture)[aside] - rows[aside]))
+
+    best, least = 1, errors(_single(rest))
+    for number in _N_COMPONENTS:
+        if len(rows) < number * _ROWS_PER_COMPONENT or not len(least):
+            break
+        tried = errors(_several(rest, number))
+        gain = least - tried
+        if gain.mean() > max(_LEAST_GAIN * least.mean(), _BEYOND_CHANCE * gain.std() / np.sqrt(len(gain))):
+            best, least = number, tried
+    return best
+
+
+def _single(rows: Floats) -> Mixture:
+    """Return a single factor model of the rows."""
+    known = ~np.isnan(rows)
+    values = np.where(known, rows, 0.0)
+    mean = values.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    centered = np.where(known, rows - mean, 0.0)
+    factors, noise = _principal(centered.T @ centered / len(rows), _n_factors(rows, _MOST_FACTORS))
+    share = np.ones(len(rows))
+    for _ in range(_N_ITERATIONS if not known.all() else 0):
+        mean, factors, noise = _maximized(rows, share, _conditional(rows, mean, factors, noise), mean)
+    return Mixture(np.ones(1), mean[None], factors[None], np.array([noise]))
+
+
+def _several(rows: Floats, n_components: int) -> Mixture:
+    """Return a mixture of factor models of the rows, fitted from clusters of the rows as a single one imputes them."""
+    from sklearn.cluster import KMeans
+
+    filled = _imputed(rows, _single(rows))
+    labels = KMeans(n_components, n_init=1, random_state=0).fit_predict(filled)
+    overall, n_factors = filled.mean(axis=0), _n_factors(rows, _MOST_FACTORS_OF_MANY)
+    members = [filled[labels == component] for component in range(n_components)]
+    means = [part.mean(axis=0) for part in members]
+    parts = [_principal(_covariance(part, filled), n_factors) for part in members]
+    factors, noise = (list(values) for values in zip(*parts, strict=True))
+    weights = np.bincount(labels, minlength=n_components) / len(rows)
+    for _ in range(_N_ITERATIONS):
+        mixture = Mixture(weights, np.stack(means), np.stack(factors), np.array(noise))
+        components, probabilities, _ = _expected(rows, mixture)
+        for number in range(n_components):
+            row, place = np.nonzero(components == number)
+            share = probabilities[row, place]
+            if not len(row):
+                continue
+            weights[number] = max(share.sum() / len(rows), np.finfo(np.float64).eps)
+            conditional = _conditional(rows[row], means[number], factors[number], noise[number])
+            means[number], factors[number], noise[number] = _maximized(rows[row], share, conditional, overall)
+    return Mixture(weights, np.stack(means), np.stack(factors), np.array(noise))
+
+
+def _covariance(part: Floats, rows: Floats) -> Floats:
+    """Return the covariance of a part of the rows; that of few rows is mixed with the covariance of all."""
+    borrowed = rows.shape[1] / (len(part) + rows.shape[1])
+    of_part, of_all = (np.cov(values.T, bias=True).reshape(rows.shape[1], -1) for values in (part, rows))
+    return np.asarray((1 - borrowed) * of_part + borrowed * of_all)
+
+
+def _principal(covariance: Floats, n_factors: int) -> tuple[Floats, float]:
+    """Return the factors (d, r) and the noise of the model with this covariance (d, d)."""
+    variances, directions = np.linalg.eigh(covariance)
+    variances, directions = variances[::-1], directions[:, ::-1]
+    rest = variances[n_factors:]
+    least = _LEAST_NOISE * max(float(variances.mean()), np.finfo(np.float64).tiny)
+    noise = max(float(rest.mean()) if len(rest) else 0.0, least)
+    return directions[:, :n_factors] * np.sqrt(np.maximum(variances[:n_factors] - noise, 0.0)), noise
+
+
+def _maximized(rows: Floats, share: Floats, conditional: _Conditional, prior: Floats) -> tuple[Floats, Floats, float]:
+    """Return mean, factors and noise with the largest likelihood, given the factors t of rows that count by `share`.
+
+    Each column is regressed on the factors over its known cells. The prior, which counts as one row, keeps the
+    regression from overfitting a component of few rows.
+    """
+    known = ~np.isnan(rows)
+    values = np.where(known, rows, 0.0)
+    n_rows, n_factors = conditional.scores.shape
+    moments = np.empty((n_rows, n_factors + 1, n_factors + 1))
+    moments[:, :-1, :-1] = conditional.scores[:, :, None] * conditional.scores[:, None, :] + conditional.covariance
+    moments[:, :-1, -1] = moments[:, -1, :-1] = conditional.scores
+    moments[:, -1, -1] = 1.0
+    counted = known * share[:, None]
+    second = (counted.T @ moments.reshape(n_rows, -1)).reshape(-1, n_factors + 1, n_factors + 1)
+    cross = (values * share[:, None]).T @ moments[:, -1]
+    with_prior = second + _PRIOR_ROWS * np.eye(n_factors + 1)
+    cross_with_prior = cross.copy()
+    cross_with_prior[:, -1] += _PRIOR_ROWS * prior
+    fitted = np.linalg.solve(with_prior, cross_with_prior[:, :, None])[:, :, 0]
+    explained = 2 * (fitted * cross).sum(axis=1) - np.einsum("di,dij,dj->d", fitted, second, fitted)
+    square = share @ np.square(values)
+    total = max(float(counted.sum()), np.finfo(np.float64).eps)
+    least = _LEAST_NOISE * max(float(square.sum() / total), np.finfo(np.float64).tiny)
+    noise = max(float((square - explained).sum() / total), least)
+    return np.asarray(fitted[:, -1], dtype=np.float64), np.asarray(fitted[:, :-1], dtype=np.float64), noise
+
+
+def _imputed(rows: Floats, mixture: Mixture) -> Floats:
+    """Return rows with missing cells replaced by their expected values."""
+    if len(mixture.weights) == 1:
+        return _conditional(rows, mixture.means[0], mixture.factors[0], mixture.noise[0]).rows
+    expected = _expected(rows, mixture)
+    blended = np.einsum("nm,nmd->nd", expected.probabilities, expected.rows)
+    return np.where(np.isnan(rows), blended, rows)
+
+
+def _expected(rows: Floats, mixture: Mixture) -> _Expected:
+    components = _likely_components(rows, mixture)
+    likelihood = np.empty(components.shape)
+    filled = np.empty((*components.shape, rows.shape[1]))
+    for number, (mean, factors, noise) in enumerate(zip(*mixture[1:], strict=True)):
+        row, place = np.nonzero(components == number)
+        if len(row):
+            conditional = _conditional(rows[row], mean, factors, noise)
+            filled[row, place] = conditional.rows
+            likelihood[row, place] = _likelihood(rows[row], conditional, noise) + np.log(mixture.weights[number])
+    probabilities = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
+    return _Expected(components, probabilities / probabilities.sum(axis=1, keepdims=True), filled)
+
+
+def _likely_components(rows: Floats, mixture: Mixture) -> NDArray[np.int64]:
+    """Return the (N, 3) components with the largest likelihood of each row if its columns were independent."""
+    known = ~np.isnan(rows)
+    values = np.where(known, rows, 0.0)
+    variance = np.square(mixture.factors).sum(axis=2) + mixture.noise[:, None]
+    inverse = 1 / variance
+    distance = np.square(values) @ inverse.T - 2 * values @ (mixture.means * inverse).T
+    distance += known @ (np.square(mixture.means) * inverse + np.log(variance)).T
+    distance -= 2 * np.log(mixture.weights)
+    most = min(_MOST_PER_ROW, len(mixture.weights))
+    return np.argpartition(distance, most - 1, axis=1)[:, :most]
+
+
+def _conditional(rows: Floats, mean: Floats, factors: Floats, noise: float) -> _Conditional:
+    """Return the posterior of the factors of rows, and the rows with missing cells replaced by conditional means."""
     known = ~np.isnan(rows)
     n_factors = factors.shape[1]
+    centered = np.where(known, rows - mean, 0.0)
     products = (factors[:, :, None] * factors[:, None, :]).reshape(len(factors), -1)
     precision = (known @ products).reshape(-1, n_factors, n_factors) + noise * np.eye(n_factors)
-    weighted = np.where(known, rows - mean, 0.0) @ factors
-    scores = np.linalg.solve(precision, weighted[:, :, None])[:, :, 0]
-    return np.where(known, rows, mean + scores @ factors.T)
+    weighted = centered @ factors
+    inverse = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+    scores = np.einsum("nij,nj->ni", inverse, weighted)
+    distance = (np.square(centered).sum(axis=1) - (weighted * scores).sum(axis=1)) / noise
+    filled = np.where(known, rows, mean + scores @ factors.T)
+    return _Conditional(filled, scores, noise * inverse, distance)
+
+
+def _likelihood(rows: Floats, conditional: _Conditional, noise: float) -> Floats:
+    """Return the log-likelihood of the known cells of rows, up to a constant per cell."""
+    n_known = (~np.isnan(rows)).sum(axis=1)
+    volume = n_known * np.log(noise) - np.linalg.slogdet(conditional.covariance)[1]
+    return np.asarray(-0.5 * (conditional.distance + volume))
+
+
+def _n_factors(rows: NDArray[Any], most: int) -> int:
+    return max(1, min(most, int(_MOST_SHARE * rows.shape[1])))

@@ -175,7 +175,8 @@ def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEnc
         fitted_to = known if kind in _BY_ROW else features
         preprocessing = Preprocessing(kind, _FITS[kind](fitted_to) if kind in _FITS else {})
     if kind not in _BY_ROW and (has_hidden or table is not None):
-        completion = fit_completion(np.asarray(preprocessing._transformed(features)))
+        transformed = np.asarray(preprocessing._transformed(features))
+        completion = fit_completion(transformed, preprocessing.arrays.get("variable"))
         preprocessing = Preprocessing(kind, {**preprocessing.arrays, **completion})
     elif kind in _NOT_CENTERED and isinstance(features, np.ndarray):
         # New rows may have missing cells.
