@@ -198,9 +198,7 @@ def test_the_defaults_in_the_help_are_those_of_the_settings():
         **{name: name for name in ("alpha", "beta", "n_hops")},
     }.items():
         default = getattr(defaults, setting)
-        assert told[option].default.show_default == (
-            "depends on the number of rows" if default is None else f"{default:g}"
-        )
+        assert told[option].default.show_default == ("automatic" if default is None else f"{default:g}")
         assert told[option].default.help.startswith(FitConfig.settings()[setting].about)
 
 

@@ -95,7 +95,7 @@ _ROWS = (
         sha256="3f49fdf17c588cdc05e8627ad90770b0065119984c91665034ff56db0461329f",
     ),
     DataSet(
-        name="news4", title="20 Newsgroups, four roots",
+        name="news4", title="20 Newsgroups, four topics",
         n_nodes=10000, n_features=2000, n_classes=4, n_edges=30087, kind="table", modality="text", sparse=True,
         source="20 Newsgroups (roots comp, rec, sci, talk), 2,000 tf-idf terms, 3 nearest neighbors",
         sha256="63e233a83fed1258815e50a75e294540ccae76e5eb39dc09db323ca257bbf6c2",

@@ -352,5 +352,5 @@ def paper_figure(data_set: str, method: str, metric: str) -> PaperFigure | None:
 
 def rival_figure(data_set: str, metric: str) -> str:
     """Return the best figure of another program without labels, such as "93.6 (MS2CAG)"; "–" if none is known."""
-    figure = _document("rivals").get(data_set, {}).get(metric)
-    return "–" if figure is None else f"{figure[0]:.1f} ({figure[1]})"
+    figure, *program = _document("rivals").get(data_set, {}).get(metric, [None])
+    return "–" if figure is None else " ".join([f"{figure:.1f}", *(f"({name})" for name in program)])

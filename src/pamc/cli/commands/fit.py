@@ -40,7 +40,7 @@ _INPUT, _MODEL, _OUTPUT, _LONG_RUNS, _REPORT = "Input", "Model", "Output", "Long
 def _setting_option(name: str, usage: str) -> Any:
     """Return an option for a setting of PamCGC, with the declared help and default."""
     declared = FitConfig.settings()[name]
-    default = "depends on the number of rows" if declared.default is None else f"{declared.default:g}"
+    default = "automatic" if declared.default is None else f"{declared.default:g}"
     return option(usage, declared.about, panel=_MODEL, show_default=default)
 
 

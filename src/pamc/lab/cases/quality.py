@@ -74,6 +74,14 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "sharper first assignment (scale 8)": {"embedding_scale": 8.0},
 }
 
+# Names of ablations in tables, where they differ from those that rows refer to.
+_TITLES = {
+    "encoder of 500, 500 and 2000": "hidden layers of 500, 500 and 2000 units",
+    "no features hidden": "no dropout of features in pre-training",
+    "softer first assignment (scale 2)": "softer initial assignment (embedding scale 2)",
+    "sharper first assignment (scale 8)": "sharper initial assignment (embedding scale 8)",
+}
+
 # Constants of the default that are not settings, by module, each with a smaller and a larger value.
 CONSTANTS: dict[str, tuple[float, float]] = {
     "initialize.family._CONDUCTANCE_WEIGHT": (0.05, 0.2),
@@ -302,8 +310,11 @@ def _decisions(rows: Sequence[Row], folder: Path) -> list[Path]:
         trust = [100 * float(fact["graph_trust"]) for fact in facts if "graph_trust" in fact]
         trusted = f"{np.mean(trust):.0f} %" if trust else MISSING
         body.append([data_set, *decisions, trusted, mean_text(seconds, 1)])
-    columns = ["data set", "preprocessing", "graph", "relies on", "clusters by", "fallback", "graph trusted", "fit (s)"]
-    note = "Decisions of the default, based on the data alone; if they differ, with the number of seeds."
+    columns = ["data set", "preprocessing", "graph", "inputs", "clusters by", "fallback", "graph trust", "fit (s)"]
+    note = (
+        "Decisions of the default settings, which depend on the data alone. If seeds differ, the number of seeds is in "
+        "parentheses."
+    )
     table = Table(columns, body, "llllllrr")
     return write_table(table, folder, "quality-decisions", title="Decisions", rows=rows, note=note)
 
@@ -329,7 +340,10 @@ def _ablations(rows: Sequence[Row], folder: Path) -> list[Path]:
     data_sets, present = data_sets_in(rows), {row["parameters"]["variant"] for row in rows}
     body = [["the default", *(percent(figures_of(rows, DEFAULT, data_set)) for data_set in data_sets)]]
     ablated = [name for name in ABLATIONS if name in present]
-    body += [[name, *(_against_default(rows, name, data_set) for data_set in data_sets)] for name in ablated]
+    body += [
+        [_TITLES.get(name, name), *(_against_default(rows, name, data_set) for data_set in data_sets)]
+        for name in ablated
+    ]
     note = (
         "ACC in percent at the last epoch; below the first line, differences from the default on the same seeds, in "
         "points. In parentheses: number of runs that lost clusters."
@@ -364,8 +378,8 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
     body += [
         [f"**{len(names)} {title}** (ACC / NMI)", *(f"**{_pair(rows, variant, names)}**" for variant in variants)]
         for title, group in (
-            ("tables to choose on", CHOICE_TABLES),
-            ("tables to check", CHECK_TABLES),
+            ("tables used to choose the defaults", CHOICE_TABLES),
+            ("held-out tables", CHECK_TABLES),
             ("tables", TABLES),
         )
         if (names := [name for name in group if name in compared])
@@ -379,9 +393,9 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
     fallbacks = [row["values"]["facts"]["fallback"] for row in rows if row["parameters"]["variant"] == DEFAULT]
     note = (
         f"ACC in percent, mean over up to {_N_SEEDS_TABLES} seeds. Every method has one setting and knows the "
-        "number of clusters, except HDBSCAN, which finds its own. Other methods see standardized columns, or of sparse "
-        f"text {N_TEXT_DIRECTIONS} leading directions. pamc is more than {100 * _LOST:.0f} points below the better of "
-        f"K-means and the mixture on {len(lost)} tables{': ' if lost else ''}{', '.join(lost)}. "
+        "number of clusters, except HDBSCAN, which finds its own. Other methods get standardized columns or, for "
+        f"sparse text, {N_TEXT_DIRECTIONS} leading directions. pamc is more than {100 * _LOST:.0f} points below the "
+        f"better of K-means and the mixture on {len(lost)} tables{': ' if lost else ''}{', '.join(lost)}. "
         f"{sum(f is not None for f in fallbacks)} of {len(fallbacks)} fits were undone or repeated."
     )
     if set(trained) & set(CHECK_TABLES):
@@ -389,7 +403,7 @@ def _tables(rows: Sequence[Row], folder: Path) -> list[Path]:
         checked = [gains[name] for name in CHECK_TABLES if name in gains]
         worst = min(gains, key=lambda name: gains[name])
         change = (
-            f" Training changes ACC by {np.mean(checked):+.1f} points on average over {len(checked)} tables to check"
+            f" Training changes the mean ACC over the {len(checked)} held-out tables by {np.mean(checked):+.1f} points"
         )
         note += f"{change}; on {worst}, where it is worst, by {gains[worst]:+.1f}."
     table = Table(["", *variants.values()], body)
@@ -445,7 +459,7 @@ def _constants(rows: Sequence[Row], folder: Path) -> list[Path]:
         f"Change of the mean ACC over {', '.join(names)}, in points, one fit each with the same seed. The last column "
         "is the range of measured values with a change of less than half a point."
     )
-    table = Table(["constant", "default", "smaller value", "larger value", "little change"], body, "lrrrr")
+    table = Table(["constant", "default", "smaller value", "larger value", "range of little change"], body, "lrrrr")
     return write_table(table, folder, "quality-constants", title="Constants", rows=rows, note=note)
 
 

@@ -50,10 +50,10 @@ def _first_table(rows: Sequence[Row], folder: Path) -> str:
         means = {variant: table_mean(rows, variant, names=tables) for variant in (*RIVALS, DEFAULT)}
         best = max(RIVALS, key=lambda name: means[name])
         rival = f"{means[best]:.1f} ({RIVALS[best].title})"
-        title = f"{len(tables)} plain tables, mean"
+        title = f"mean of {len(tables)} plain tables"
         kmeans, ours = (f"{means[variant]:.1f}" for variant in ("k-means", DEFAULT))
         body.append([title, *_best_in_bold(kmeans, rival, ours), _seconds(rows, tables)])
-    return Table(["ACC (%)", "K-means", "best other program", "pamc", "its seconds"], body).markdown()
+    return Table(["ACC (%)", "K-means", "best other program", "pamc", "seconds of pamc"], body).markdown()
 
 
 def _best_in_bold(*cells: str) -> list[str]:
@@ -149,8 +149,8 @@ def accuracy_table(rows: Sequence[Row], metric: str) -> str:
         center, std = mean_std([100 * value for value in ours])
         difference = center - float(figure)
         ahead += difference > 0
-        body.append([name, program.strip("()"), figure, f"{center:.1f} ± {std:.1f}", f"{difference:+.1f}"])
-    head = [metric.upper(), "best other program", "its figure", "pamc", "difference"]
+        body.append([name, program.strip("()") or MISSING, figure, f"{center:.1f} ± {std:.1f}", f"{difference:+.1f}"])
+    head = ["data set", "best other program", f"its {metric.upper()}", f"{metric.upper()} of pamc", "difference"]
     return f"{Table(head, body, 'llrrr').markdown()}\nAhead on {ahead} of {len(body)}.\n"
 
 

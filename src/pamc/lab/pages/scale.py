@@ -45,14 +45,14 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
             panel.set(xscale="log", yscale="log", xlabel="N", title=title)
         legend(figure, time)
         save_figure(figure, folder, "epochs", rows=points, note=f"{machine_of(points[0])}.")
-    columns = ["rows", "stored neighbors", "epoch", "first pass", "loss", "memory", "start", "epochs", "NMI"]
+    columns = ["rows", "stored neighbors", "epoch", "first pass", "loss", "memory", "initialization", "epochs", "NMI"]
     body = []
     for row in points:
         values = row["values"]
         times = [time_text(values[name]) for name in ("seconds", "encode_s", "loss_s")]
         sizes = [f"{row['parameters']['n_nodes']:,}", f"{values['n_stored']:,}"]
-        start = [f"{values['peak_bytes'] / _GIB:.1f} GiB", time_text(values["seconds_to_start"])]
-        body.append([*sizes, *times, *start, str(values["n_epochs"]), f"{values['nmi']:.2f}"])
+        costs = [f"{values['peak_bytes'] / _GIB:.1f} GiB", time_text(values["seconds_to_start"])]
+        body.append([*sizes, *times, *costs, str(values["n_epochs"]), f"{values['nmi']:.2f}"])
     (fitted,) = [row for row in good if "time_exponent" in row["values"]]
     low, high = fitted["parameters"]["n_nodes"]
     growth = (
@@ -64,7 +64,7 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
 
 def _large_fit(rows: Sequence[Row], folder: Path) -> str:
     """Return memory and time of fits to stores that are larger than the memory limit."""
-    columns = ["rows", "limit", "planned", "anonymous", "start", "graph", "epoch", "whole run", "200 epochs", "NMI"]
+    columns = ["rows", "limit", "planned", "anonymous", "initialization", "graph", "epoch", "run", "200 epochs", "NMI"]
     body = []
     for row in rows:
         sizes, values = row["parameters"], row["values"]

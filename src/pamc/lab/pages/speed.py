@@ -157,7 +157,8 @@ def _fits(rows: Sequence[Row], folder: Path) -> str:
         values = row["values"]
         times = [time_text(seconds) for seconds in (values["seconds"], *map(values["phases"].get, phases))]
         body.append([_table_of(row), machine_of(row), *times, bytes_text(values["peak_bytes"])])
-    table = Table(["data set", "device", "whole fit", *phases, "memory"], body, "ll" + "r" * (len(phases) + 2))
+    titles = ["initialization" if name == "start" else name for name in phases]
+    table = Table(["data set", "device", "whole fit", *titles, "memory"], body, "ll" + "r" * (len(phases) + 2))
     return joined(table.markdown(), origin(rows))
 
 
