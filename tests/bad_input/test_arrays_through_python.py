@@ -62,7 +62,7 @@ FEATURES = {
     "a series": (pd.Series(X[:, 0]), "Pass a DataFrame"),
     "ragged rows": ([[1, 2], [3, 4], [5]], "rows differ in length: row 2 has 1 cells, row 0 has 2"),
     "rows that are tables": ([np.zeros((2, 2)), np.zeros((2, 3))], "array element with a sequence"),
-    "inf": (with_cell(-np.inf), ["inf: row 7, column 2", "Replace it by a number"]),
+    "inf": (with_cell(-np.inf), ["inf: row 7, column 2", "Replace it with a number"]),
     "a column of NaN": (frame(b=np.nan), "column 'b' has no values: leave it out"),
     "NaN in a sparse matrix": (sp.csr_matrix(with_cell(np.nan)), ["row 7, column 2", "pass an array"]),
     "a file's name": ("rows.csv", ["'rows.csv'", "read_graph", "fit_graph"]),
@@ -71,8 +71,8 @@ FEATURES = {
     "a networkx graph": (nx.path_graph(4), "a networkx graph has no features"),
     "constant rows": (np.ones((9, 3)), ["number of distinct rows, 1", "ask for fewer clusters"]),
     "zero rows": (np.zeros((9, 3)), "number of distinct rows, 1"),
-    "too large": (X * 1e300, ["cannot be scaled in float64", "other units"]),
-    "too small": (X * 1e-300, ["cannot be scaled in float64", "other units"]),
+    "too large": (X * 1e300, ["cannot be scaled in float64", "Rescale the features"]),
+    "too small": (X * 1e-300, ["cannot be scaled in float64", "Rescale the features"]),
 }
 
 
@@ -225,7 +225,7 @@ def test_no_number_of_clusters_is_sought_in_rows_that_are_all_alike(candidates):
         (X[:, :3], "X has 3 features, but PamCGC is expecting 4"),
         (X[:0], "0 sample(s)"),
         (X[0], "Reshape your data"),
-        (with_cell(np.inf), ["inf: row 7, column 2", "Replace it by a number"]),
+        (with_cell(np.inf), ["inf: row 7, column 2", "Replace it with a number"]),
         (with_cell(1e30), ["row 7 is too far", "check its units"]),
         (with_cell(1e300), "row 7 is too far"),
         ("rows.csv", "read_graph"),

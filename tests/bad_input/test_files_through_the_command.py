@@ -10,7 +10,7 @@ from tests.bad_input.conftest import IDS, PATH, X, edge_table, table, write
 from tests.cli.conftest import FAST
 
 ROWS = {
-    "empty file": ("", "rows.csv: is empty; a table has a line of column names"),
+    "empty file": ("", "rows.csv: is empty; a table needs a line of column names"),
     "blank lines": ("\n\n", "rows.csv: is empty"),
     "header only": ("a,b\n", "no rows; add a line per row"),
     "one text column": ("city\nRome\nRome\n", ["no feature column is left", "every value is 'Rome'"]),
@@ -22,7 +22,7 @@ ROWS = {
     "too few cells": ("a,b\n1,2\n3\n4,5\n", ["line 3: expected 2 cells, found 1", "as many cells as the first"]),
     "too many cells": ("a,b\n1,2\n3,4,5\n", "line 3: expected 2 cells, found 3"),
     "too large": (table(X * 1e300), ["is too large for float32", "rescale the column"]),
-    "too small": (table(abs(X) * 1e-40), ["cannot be scaled in float32", "Give the features in other units"]),
+    "too small": (table(abs(X) * 1e-40), ["cannot be scaled in float32", "Rescale the features"]),
     "constant rows": ("a,b\n" + "1,2\n" * 9, ["number of distinct rows, 1", "ask for fewer clusters"]),
     "two distinct rows": ("a,b\n" + "1,2\n3,4\n" * 9, "number of distinct rows, 2"),
     "one row": ("a,b\n1,2\n", ["n_samples=1", "ask for fewer clusters"]),
@@ -77,7 +77,11 @@ def weighted(weight):
 EDGES = {
     "unknown ids": (
         edge_table(PATH, "zz,n1", "yy,xx", "n1,ww"),
-        ["3 of 38 edges name ids that no row has; the first: 'zz', 'yy', 'xx'", "like 'n0'", "leave those edges out"],
+        [
+            "3 of 38 edges refer to ids that no row has; the first: 'zz', 'yy', 'xx'",
+            "like 'n0'",
+            "leave those edges out",
+        ],
     ),
     "negative weight": (
         weighted(-2),
@@ -86,7 +90,7 @@ EDGES = {
     "zero weight": (weighted(0), ["must be positive", "0 on edge n1→n2"]),
     "weight NaN": (weighted("nan"), ["row 1 (line 3), column 'weight'", "the weight of the edge"]),
     "empty file": ("", "edges.csv: is empty"),
-    "no edges": ("source,target\n", ["has no edges", "leave it out"]),
+    "no edges": ("source,target\n", ["has no edges", "leave the file out"]),
     "self-loops only": ("source,target\nn1,n1\n", ["no edges between different rows", "leave it out"]),
     "one end": ("source,target\nn1,n2\nn3,\n", ["row 1 (line 3)", "every edge needs two ends"]),
     "ragged": ("source,target\nn1,n2\nn3\n", "line 3: expected 2 cells, found 1"),
@@ -208,5 +212,5 @@ def test_ids_of_every_kind_join_edges_and_come_back_as_they_were(pamc, kind):
 
 def test_padded_ids_are_not_the_numbers_they_look_like(refused):
     write(rows_csv=table(ids=NAMED["padded numbers"]), edges_csv="source,target\n1,2\n")
-    says = ["the first: '1', '2'", "Rows are named like '000'"]
+    says = ["the first: '1', '2'", "Ids of rows look like '000'"]
     refused("fit", "rows.csv", "--id", "id", "--edges", "edges.csv", "-k", 3, code=3, says=says)

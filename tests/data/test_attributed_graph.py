@@ -85,7 +85,7 @@ def test_a_cell_that_is_infinite_is_named_by_row_id_and_column(refusal, as_type)
     features[1, 1] = features[2, 0] = np.inf
     message = refusal(AttributedGraph, as_type(features), ids=np.array(["x", "y", "z"]), feature_names=("age", "sum"))
     assert "inf: row 1 (id y), column 'sum', and 1 more cells" in message
-    assert "Replace it by a number" in message
+    assert "Replace it with a number" in message
 
 
 def test_a_missing_cell_is_kept_in_an_array_and_refused_in_a_sparse_matrix(refusal):

@@ -125,7 +125,7 @@ def test_joining_by_id_gives_back_the_rows(tmp_path_factory, data, n_nodes, by_t
 def test_an_edge_to_an_unknown_id_is_refused_with_the_first_three_and_the_count(write, refusal):
     text = "source,target\nann,eve\nbob,cyd\nfay,gus\neve,hal\n"
     message = refusal(read_edges, write("e.csv", text), NAMES, 4)
-    assert "3 of 4 edges name ids that no row has; the first: 'eve', 'fay', 'gus'" in message
+    assert "3 of 4 edges refer to ids that no row has; the first: 'eve', 'fay', 'gus'" in message
     assert "e.csv" in message
 
 

@@ -261,7 +261,7 @@ BAD_ROWS = [
     ("name,x\nann,1\nbob,oops\ncyd,3\n", {}, "row 1 (line 3), column 'x': 'oops' is not a number"),
     ("name,x\nann,1\nbob,inf\ncyd,3\n", {}, "'inf', not finite"),
     ("name,x\nann,1\nbob,1e39\ncyd,3\n", {}, "1e39 is too large for float32"),
-    ("name,x\nann,1\nann,2\ncyd,3\n", {}, "row 1 (line 3), column 'name': the id 'ann' names an earlier row too"),
+    ("name,x\nann,1\nann,2\ncyd,3\n", {}, "row 1 (line 3), column 'name': the id 'ann' is also that of an earlier row"),
     ("name,x\nann,1\n ,2\ncyd,3\n", {}, "row 1 (line 3), column 'name': the cell is empty; every row needs an id"),
     ("name,x\nann,1\nbob\ncyd,3\n", {}, "line 3: malformed: expected 2 cells of UTF-8 text, got 'bob'"),
     ("name,x\nann,1\nbob,2,3\ncyd,3\n", {}, "line 3: malformed: expected 2 cells"),
@@ -344,7 +344,7 @@ def test_all_bad_rows_are_counted_and_listed(tmp_path, write, take, refusal, mon
     rows = write("r.csv", "name,x,z\nann,1,1\nbob,a,2\nann,b,3\nann,4,4\ncyd\n,5,5\ndan,6,6\n")
     edges = write("e.csv", "source,target\nann,dan\nann,bob\nzoe,dan\n,ann\n")
     message = refusal(take, rows, edges, id_column="name")
-    assert "(4 more rows are bad.)" in message
+    assert "(4 more rows are invalid.)" in message
     store = take(rows, edges, id_column="name", skip_bad_rows=True)
     assert store.ids().tolist() == ["ann", "dan"]
     with (store.folder / "bad-rows.csv").open(newline="") as file:
@@ -426,9 +426,7 @@ def test_what_cannot_be_ingested_is_refused(tmp_path, write, take, refusal, peop
     assert "--id names 'nam'" in refusal(take, people, id_column="nam")
     assert "dtype must be" in refusal(take, people, dtype="int8", error=ConfigError)
     assert "at least 256 MB, got 1 MB" in refusal(take, people, memory_bytes=10**6, error=ConfigError)
-    assert "m.csv: cannot be read; damaged, or line ends of two kinds?" in refusal(
-        take, write("m.csv", "x\r\n1\r\n2\n")
-    )
+    assert "m.csv: cannot be read; damaged, or mixed line endings?" in refusal(take, write("m.csv", "x\r\n1\r\n2\n"))
     write("empty/p.parquet", "PAR1 no")
     assert "p.parquet: cannot be read" in refusal(take, tmp_path / "empty")
     assert not list(tmp_path.glob("s.*"))

@@ -358,7 +358,7 @@ def test_a_badly_quoted_cell_is_refused_with_its_line(write, refusal):
 
 
 def test_line_ends_of_two_kinds_are_refused_with_that_guess(write, refusal):
-    assert "line ends of two kinds" in refusal(read_features, write("x.csv", "a,b\r\n1,2\n3,4\r\n"))
+    assert "mixed line endings" in refusal(read_features, write("x.csv", "a,b\r\n1,2\n3,4\r\n"))
 
 
 @pytest.mark.parametrize("cut", [1, 12, 30])

@@ -50,16 +50,16 @@ def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | Non
 
 
 def table_graph(table: RawTable, types: Types | None = None, **others: Any) -> AttributedGraph:
-    """Return the rows of a table of mixed types, with a warning that lists what a user should know about its columns.
+    """Return a table of mixed types as a graph without edges, and warn about the columns that may need attention.
 
     Parameters
     ----------
     table
         The raw columns.
     types
-        Types that the user gives by column name.
+        Types set by the user, by column name.
     others
-        Further arguments of the graph. Its ids are those of the column that identifies the rows, if there is one.
+        Further arguments of the graph. By default, its ids are those of the column that identifies the rows, if any.
     """
     encoding, features = fit_encoding(table, find_types(table, types), types)
     warn_about_types(encoding, table.source, stacklevel=4)
@@ -79,7 +79,7 @@ def _ids_of(table: RawTable, column: str) -> NDArray[np.str_]:
 
 
 def warn_about_types(encoding: TableEncoding, source: str, *, stacklevel: int) -> None:
-    """Warn about what a user should know about the types of columns, if there is anything."""
+    """Warn about the columns whose inferred types have notes, if any."""
     notes = [f"{row['name']!r}: {row['note']}" for row in encoding.table if row["note"]]
     if notes:
         more = f"; and {len(notes) - _MOST_NOTES} more (see pamc describe)" if len(notes) > _MOST_NOTES else ""
@@ -200,7 +200,7 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
     row_names
         (N,) names of the rows, such as the index of a data frame, or None.
 
-    A shape that could mean two things raises a DataError. O(E) time, O(N²) for a dense matrix.
+    An ambiguous shape raises a DataError. O(E) time, O(N²) for a dense matrix.
 
     Examples
     --------
@@ -257,7 +257,7 @@ def as_graph(
 ) -> AttributedGraph:
     """Return rows of any supported type as one graph without labels, with the given edges, ids and feature names.
 
-    `encoding` is that of a fitted model, with which the columns of a data frame are encoded.
+    `encoding` is the encoding of a fitted model; it is applied to the columns of a data frame.
     """
     if encoding is not None and as_frame(X) is not None:
         table = raw_table(X, names={*encoding.raw_names, encoding.id_column or ""})
@@ -387,7 +387,7 @@ def _from_torch_geometric(data: Any) -> AttributedGraph:
     if x is None:
         raise DataError(f"the torch_geometric {type(data).__name__} has no x: there are no features to cluster")
     if edge_index is None and getattr(data, "adj_t", None) is not None:
-        raise DataError("the torch_geometric data hold adj_t, not edge_index: leave out the ToSparseTensor transform")
+        raise DataError("the torch_geometric data has adj_t, not edge_index: leave out the ToSparseTensor transform")
     features = _tensor_matrix(x)
     labels = _attribute(data, ["y"], features.shape[0], "one label per node")
     if edge_index is None:

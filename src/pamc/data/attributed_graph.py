@@ -169,7 +169,7 @@ def check_known(features: Features, names: tuple[str, ...] | None = None) -> Non
         raise DataError(f"{which} has no values: leave it out" + (f" ({len(empty)} such columns)" * (len(empty) > 1)))
     n_unknown = int((~known.any(axis=1)).sum())
     if n_unknown:
-        warn(DataWarning(f"{counted(n_unknown, 'row')} without any value cannot be told apart"), stacklevel=4)
+        warn(DataWarning(f"{counted(n_unknown, 'row')} without any value cannot be distinguished"), stacklevel=4)
 
 
 def _as_float(features: Any) -> Any:
@@ -333,15 +333,15 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 def _not_finite(
     row: int, column: int, value: Any, count: int, names: tuple[str, ...] | None, ids: NDArray[Any] | None
 ) -> DataError:
-    what, remedy = "inf", "Replace it by a number, or by NaN if the value is missing"
+    what, advice = "inf", "Replace it with a number, or with NaN if the value is missing"
     if np.isnan(value):
-        what, remedy = "NaN", "A sparse matrix cannot have missing cells: drop such rows or columns, or pass an array"
+        what, advice = "NaN", "A sparse matrix cannot have missing cells: drop such rows or columns, or pass an array"
     where = f"row {row}" + (f" (id {ids[row]})" if ids is not None and row < len(ids) else "")
     which = f"column {names[column]!r}" if names is not None and column < len(names) else f"column {column}"
     return DataError(
         f"Input X contains {what}: {where}, {which}"
         + (f", and {count - 1} more cells that are not finite" if count > 1 else "")
-        + f". {remedy}"
+        + f". {advice}"
     )
 
 

@@ -112,7 +112,7 @@ _ROWS = (
         name="digits", title="Optical recognition of handwritten digits",
         n_nodes=1797, n_features=64, n_classes=10, n_edges=0, kind="table", modality="image", sparse=False,
         source="scikit-learn",
-        note="comes with scikit-learn; pixel counts 0 to 16",
+        note="included in scikit-learn; pixel counts 0 to 16",
     ),
 )
 # fmt: on
@@ -123,7 +123,7 @@ CATALOG: dict[str, DataSet] = {row.name: row for row in _ROWS}
 def load_dataset(name: str, *, root: str | PathLike[str] | None = None) -> AttributedGraph:
     """Return a data set of the catalog, with labels, after checking its checksum and statistics.
 
-    ``NAME.npz`` is searched in ``root`` or ``$PAMC_DATA``, then in the cache (see `cache_folder`).
+    ``NAME.npz`` is looked up in ``root`` or ``$PAMC_DATA``, then in the cache (see `cache_folder`).
 
     Examples
     --------

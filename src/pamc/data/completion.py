@@ -2,7 +2,7 @@
 
 The rows are modeled as a mixture of factor models, x = μ_g + W_g t + noise with few factors t (mixtures of
 probabilistic PCA, Tipping and Bishop 1999), fitted to the known cells by expectation maximization. The number of
-components is the one that best predicts cells that were set aside. Imputed values are an input of the encoder only;
+components is the one that best predicts held-out cells. Imputed values are an input of the encoder only;
 they are never shown to the user.
 """
 
@@ -20,14 +20,14 @@ _N_ITERATIONS = 15
 # Numbers of components that are compared, and the minimum number of rows per component.
 _N_COMPONENTS, _ROWS_PER_COMPONENT = (4, 12, 24), 20
 
-# Share of the variables that are set aside to compare numbers of components, and by how much more components must lower
-# the squared error of their values: as a share, and in standard errors.
+# Share of the variables that are held out to compare numbers of components, and the minimum decrease of the squared
+# error that justifies more components: as a share of the error, and in standard errors.
 _SET_ASIDE, _LEAST_GAIN, _BEYOND_CHANCE = 0.1, 0.05, 3.0
 
 # Number of components that a row may belong to: those with the largest likelihood if columns were independent.
 _MOST_PER_ROW = 3
 
-# Number of rows that the prior of a component counts for.
+# Weight of the prior of a component, in rows.
 _PRIOR_ROWS = 1.0
 
 # Maximum number of rows to which a single component and several ones are fitted; number of rows imputed at a time.
@@ -117,11 +117,11 @@ def _sampled(rows: NDArray[np.floating[Any]], most: int) -> Floats:
 
 
 def _n_components(rows: Floats, variable: NDArray[Any]) -> int:
-    """Return the number of components that best predicts variables that are set aside in a part of the rows."""
+    """Return the number of components that best predicts held-out cells."""
     from pamc.runtime import seed_for
 
     groups = np.unique(variable, return_inverse=True)[1]
-    # A seed of its own: cells that were emptied with a common seed must not be the very ones that are set aside.
+    # A separate seed: if cells were removed with a common seed, the same cells must not be drawn again here.
     rng = np.random.default_rng(seed_for(0, "cells set aside"))
     aside = (rng.random((len(rows), groups.max() + 1)) < _SET_ASIDE)[:, groups]
     aside &= ~np.isnan(rows)
@@ -130,15 +130,15 @@ def _n_components(rows: Floats, variable: NDArray[Any]) -> int:
     def errors(mixture: Mixture) -> Floats:
         return np.asarray(np.square(_imputed(rest, mixture)[aside] - rows[aside]))
 
-    best, least = 1, errors(_single(rest))
+    best_number, lowest_errors = 1, errors(_single(rest))
     for number in _N_COMPONENTS:
-        if len(rows) < number * _ROWS_PER_COMPONENT or not len(least):
+        if len(rows) < number * _ROWS_PER_COMPONENT or not len(lowest_errors):
             break
-        tried = errors(_several(rest, number))
-        gain = least - tried
-        if gain.mean() > max(_LEAST_GAIN * least.mean(), _BEYOND_CHANCE * gain.std() / np.sqrt(len(gain))):
-            best, least = number, tried
-    return best
+        new_errors = errors(_several(rest, number))
+        gain = lowest_errors - new_errors
+        if gain.mean() > max(_LEAST_GAIN * lowest_errors.mean(), _BEYOND_CHANCE * gain.std() / np.sqrt(len(gain))):
+            best_number, lowest_errors = number, new_errors
+    return best_number
 
 
 def _single(rows: Floats) -> Mixture:
@@ -155,7 +155,7 @@ def _single(rows: Floats) -> Mixture:
 
 
 def _several(rows: Floats, n_components: int) -> Mixture:
-    """Return a mixture of factor models of the rows, fitted from clusters of the rows as a single one imputes them."""
+    """Return a mixture of factor models of the rows, initialized by K-means of rows that a single model imputed."""
     from sklearn.cluster import KMeans
 
     filled = _imputed(rows, _single(rows))
@@ -181,7 +181,7 @@ def _several(rows: Floats, n_components: int) -> Mixture:
 
 
 def _covariance(part: Floats, rows: Floats) -> Floats:
-    """Return the covariance of a part of the rows; that of few rows is mixed with the covariance of all."""
+    """Return the covariance of a part of the rows, shrunk toward the covariance of all rows if the part is small."""
     borrowed = rows.shape[1] / (len(part) + rows.shape[1])
     of_part, of_all = (np.cov(values.T, bias=True).reshape(rows.shape[1], -1) for values in (part, rows))
     return np.asarray((1 - borrowed) * of_part + borrowed * of_all)
@@ -198,7 +198,7 @@ def _principal(covariance: Floats, n_factors: int) -> tuple[Floats, float]:
 
 
 def _maximized(rows: Floats, share: Floats, conditional: _Conditional, prior: Floats) -> tuple[Floats, Floats, float]:
-    """Return mean, factors and noise with the largest likelihood, given the factors t of rows that count by `share`.
+    """Return the mean, factors and noise with the largest likelihood, given the posterior of t and row weights `share`.
 
     Each column is regressed on the factors over its known cells. The prior, which counts as one row, keeps the
     regression from overfitting a component of few rows.

@@ -35,7 +35,7 @@ def existing_file(path: str | PathLike[str]) -> Path:
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: cannot be a file ({getattr(error, 'strerror', None) or error})") from error
     if is_folder:
-        raise DataError(f"{file}: is a folder, a file is needed")
+        raise DataError(f"{file}: is a folder; expected a file")
     if not is_file:
         raise DataError(f"{file}: there is no such file")
     return file

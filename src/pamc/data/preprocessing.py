@@ -38,7 +38,7 @@ _LIMIT = 20.0
 # The total variance of a category of m values is (m − 1) to this power; that of any other variable is 1.
 _VALUES_POWER = 0.5
 
-# At least this share of the variables of a table must be discrete for its rows to be compared as such.
+# A table is discrete if at least this share of its variables is.
 _DISCRETE_SHARE = 0.25
 
 
@@ -56,7 +56,7 @@ class Preprocessing:
     arrays
         Fitted arrays: `scale` (1,) or (d,), `mean` (d,), `idf` (d,), depending on the kind; `center` and `spread` (d,)
         of numbers (spread 0 for other columns) and the `variable` (d,) of each column of a table; and the arrays of
-        :func:`~pamc.data.completion.fit_completion` if cells are hidden, or just the mean if none were in training.
+        :func:`~pamc.data.completion.fit_completion`, or only the mean for numbers without missing cells.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Preprocessing:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether the rows are those of a table of which many variables have few values, such as categories."""
+        """Whether the rows come from a table with many discrete variables, such as categories."""
         if self.kind != "variables":
             return False
         first = np.unique(self.arrays["variable"], return_index=True)[1]
@@ -73,9 +73,9 @@ class Preprocessing:
     def apply(self, features: Features) -> Features:
         """Transform features; sparse input stays sparse unless standardized. O(N·d) time, O(nnz) for sparse input.
 
-        Hidden cells, which are NaN, become their expected values, given the other cells of the row.
+        Missing cells (NaN) are imputed by their expected values, given the other cells of the row.
         """
-        if not _has_hidden(features):
+        if not _has_missing(features):
             return self._transformed(features)
         if self.kind in _BY_ROW:
             return self._transformed(np.nan_to_num(features))
@@ -109,7 +109,7 @@ class Preprocessing:
         return ((scaled - self.arrays["mean"]) / self.arrays["scale"]).astype(columns.dtype)
 
 
-def _has_hidden(features: Features) -> bool:
+def _has_missing(features: Features) -> bool:
     return isinstance(features, np.ndarray) and bool(np.isnan(features).any())
 
 
@@ -148,9 +148,9 @@ def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEnc
     Parameters
     ----------
     features
-        (N, d) features, in which NaN is a hidden cell.
+        (N, d) features, in which NaN is a missing cell.
     kind
-        Kind of preprocessing; "auto" chooses it.
+        Kind of preprocessing; "auto" chooses it from the data.
     table
         The encoding by which the features were computed from the columns of a table, or None.
 
@@ -161,8 +161,8 @@ def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEnc
     >>> preprocessing.kind, preprocessing.apply(rows).tolist()
     ('standardize', [[-1.0, -1.0], [1.0, 1.0]])
     """
-    has_hidden = _has_hidden(features)
-    known: Features = np.nan_to_num(features) if has_hidden else features
+    has_missing = _has_missing(features)
+    known: Features = np.nan_to_num(features) if has_missing else features
     if kind == "auto":
         kind = choose_preprocessing(known) if table is None or table.is_number.all() else "variables"
     if kind == "variables" and table is not None:
@@ -174,7 +174,7 @@ def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEnc
             _check_magnitude(known)
         fitted_to = known if kind in _BY_ROW else features
         preprocessing = Preprocessing(kind, _FITS[kind](fitted_to) if kind in _FITS else {})
-    if kind not in _BY_ROW and (has_hidden or table is not None):
+    if kind not in _BY_ROW and (has_missing or table is not None):
         transformed = np.asarray(preprocessing._transformed(features))
         completion = fit_completion(transformed, preprocessing.arrays.get("variable"))
         preprocessing = Preprocessing(kind, {**preprocessing.arrays, **completion})
@@ -193,13 +193,13 @@ def _check_magnitude(features: Features) -> None:
     if largest > _GREATEST or 0 < largest < smallest:
         raise DataError(
             f"the largest absolute value of the features is {largest:g}, which cannot be scaled in {features.dtype}: "
-            f"it must lie between {smallest:g} and {_GREATEST:g}. Give the features in other units"
+            f"it must lie between {smallest:g} and {_GREATEST:g}. Rescale the features"
         )
 
 
 def _fit_scale(features: Features) -> dict[str, NDArray[Any]]:
     entries = features if isinstance(features, np.ndarray) else features.data
-    if _has_hidden(features):
+    if _has_missing(features):
         return {"scale": np.array([np.sqrt(np.nanmean(np.square(entries, dtype=np.float64))) or 1.0])}
     mean_square = np.square(entries, dtype=np.float64).sum() / np.prod(features.shape)
     return {"scale": np.array([np.sqrt(mean_square) or 1.0])}
@@ -208,7 +208,7 @@ def _fit_scale(features: Features) -> dict[str, NDArray[Any]]:
 def _fit_standardize(features: Features) -> dict[str, NDArray[Any]]:
     dense = features if isinstance(features, np.ndarray) else features.toarray()
     mean: Any
-    if _has_hidden(dense):
+    if _has_missing(dense):
         mean, std = np.nanmean(dense, axis=0, dtype=np.float64), np.nanstd(dense, axis=0, dtype=np.float64)
     else:
         mean, std = dense.mean(axis=0, dtype=np.float64), dense.std(axis=0, dtype=np.float64)
@@ -218,9 +218,9 @@ def _fit_standardize(features: Features) -> dict[str, NDArray[Any]]:
 
 
 def _fit_variables(columns: NDArray[np.floating[Any]], table: TableEncoding) -> dict[str, NDArray[Any]]:
-    """Return the scales by which each variable of an encoded table counts as one.
+    """Return the scales that make the variables of an encoded table comparable.
 
-    Numbers are compressed by asinh around their median, so that outliers do not decide, and have variance 1. Yes/no
+    Numbers are compressed by asinh around their median to limit outliers, and scaled to variance 1. Yes/no
     columns, ordered categories, dates and texts have a total variance of 1, and categories slightly more.
     """
     values = columns.astype(np.float64)

@@ -46,7 +46,7 @@ _MOST_WORDS, _LEAST_ROWS_OF_WORD = 300, 3
 _LEAST_YEARS = 2.0
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
 
-# A column of new rows is an error if a larger share of its values does not occur in the training data.
+# A column of new rows raises an error if a larger share of its values does not occur in the training data.
 _MOST_UNREADABLE = 0.5
 _FEWEST_COMPARED = 2
 
@@ -115,7 +115,7 @@ class TableEncoding:
         One row per column of the training table, in its order, with the keys `name`, `type`, `encoding`, `missing`,
         `example` and `note`.
     types
-        The types that the user set, by column name.
+        Types set by the user, by column name.
     """
 
     variables: tuple[Variable, ...]
@@ -162,8 +162,8 @@ class TableEncoding:
         parts, problems = [], []
         for variable in self.variables:
             try:
-                hidden = np.full((table.n_rows, len(variable.columns)), np.nan, dtype=np.float32)
-                parts.append(variable.values(table[variable.name]) if variable.name in table else hidden)
+                unknown = np.full((table.n_rows, len(variable.columns)), np.nan, dtype=np.float32)
+                parts.append(variable.values(table[variable.name]) if variable.name in table else unknown)
             except ColumnError as problem:
                 problems.append(f"column {variable.name!r}: {problem}{_located(problem, table, variable.name)}")
         if problems:
@@ -194,7 +194,7 @@ def fit_encoding(
 ) -> tuple[TableEncoding, Wide]:
     """Return the encoding of a table with the given column types, and its encoded rows (N, d).
 
-    `types` are those that the user set, which the encoding records.
+    `types` are the types set by the user, which are recorded in the encoding.
     """
     encoded: list[tuple[Variable, Wide]] = []
     replaced: dict[str, str] = {}
@@ -373,7 +373,7 @@ def _encode_category(variable: Variable, column: RawColumn) -> NDArray[Any]:
 def _check_known(texts: list[str], is_known: NDArray[np.bool_], has_other: bool = False) -> None:
     """Raise ColumnError if so many values do not occur in the training data that they must be those of another column.
 
-    A single new value is no reason: it may be rare.
+    A single new value raises no error, because it may be rare.
     """
     if len(texts) < _FEWEST_COMPARED or (has_other and is_known.any()):
         return

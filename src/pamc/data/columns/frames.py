@@ -105,7 +105,7 @@ def _has_long_integers(series: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a cell is None, NaN, NaT, or pandas' NA, which is neither equal to itself nor different."""
+    """Return whether a cell is None, NaN, NaT, or pandas' NA, for which a comparison with itself raises TypeError."""
     if value is None:
         return True
     try:
@@ -125,7 +125,7 @@ def _numbers(series: Any) -> NDArray[np.float64]:
     numbers = numbers.astype(np.float64)
     if np.isinf(numbers).any():
         row = int(np.flatnonzero(np.isinf(numbers))[0])
-        raise DataError(f"Input X contains inf: row {row}, column {series.name!r}. Replace it by a number, or by NaN")
+        raise DataError(f"Input X contains inf: row {row}, column {series.name!r}. Replace it with a number or NaN")
     return np.asarray(numbers)
 
 
@@ -173,6 +173,7 @@ def _object_column(name: str, series: Any) -> RawColumn:
     nested = next((value for value in present if isinstance(value, list | dict | set | tuple | np.ndarray)), None)
     if nested is not None:
         raise DataError(
-            f"column {name!r} contains {type(nested).__name__} objects, which have no type: give it the type 'ignore'"
+            f"column {name!r} contains {type(nested).__name__} objects, which are not supported: give it the type "
+            "'ignore'"
         )
     return RawColumn(name, texts=_texts(series))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Texts that mark a missing cell in any column, and in columns of numbers and dates; in other columns, "none" is an
+# Texts that mark a missing cell: in any column, and in columns of numbers and dates. In other columns, "none" is an
 # ordinary value.
 MISSING_ANYWHERE = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "nat", "<na>", "?"})
 MISSING_NUMBERS = MISSING_ANYWHERE | {"none", "-", "--", "."}
@@ -60,7 +60,7 @@ class RawColumn:
     def distinct(self) -> Distinct:
         """The distinct texts and their codes; numbers are written without a trailing ".0". O(N) time."""
         cells = self.as_texts().tolist()
-        # Python sees each distinct cell once: dictionaries and map run over the rows.
+        # Only distinct cells are processed in Python bytecode; `dict.fromkeys` and `map` iterate over the rows in C.
         index: dict[str | None, int] = dict.fromkeys(cells, -1)
         texts = [cell for cell in index if cell is not None and cell.lower() not in MISSING_ANYWHERE]
         index |= {text: code for code, text in enumerate(texts)}

@@ -24,7 +24,7 @@ from pamc.errors import ConfigError, DataError, UnknownNameError, choices
 
 # The types that a user may set.
 NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category", "ordered", "date", "text"
-# A column that only tells whether a cell is filled; and two types that are not features.
+# The indicator of the filled cells of a column; and two types that are not features.
 GIVEN, ID, IGNORE = "given", "id", "ignore"
 KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT, GIVEN, ID, IGNORE)
 
@@ -52,10 +52,10 @@ _ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|nr|no)|.*[a-z]I[dD]|un
 _CODE_NAME = re.compile(r"(.*[\W_])?(zip|zipcode|postcode|plz|postal|postal_code|code)([\W_].*)?", re.ASCII)
 # Integers of equal width with leading zeros are codes, such as postal codes.
 _PADDED = re.compile(r"\d{4,}")
-# So are longer integers, which floating-point numbers cannot tell apart.
+# So are long integers, which floating-point numbers cannot represent exactly.
 _LONG = re.compile(r"\d{16,}")
 
-# Numbers are copies of each other if they are equal to so many digits, apart from their unit.
+# Two columns of numbers are copies of each other if they agree to this many digits after removing their units.
 _DIGITS_COMPARED = 5
 
 _MAX_CHARS = 40
@@ -70,7 +70,7 @@ class ColumnType:
     name, kind
         Name of the column, and one of `KINDS`.
     note
-        What the user should know about how the type was chosen, or None.
+        Note for the user about how the type was chosen, or None.
     is_given
         Whether the user set the type.
     values
@@ -106,7 +106,7 @@ class ColumnType:
 
 
 class ColumnError(Exception):
-    """Raised if the cells of a column do not match its type; `text` is the first such cell, if it is to be located."""
+    """Raised if the cells of a column do not match its type; `text` is the first such cell, None if there is none."""
 
     def __init__(self, message: str, *, text: str | None = None) -> None:
         super().__init__(message)
@@ -431,7 +431,7 @@ def _only_in(numbers: Numbers, texts: list[str], reading: str) -> str:
 
 
 def _first_odd_date(texts: list[str]) -> str:
-    """Return the first text without the usual date format, or that has no format in common with those before it."""
+    """Return the first text that lacks the usual date format, or that shares no format with the texts before it."""
     if (usual := usual_date_format(texts)) is not None:
         is_odd = np.isnat(read_dates(texts, usual))
         return next(
@@ -487,7 +487,7 @@ def _with_one_id(columns: list[ColumnType]) -> list[ColumnType]:
 
 
 def _comparable(column: ColumnType) -> NDArray[Any]:
-    """Return the values of a column, those of a number up to its unit: linear functions of each other are equal."""
+    """Return the values of a column for comparison; numbers are scaled so that linear functions of each other agree."""
     values: Any = column.values
     present = values[~column.missing]
     if column.kind != NUMBER or len(present) < _FEWEST_NUMBERS or present[0] == present.mean():

@@ -24,7 +24,7 @@ from pamc.progress import Progress
 _MOST_RANGES = 1 << 16
 # Memory per pair while it is fetched and sorted, with a weight.
 _BYTES_PER_PAIR = 160
-# Share of duckdb's memory for hash tables of row ids at both ends; and the overhead of a hashed id besides its text.
+# Share of duckdb's memory for hash tables of the row ids at both ends; and bytes per hashed id in addition to its text.
 _NAMES_SHARE = 0.7
 _BYTES_PER_NAME = 40
 # Share of the memory for sorting, while duckdb only returns stored rows.

@@ -29,11 +29,11 @@ from pamc.progress import Progress
 _KEYS_PER_BLOCK = 1 << 19
 _IDS_PER_GROUP = 1 << 16
 
-# Rows from which the types of columns of mixed types are found, and cells of these rows.
+# Minimum and maximum number of rows from which the types of columns are inferred, and maximum number of their cells.
 _LEAST_SAMPLED, _MOST_SAMPLED, _SAMPLED_CELLS = 1000, 50_000, 2_000_000
 
-# The number of a row, multiplied by a large prime and without its last bits. Rows are chosen by it, so that patterns in
-# their order do not matter.
+# A hash of the row number: its product with a large prime, without the last bits. Rows are sampled by this hash, so
+# that patterns in their order do not matter.
 _MIXED_NUMBER = "((n * 2654435761) % 4294967296 // 4096)"
 
 # Memory of a cell that is fetched as a Python object.
@@ -272,11 +272,11 @@ def find_encoding(
     Parameters
     ----------
     names
-        Columns whose types are found.
+        Columns whose types are inferred.
     types
-        Types that the user gives by column name.
+        Types set by the user, by column name.
     finds_id
-        Whether a column may be found to identify the rows.
+        Whether a column may be chosen as the ids of the rows.
     """
     tables = []
     for number, path in parts:

@@ -60,9 +60,8 @@ def ingest(
     the same files: self-loops are removed, repeated lines count once or with the sum of their weights, and the two
     directions of a pair are merged by the larger weight. Rows keep their order.
 
-    The features of a table of plain numbers are stored as they are, with NaN for missing cells. If its first rows have
-    columns of other types, the types of all columns are found from rows that are evenly spaced over all parts, and
-    every row is encoded.
+    The features of a table of plain numbers are stored unchanged, with NaN for missing cells. If the first rows contain
+    other types, the types of all columns are inferred from a sample of rows from all parts, and every row is encoded.
 
     Parameters
     ----------
@@ -80,8 +79,8 @@ def ingest(
         Approximate memory limit of the process, beyond which data is spilled to disk next to the store; and number of
         threads, by default the number of cores, or fewer if memory is low.
     skip_bad_rows
-        If True, skip invalid rows and edges and list them in bad-rows.csv in the store; otherwise the first one raises
-        an error. Then the table has plain numbers only: a row with any other cell is invalid.
+        If True, skip invalid rows and edges and list them in bad-rows.csv in the store; a row with a cell that is
+        neither a plain number nor missing is invalid. If False, the first invalid row raises an error.
     resume
         Whether to continue an interrupted or killed ingest of the same files and options.
     progress
@@ -189,7 +188,7 @@ def _has_other_types(table: Table, names: Sequence[str], most: float) -> bool:
 def _check(
     first: Table, names: Sequence[str], dtype: str, *, is_mixed: bool, skip_bad_rows: bool, explicit: bool
 ) -> None:
-    """Raise ConfigError for options that columns of mixed types do not have; warn about columns of plain numbers."""
+    """Raise ConfigError for options that mixed types do not support; warn about suspicious columns of plain numbers."""
     if not is_mixed:
         warn_about_columns(first, names, explicit=explicit)
         warn_about_points(first, names)
@@ -317,6 +316,6 @@ def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any])
         return
     if json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(current)):
         raise OutputError(
-            f"{writer.folder}: holds an ingest of other files or options, or the files have changed; remove it to "
+            f"{writer.folder}: contains an ingest of other files or options, or the files have changed; remove it to "
             "start over"
         )

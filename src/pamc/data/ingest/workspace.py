@@ -142,16 +142,16 @@ class Workspace:
         except self._duckdb.IOException as error:
             raise OutputError(f"{self.folder.parent}: cannot be written or read ({reason_of(error)})") from error
         except self._duckdb.Error as error:
-            raise DataError(f"cannot be read; damaged, or line ends of two kinds? ({reason_of(error)})") from error
+            raise DataError(f"cannot be read; damaged, or mixed line endings? ({reason_of(error)})") from error
 
 
 BAD_ROWS_FILE = "bad-rows.csv"
 
 _REASONS = {
     "number": "not a finite number",
-    "id": "no id",
-    "truth": "no true class",
-    "repeated": "the id of an earlier row",
+    "id": "missing id",
+    "truth": "missing true class",
+    "repeated": "duplicate id",
     "line": "malformed line",
     "end": "an edge needs two ends",
     "unknown": "no row has this id",
@@ -254,9 +254,9 @@ class BadRows:
         if n_bad == 0:
             return
         first = next(self._located(part, "LIMIT 1"))
-        more = f" ({n_bad - 1} more {part} are bad.)" if n_bad > 1 else ""
+        more = f" ({n_bad - 1} more {part} are invalid.)" if n_bad > 1 else ""
         explained = self._explained(part, *first).rstrip(".")
-        raise DataError(f"{explained}.{more} Correct the file, or pass --skip-bad-rows, which skips and lists bad rows")
+        raise DataError(f"{explained}.{more} Correct the file, or pass --skip-bad-rows to skip and list bad rows")
 
     def write(self, path: Path) -> None:
         """Write all bad rows to a CSV file with part, file, line, row, column, cell and reason."""
@@ -300,14 +300,16 @@ class BadRows:
         if bad.reason == "number":
             return str(not_a_number(path, cell, self._dtype))
         problem = "the cell is empty" if cell.text is None else f"{cell.text!r} is not a class"
-        about: dict[str, Any] = {
+        problems: dict[str, Any] = {
             "id": "the cell is empty; every row needs an id",
             "truth": f"{problem}; every row needs a true class",
-            "repeated": f"the id {cell.text!r} names an earlier row too; ids must be unique",
+            "repeated": f"the id {cell.text!r} is also that of an earlier row; ids must be unique",
             "end": "the cell is empty; every edge needs two ends",
             "unknown": f"no row has the id {cell.text!r}",
             "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",
         }
         if bad.reason == "unknown" and self._ids_are_rows:
-            about["unknown"] = f"{cell.text!r} is not a row number; if edges refer to ids, name the id column with --id"
-        return f"{path}: {cell.where}: {about[bad.reason]}"
+            problems["unknown"] = (
+                f"{cell.text!r} is not a row number; if edges refer to ids, name the id column with --id"
+            )
+        return f"{path}: {cell.where}: {problems[bad.reason]}"

@@ -88,7 +88,7 @@ def warn_about_header(path: Path, ends: list[str], *, stacklevel: int) -> None:
 
 def no_edges(path: Path) -> DataError:
     """Return the DataError for an edge file without edges."""
-    return DataError(f"{path}: has no edges; leave it out, and neighbors are computed from the features")
+    return DataError(f"{path}: has no edges; leave the file out to use neighbors computed from the features")
 
 
 def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
@@ -139,8 +139,8 @@ def _join(ends: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
     if is_unknown.any():
         first = list(dict.fromkeys(str(end) for end in ends.T[is_unknown.T][:100]))[:3]
         raise DataError(
-            f"{int(is_unknown.any(axis=0).sum())} of {ends.shape[1]} edges name ids that no row has; "
-            f"the first: {', '.join(map(repr, first))}. Rows are named like {str(ids[0])!r}: add the missing rows, "
-            "leave those edges out, or name another column with --id"
+            f"{int(is_unknown.any(axis=0).sum())} of {ends.shape[1]} edges refer to ids that no row has; "
+            f"the first: {', '.join(map(repr, first))}. Ids of rows look like {str(ids[0])!r}: add the missing rows, "
+            "leave those edges out, or select another id column with --id"
         )
     return rows

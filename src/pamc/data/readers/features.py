@@ -169,7 +169,7 @@ def _graph_of_table(
 
 
 def _first_text(table: Table, names: Sequence[str], dtype: str) -> Cell | None:
-    """Return the first cell that is neither a plain number nor missing; raise DataError for too large a number."""
+    """Return the first cell that is neither a plain number nor missing; raise DataError for a number out of range."""
     for name in names:
         texts, numbers = table.cells(name)
         is_number = np.abs(numbers) <= np.finfo(dtype).max
@@ -182,7 +182,7 @@ def _first_text(table: Table, names: Sequence[str], dtype: str) -> Cell | None:
 
 
 def raw_columns(table: Table, names: Sequence[str]) -> RawTable:
-    """Return columns of a file as raw columns, whose types are not known yet."""
+    """Return columns of a file as raw columns, whose types are not inferred yet."""
     columns = [_raw_column(table, name) for name in names]
 
     def where(row: int) -> str:

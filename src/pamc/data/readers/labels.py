@@ -37,9 +37,9 @@ class LabelColumn(NamedTuple):
 def read_labels(path: str | PathLike[str], *, column: str | None = None, id_column: str | None = None) -> LabelColumn:
     r"""Read the labels of a file, to compare two clusterings or a clustering with the truth.
 
-    A table must have one column, a column named cluster, label, class, target or y, or the column ``column``; a column
-    named id is read as ids. A .npy file holds a 1-D array, an .npz file the array y. Integers are kept; other labels
-    are encoded as 0, 1, … in sorted order.
+    In a table, the labels are the column ``column`` if given, else the only column, or the column named cluster, label,
+    class, target or y; a column named id contains the ids. An .npy file contains a 1-D array, and an .npz file the
+    array y. Integers are unchanged; other labels are encoded as 0, 1, … in sorted order.
 
     Examples
     --------

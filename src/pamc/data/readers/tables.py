@@ -43,7 +43,10 @@ _NO_FILL = "Every cell must be a finite number here: drop such rows or columns, 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a file: row from 0, line from 1 (None in Parquet), column, and text (None if empty, may be cut)."""
+    """A cell of a file: zero-based row, one-based line (None in Parquet), column, and text (None if empty).
+
+    A long text is truncated.
+    """
 
     row: int
     line: int | None
@@ -106,7 +109,7 @@ def not_a_number(path: Path, cell: Cell, dtype: str) -> DataError:
 
 
 def _readings(text: str) -> str | None:
-    """Return the possible readings of a number with separators, or None if the text is not such a number.
+    """Return the ways to interpret a number with separators, or None if the text is not such a number.
 
     Examples
     --------
@@ -327,7 +330,7 @@ Records: TypeAlias = Iterator[tuple[int, list[str]]]
 class TextTable(Table):
     """A table in a text file, with `n_skipped` records before the first data row."""
 
-    _damage: ClassVar[str] = "damaged, or line ends of two kinds?"
+    _damage: ClassVar[str] = "damaged, or mixed line endings?"
     # Whether `tolerant_sql` drops a line with the wrong number of cells; otherwise all of its cells are NULL.
     _drops_ragged_lines: ClassVar[bool]
 
@@ -397,7 +400,7 @@ def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
     for i, (_, cells) in enumerate(records):
         if "".join(cells).strip():
             return i, cells
-    raise DataError(f"{path}: is empty; a table has a line of column names and then a line per row")
+    raise DataError(f"{path}: is empty; a table needs a line of column names, followed by one line per row")
 
 
 # A non-ASCII letter of Latin-1 next to an ASCII letter; and bytes that do not occur in text files.

@@ -46,7 +46,7 @@ class Store:
     id_kind
         Kind of row ids: "rows" (named 0 … N−1), "integers" or "strings".
     has_edges
-        False if the data has no graph; its rows have no neighbors.
+        Whether the data has a graph; without one, no row has neighbors.
     feature_names
         Names of the d features, or None.
     manifest
@@ -262,7 +262,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: is not a store: its {MANIFEST} does not say that its format is {FORMAT!r}")
     if manifest.get("version") != VERSION:
         raise DataError(
-            f"{folder}: is a store of version {manifest.get('version')}, this pamc reads version {VERSION}: {_AGAIN}"
+            f"{folder}: is a store of version {manifest.get('version')}, but this pamc reads version {VERSION}: {_AGAIN}"
         )
     return manifest
 

@@ -19,7 +19,7 @@ _BUFFER_BYTES = 1 << 23
 
 @dataclass(frozen=True)
 class DelimitedTable(TextTable):
-    """A table whose cells are separated by `delimiter`."""
+    """A table whose cells are separated by the delimiter."""
 
     _drops_ragged_lines: ClassVar[bool] = True
 
@@ -63,7 +63,7 @@ _ENCODINGS = {"utf-8": "", "latin-1": ", encoding='latin-1'"}
 
 
 def _line_end(path: Path, delimiter: str, encoding: str) -> str:
-    """Return duckdb's option for the end of a line if the first record has a line break, which duckdb would go by."""
+    """Return duckdb's option for line endings if the first record contains a line break, which would mislead duckdb."""
     line, _ = next(_records(path, delimiter, encoding), (1, []))
     if line == 1:
         return ""
