@@ -194,7 +194,7 @@ ROWS = np.random.default_rng(0).normal(size=(100, 3))
 
 @pytest.mark.parametrize("candidates", [5, ["a"], [None], [2.7, 3.9], "23", [], [float("nan")], [True], [1, 2]])
 def test_candidates_that_are_no_numbers_of_clusters_are_refused(candidates):
-    says = "candidates must be a list or range of whole numbers from 2 to 6"
+    says = "candidates must be a list or range of integers from 2 to 6"
     assert_refused(lambda: choose_k(ROWS, candidates=candidates), says)
 
 

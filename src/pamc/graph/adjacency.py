@@ -25,10 +25,10 @@ def build_adjacency(
 ) -> Adjacency:
     """Return the (N, N) symmetric adjacency of an edge list, which may hold one or both directions of each pair.
 
-    Self-loops are removed. A repeated edge counts once; if there are weights, they are added. The larger weight of the
-    two directions of a pair then holds for both. A warning reports how many edges this changes, except for an edge list
-    with one direction of every pair, the usual way to store an undirected graph. A graph may have no edges. O(E log E)
-    time, O(E) memory.
+    Self-loops are removed. A repeated edge counts once or, if there are weights, with the sum of its weights. Both
+    directions of a pair then get the larger of their two weights. A warning reports how many edges this changes, except
+    for an edge list with one direction of every pair, the usual way to store an undirected graph. A graph may have no
+    edges. O(E log E) time, O(E) memory.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def symmetric_normalize(adjacency: Adjacency) -> Adjacency:
 
 
 def _count_one_way(directed: Adjacency) -> int:
-    """Count the pairs whose directions differ; 0 if no pair has both, because such a list is not directed."""
+    """Count the pairs whose two directions differ; 0 if no pair lists both, because the graph is then undirected."""
     reverse = directed.T.tocsr()
     if directed.multiply(reverse).nnz == 0:
         return 0

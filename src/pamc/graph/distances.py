@@ -26,8 +26,8 @@ SparseRows: TypeAlias = "sp.csr_matrix[np.float64]"
 # Number of entries of one block of distances, and of the rows gathered for one round of exact distances.
 _BLOCK_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 26}
 
-# Number of columns in a group, of which only the minimum is compared first, if there are many more columns than
-# requested neighbors.
+# Number of columns in a group. If there are many more columns than requested neighbors, only the minimum of each group
+# is compared first.
 _COLUMNS_PER_GROUP = 16
 
 # Number of rows whose candidates are counted, and the number of candidates per requested neighbor above which fast
@@ -142,7 +142,7 @@ SPACES: dict[str, Callable[..., DenseSpace]] = {"cosine": DenseSpace.cosine, "eu
 
 
 def nearest_of(space: Space, queries: Tensor, n_wanted: int, *, spare: int | None = None) -> tuple[Integers, Floats]:
-    """Return the (m, n) nearest rows of each query row (m,), which is one of them, and their exact distances."""
+    """Return the (m, n) nearest rows of each query row (m,), including itself, and their exact distances."""
     tasks = [partial(nearest_among, space, block, None, n_wanted, spare=spare) for block in blocks(queries, len(space))]
     results = side_by_side(tasks, space.device) if len(tasks) > 1 else [tasks[0]()]
     index, distance = zip(*results, strict=True)
@@ -298,9 +298,9 @@ def copies(rows: Any) -> tuple[Integers, Integers]:
 
 
 def spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wanted: int) -> Integers:
-    """Return the (N, n) nearest rows of each row, which is one of them, given the (U, n) nearest distinct rows.
+    """Return the (N, n) nearest rows of each row, including itself, given the (U, n) nearest distinct rows.
 
-    Of many equally near distinct rows, the first n to appear suffice, because the n rows with the lowest indices are
+    Of many equally near distinct rows, the n that appear first suffice, because the n rows with the lowest indices are
     copies of these.
     """
     if len(index) == len(copy_of):
@@ -320,7 +320,7 @@ def spread_copies(index: Integers, distance: Floats, copy_of: Integers, n_wanted
 
 
 def without_self(nearest: Integers) -> Integers:
-    """Return (N, n − 1) neighbors: each row's n nearest rows without the row itself, or without the last of them."""
+    """Return (N, n − 1) neighbors: each row's n nearest rows without itself or, if it is not one of them, the last."""
     dropped = nearest == np.arange(len(nearest))[:, None]
     dropped[~dropped.any(axis=1), -1] = True
     neighbors: Integers = nearest[~dropped].reshape(len(nearest), -1)

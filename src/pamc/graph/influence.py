@@ -97,7 +97,7 @@ def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> t
 def sums_of_powers(step: Adjacency, n_steps: int) -> Iterator[tuple[int, Adjacency]]:
     """Yield blocks of rows of Σ_{r=1..n_steps} S^r for an (N, N) one-step matrix S, each with its first row.
 
-    The number of walks from a row bounds its entries: a block has at most ``_BLOCK_ENTRIES`` of them, or one row.
+    A block has at most ``_BLOCK_ENTRIES`` entries, estimated by the number of walks from each row, or a single row.
     """
     n_nodes = step.shape[0]
     pattern = sp.csr_matrix((np.ones(step.nnz), step.indices, step.indptr), step.shape)

@@ -35,7 +35,7 @@ _LEAST_SPREAD = 1e-13
 # Number of columns up to which the lengths of rows carry as much information as their directions.
 _FEW_DIRECTIONS = 16
 
-# Shuffles of the variables of a table that show which directions arise by chance, and the fewest directions kept.
+# Number of shuffled tables that show which directions arise by chance, and minimum number of directions.
 _N_SHUFFLES, _LEAST_SHARED = 10, 2
 
 _CPU = torch.device("cpu")
@@ -121,7 +121,7 @@ def shared_directions(rows: NDArray[Any], variable: NDArray[Any], *, seed: int) 
 
 
 def _shuffled(rows: Floats, variable: NDArray[Any], random: np.random.Generator) -> Floats:
-    """Return the table with the rows of each variable in a random order of its own."""
+    """Return the table with the rows of each variable permuted independently."""
     result = np.empty_like(rows)
     for number in np.unique(variable):
         columns = np.flatnonzero(variable == number)
@@ -198,8 +198,9 @@ def smoothed(rows: Floats, adjacency: Adjacency, reaches: Sequence[float], *, de
 
     .. math:: H_a = (1 - a) \sum_{k=0}^{12} a^k \tilde{A}^k Z
 
-    Ã is the symmetrically normalized adjacency with self-loops. A row keeps part of itself, so that wrong edges do not
-    dominate it as in Ã^k Z. O(E·r) time, O(N·r) memory per reach. Returns arrays on the CPU, tensors on a GPU.
+    Ã is the symmetrically normalized adjacency with self-loops. Unlike in Ã^k Z, a row keeps part of its own features,
+    which limits the effect of wrong edges. O(E·r) time, O(N·r) memory per reach. Returns arrays on the CPU, tensors on
+    a GPU.
     """
     step: Any = symmetric_normalize(with_self_loops(adjacency))
     if device.type == "cpu":

@@ -76,8 +76,8 @@ class InitResult(NamedTuple):
     halves
         Clusterings of random halves of the rows, which calibrate confidence; None if there are none.
     judge
-        Object that scores partitions of the rows without labels, by which training is undone if it lowers the score;
-        or None.
+        Object that scores partitions of the rows without labels; training that lowers the score is undone. None if
+        training is never undone.
     """
 
     encoder: MLP
@@ -136,14 +136,14 @@ def new_autoencoder(rows: FeatureLoader, config: Any, *, seed: int) -> Autoencod
 def _fill(path: str | Path, state: dict[str, Tensor], names: tuple[str, ...], network: MLP) -> None:
     """Copy the weights of the named layers into a network."""
     if len(network.layers) != len(names):
-        raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings ask for {len(network.layers)}")
+        raise ModelFileError(f"{path} has {len(names)} encoder layers, the settings require {len(network.layers)}")
     with torch.no_grad():
         for layer, name in zip(network.layers, names, strict=True):
             for kind in ("weight", "bias"):
                 parameter: Any = getattr(layer, kind)
                 value = state.get(f"{name}.{kind}")
                 if value is None:
-                    raise ModelFileError(f"{path} has no {name}.{kind}; expected are SDCN's layers {', '.join(names)}")
+                    raise ModelFileError(f"{path} has no {name}.{kind}; expected SDCN's layers {', '.join(names)}")
                 if value.shape != parameter.shape:
                     raise ModelFileError(
                         f"{path}: {name}.{kind} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
@@ -162,14 +162,14 @@ def initial_centers(z: Tensor, config: MethodConfig, *, seed: int) -> tuple[Tens
         fit = kmeans(rows, config.n_clusters, seeds=[seed_for(seed, "k-means")], n_init=config.n_init)[0]
     if len(np.unique(fit.labels)) < config.n_clusters:
         warn(
-            CollapseWarning(f"the embedding has fewer distinct points than the {config.n_clusters} clusters asked for"),
+            CollapseWarning(f"the embedding has fewer distinct points than the requested {config.n_clusters} clusters"),
             stacklevel=2,
         )
     return torch.from_numpy(fit.centers).to(device=z.device, dtype=z.dtype), fit.labels
 
 
 def mean_centers(z: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor:
-    """Return (C, n_dims) the mean of z (N, n_dims) over each cluster; an empty cluster gets the mean of all rows."""
+    """Return the (C, n_dims) means of z (N, n_dims) over clusters; an empty cluster gets the mean of all rows."""
     rows = z.detach().double().cpu().numpy()
     means = [rows[labels == c].mean(axis=0) if (labels == c).any() else rows.mean(axis=0) for c in range(n_clusters)]
     return torch.from_numpy(np.stack(means)).to(device=z.device, dtype=z.dtype)

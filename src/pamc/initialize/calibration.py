@@ -1,9 +1,9 @@
 """Calibrated confidence: how often a clustering of half of the rows gives a row the same cluster.
 
-q of Eq 9 says which cluster is nearest, but is not calibrated: the heavy tails of the kernel leave the clearest rows
-far below 1, and training pulls doubtful rows to their centers. The margin before training, by which a row was nearer to
-its center than to any other, separates clear from doubtful rows. Quick fits to random halves of the rows map
-margins to confidence without any labels.
+The largest q (Eq 9) of a row is not a calibrated confidence: because of the heavy tails of the kernel it is far below 1
+even for the clearest rows, and training pulls doubtful rows to their centers. What separates clear from doubtful rows
+is the margin before training: by how much a row was nearer to its own center than to any other. Quick fits to random
+halves of the rows map margins to confidence without any labels.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def consensus_and_agreement(
 
 
 def coassociation(labelings: Sequence[Labels], n_clusters: int, device: torch.device = _CPU) -> Tensor:
-    """Return (R·C, R·C) the number of rows that any two clusters of R labelings share: MᵀM, memberships M (N, R·C).
+    """Return the (R·C, R·C) numbers of rows that any two clusters of R labelings share: MᵀM, memberships M (N, R·C).
 
     Examples
     --------

@@ -34,13 +34,13 @@ from pamc.runtime import one_thread, quiet_libraries, seed_for, side_by_side
 # Number of quick clusterings for each reach; the families that are slower repeat theirs less often.
 N_REPEATS = 18
 
-# The family that finds any number of clusters in any number of rows. With more clusters, or with fewer rows per
-# cluster, the others are not tried.
+# The family that works for any number of clusters and rows. With more clusters than this, or with fewer rows per
+# cluster, it is the only one.
 _ROBUST_FAMILY = "smoothed k-means"
 _MOST_CLUSTERS = 64
 ROWS_PER_GROUP = 5
 
-# Number of neighbors of each row in the graph that families see.
+# Number of neighbors of each row in the kNN graph that families use.
 _N_NEIGHBORS = 10
 
 # Features and graph are unrelated unless linked rows are more similar than random rows by this many standard errors.
@@ -49,7 +49,7 @@ _BEYOND_CHANCE = 4.0
 # With fewer edges (each counted in both directions), the test of similarity has too little power.
 _LEAST_EDGES = 400
 
-# Shares of correct predictions closer to 0 or 1 than this count as equally small or large.
+# Shares of correct predictions are clipped to at least this distance from 0 and 1.
 _LEAST_SHARE = 0.01
 
 _CPU = torch.device("cpu")
@@ -144,8 +144,8 @@ def agreed_clusters(
     device
         Device of the smoothing, of K-means, of the layout and of the consensus.
     n_repeats
-        Quick clusterings for each of the 3 reaches of the smoothing; slower families repeat theirs less often. None
-        means 18.
+        Number of quick clusterings for each of the 3 reaches of the smoothing; slower families use fewer. None means
+        18.
     family
         Name of the only family to use; None uses that of the inputs, or compares all.
     on_family
@@ -159,7 +159,7 @@ def agreed_clusters(
     if family != _ROBUST_FAMILY:
         edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
     with one_thread(), quiet_libraries:
-        given = FamilyInput(
+        family_input = FamilyInput(
             points=points,
             neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
             adjacency=inputs.adjacency,
@@ -172,7 +172,7 @@ def agreed_clusters(
         )
 
         def clusters_by(name: str) -> Labels:
-            labels = FAMILIES[name](given)
+            labels = FAMILIES[name](family_input)
             if on_family is not None:
                 on_family()
             return labels
@@ -187,7 +187,7 @@ def agreed_clusters(
     families, judge = choose_partitions(partitions, graph)
     labels = partitions[families[0]]
     if not inputs.is_knn:
-        # Most families do not see a given graph, so a consensus of several would hardly follow it.
+        # Most families do not use a given graph, so a consensus of several would hardly follow it.
         families = families[:1]
     if len(families) > 1 and judge is not None:
         with one_thread(), quiet_libraries:
@@ -195,8 +195,8 @@ def agreed_clusters(
     trust = None
     if not inputs.is_knn and edges.size:
         alone = inputs.kind == "graph"
-        trust = 1.0 if alone else graph_trust(inputs.adjacency, given.neighbors, labels)
-    return Agreed(labels, given.smoothed[MIDDLE], families, judge, trust)
+        trust = 1.0 if alone else graph_trust(inputs.adjacency, family_input.neighbors, labels)
+    return Agreed(labels, family_input.smoothed[MIDDLE], families, judge, trust)
 
 
 def _combined(
@@ -245,8 +245,8 @@ def graph_trust(adjacency: Adjacency, neighbors: Adjacency, labels: Labels) -> f
 def _predicted_share(graph: Adjacency, labels: Labels) -> float:
     """Return the share of rows whose cluster is the most frequent one among their neighbors."""
     votes = np.asarray((graph @ sp.identity(int(labels.max()) + 1, format="csr")[labels]).todense())
-    own = votes[np.arange(len(labels)), labels]
-    return float(np.mean((own > 0) & (own >= votes.max(axis=1))))
+    votes_for_label = votes[np.arange(len(labels)), labels]
+    return float(np.mean((votes_for_label > 0) & (votes_for_label >= votes.max(axis=1))))
 
 
 def _odds(share: float) -> float:

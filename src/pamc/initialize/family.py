@@ -25,17 +25,17 @@ MIDDLE = 1
 # Dimensions of the smoothed embeddings: per cluster, and at most.
 _DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
 
-# Rows in which quick clusterings look for centers if there are more: in all, and at least per cluster.
+# Size of the random sample of rows on which K-means runs if there are more: at least in total, and per cluster.
 _MOST_SAMPLED, _SAMPLED_PER_CLUSTER = 4000, 50
 
 # Number of other families whose partitions support a partition: those most similar to it.
 _N_SUPPORTERS = 2
 
-# Weight of the logarithm of the conductance against the support, and the conductance that counts as none.
+# Weight of the log conductance relative to the support, and the constant that is added to the conductance before.
 _CONDUCTANCE_WEIGHT = 0.1
 _LEAST_CONDUCTANCE = 1e-4
 
-# Partitions whose scores are at most this far below the best are combined, if there are at least so many.
+# Partitions whose scores are at most this far below the best are combined, if there are at least this many.
 _NEARLY_EQUAL, LEAST_COMBINED = 0.15, 3
 
 
@@ -48,7 +48,7 @@ class FamilyInput:
     rows
         (N, r) rows in their leading directions, to be smoothed along a graph.
     points
-        (N, r) the same in fewer directions, with mean squared length 1, compared by Euclidean distance.
+        (N, r) the same rows in fewer directions, with mean squared length 1, compared by Euclidean distance.
     neighbors
         (N, N) symmetric kNN graph of the points.
     adjacency
@@ -99,9 +99,9 @@ class Score(NamedTuple):
 class Judge:
     """Scores partitions of the rows by their agreement with other partitions and with a graph, without labels.
 
-    Clusters that exist are found by more than one family, so a partition is supported by those that are similar to it.
-    Families of one kind may share a mistake, however: K-means and Gaussian mixtures both cut rings into halves. A
-    partition that hardly cuts any edges is therefore preferred.
+    Real clusters are found by more than one family, so a partition is supported by similar partitions. But families of
+    one kind may make the same mistake: K-means and Gaussian mixtures both cut rings into halves. Therefore, a partition
+    that cuts few edges is preferred.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Judge:
 class Choice(NamedTuple):
     """The families whose partitions are used, in the order of their scores, and the judge that compared them.
 
-    There is more than one family if several partitions are nearly equally good, and no judge of a single partition.
+    There is more than one family if several partitions are nearly equally good. A single partition needs no judge.
     """
 
     families: tuple[str, ...]
@@ -165,7 +165,7 @@ def smoothed_embeddings(rows: Floats, adjacency: Adjacency, n_clusters: int, dev
 def repeated_kmeans(
     embeddings: list[Floats], n_clusters: int, n_repeats: int, *, seed: int, device: torch.device, name: str = "k-means"
 ) -> list[Labels]:
-    """Return the labels of repeated K-means on each of the smoothed embeddings; `name` tells random streams apart.
+    """Return the labels of repeated K-means on each of the smoothed embeddings; `name` keys the random streams.
 
     The centers are those of a random sample if there are many rows.
     """

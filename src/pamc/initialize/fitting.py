@@ -24,13 +24,14 @@ from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for, th
 # Small data sets use smaller batches, so that an epoch has several steps.
 _BATCHES_PER_EPOCH, _LEAST_BATCH = 8, 32
 
-# With at most this many columns, none is redundant, so none is hidden by dropout.
+# With at most this many columns, no column is redundant, so dropout hides none.
 _FEW_COLUMNS = 16
 
-# If only the graph has clusters, the encoder must memorize them, because the features do not predict them.
+# Factor of the number of epochs if only the graph has clusters: the encoder must memorize them, because the features do
+# not predict them.
 _TIMES_LONGER_BY_HEART = 8
 
-# With fewer rows than this, pre-training runs more epochs to see as many rows, up to this many times longer.
+# With fewer rows than this, pre-training runs more epochs, up to this factor, so that it processes as many rows.
 _FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
 
 # Default number of epochs. With many rows, pre-training runs fewer: it ends after at most this many batches.
@@ -40,7 +41,7 @@ _N_EPOCHS, _MOST_STEPS = 30, 600
 _CLUSTER_SHARE = 0.5
 
 # An encoder of the smoothed features alone is used if the score of its clusters is at most this much lower than that of
-# the initial clusters. The latter is the best of several scores, which makes it too high.
+# the initial clusters. The latter is the best of several scores, which biases it upward.
 _TOLERANCE = 0.1
 
 # An encoder that has to learn the initial clusters of many rows from scratch is fitted for more epochs.
@@ -56,7 +57,7 @@ def fitted_encoder(
     by_heart: bool = False,
     coded: bool = False,
 ) -> tuple[MLP, str]:
-    """Return an encoder in whose embedding the initial clusters stay apart, and the name of its targets.
+    """Return an encoder whose embedding keeps the initial clusters separate, and the name of its targets.
 
     The encoder learns to predict the smoothed features of a row from the row itself. This often improves the clusters,
     because rows at their borders follow their features. But centers in the smoothed features cannot separate all

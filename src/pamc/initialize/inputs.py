@@ -27,7 +27,7 @@ _CPU = torch.device("cpu")
 _MOST_BYTES_ON_DEVICE = 1 << 32
 _NUMBERS_PER_ENTRY = 3
 
-# End of the warning about the input that is left out, by the kind of the inputs.
+# End of the warning about unrelated features and graph, by the kind of the inputs that are used.
 _USED = {
     "features": "only the features are used, and the graph is left out",
     "graph": "only the graph is used, and the features are left out",
@@ -120,7 +120,7 @@ def _adjacency(
     are_neighbors = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=are_neighbors)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
-        raise DataError("the graph has no edges between different rows; leave it out and a kNN graph is built")
+        raise DataError("the graph has no edges between different rows; leave it out to use a kNN graph")
     return adjacency, facts
 
 

@@ -43,9 +43,9 @@ _SAMPLE_BYTES = 1 << 27
 
 # Number of core rows whose mean is the target of another row, and number of targets that are computed at a time.
 _GUIDES = 5
-_TOLD_AT_A_TIME = 2048
+_TARGETS_AT_A_TIME = 2048
 
-_GRAPH_START = "consensus"
+_CONSENSUS = "consensus"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def initialize_from_sample(
     core = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CORE_ROWS)).astype(np.int64))
     family = family_for(sample.preprocessing) if sample.is_knn else None
     with progress.phase("sample"), one_thread():
-        # The nearest rows of a row with many categories are no guide to its cluster.
+        # In a table with many categories, the nearest rows of a row do not predict its cluster.
         features = sample.around() if family is None else sample.features
         directions = directions_of(features, sample.preprocessing, seed, device)
         adjacency = knn_adjacency(directions[core], min(config.n_neighbors, len(core) - 1), device)
@@ -123,7 +123,7 @@ def initialize_from_sample(
     )
     core_rows = FeatureLoader(sample.features[core], device=device, dtype=dtype)
     context = InitContext(core_rows, sample.features[core], adjacency, inputs, config, seed, progress)
-    if config.init == _GRAPH_START:
+    if config.init == _CONSENSUS:
         result = _consensus_init(context, rows, sample, directions, core)
         with progress.phase("confidence"):
             core_index = core if numbers is None else numbers[core]
@@ -172,7 +172,7 @@ def _sample_targets(directions: Floats, core: NDArray[np.int64], points: Floats,
     core_unit, core_points = unit[core], torch.from_numpy(points).to(device)
     means = [
         core_points[(block @ core_unit.T).topk(min(_GUIDES, len(core)), dim=1).indices].mean(dim=1)
-        for block in torch.split(unit, _TOLD_AT_A_TIME)
+        for block in torch.split(unit, _TARGETS_AT_A_TIME)
     ]
     targets = unit_rows(torch.cat(means).cpu().numpy())
     targets[core] = points
@@ -180,7 +180,7 @@ def _sample_targets(directions: Floats, core: NDArray[np.int64], points: Floats,
 
 
 # Number of rows that are projected to the leading directions at a time.
-_TURNED_AT_A_TIME = 1 << 14
+_PROJECTED_AT_A_TIME = 1 << 14
 
 
 class WithNeighbors:
@@ -229,8 +229,8 @@ def with_neighbors(
     leading = vectors[:, ::-1][:, :DIRECTIONS]
     # Unlike elsewhere, coordinates are in float32, which takes half the memory of float64.
     projected: Any = np.empty((len(rows), leading.shape[1]), dtype=np.float32)
-    for start in range(0, len(rows), _TURNED_AT_A_TIME):
-        block = slice(start, start + _TURNED_AT_A_TIME)
+    for start in range(0, len(rows), _PROJECTED_AT_A_TIME):
+        block = slice(start, start + _PROJECTED_AT_A_TIME)
         projected[block] = (rows[block] - mean) @ leading
     neighbors = nearest(projected, n_neighbors, metric=ANGLE, device=device, seed=seed)
     adjacency = build_adjacency(neighbors.edges, None, n_nodes=len(rows), expect_directed=True)

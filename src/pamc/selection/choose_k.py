@@ -40,7 +40,7 @@ _DEFAULT_CANDIDATES = range(2, 201)
 # Rows without a graph are sampled if there are more than this many, and more than twice as many as the candidates need.
 _MOST_ROWS = 5000
 
-# Smallest number of rows per cluster; a half of the rows has half as many.
+# Minimum number of rows per cluster; each half of the rows has half as many.
 LEAST_ROWS_PER_CLUSTER = 16
 
 _SILHOUETTE_ROWS = 2000
@@ -210,8 +210,8 @@ def choose_k(
 
     The rows are preprocessed, and their graph is built and used for smoothing, once for all candidates. For each
     candidate, two random halves of the rows are clustered separately and compared: real clusters are found in both. The
-    chance level is computed in the same way from data without clusters: rows of the same spread, and a graph that is as
-    strongly related to them as the given one. See `docs/choosing.md`.
+    chance level is computed in the same way on data without clusters: rows with the same spread, and a graph that is
+    related to them as strongly as the given one. See `docs/choosing.md`.
 
     Parameters
     ----------
@@ -220,10 +220,10 @@ def choose_k(
     adjacency
         The graph, in any form that `fit` accepts; by default the graph of X, or a kNN graph if it has none.
     candidates
-        Numbers of clusters to compare: a list or range of integers of at least 2. By default, these are 2 to 200, as
-        long as there are 16 rows per cluster and as many distinct rows. All numbers up to 20 are compared. If there are
-        more than eight larger ones, only those around the most stable one are compared, or none if a small number is
-        clearly more stable.
+        Numbers of clusters to compare: a list or range of integers of at least 2. The default is 2 to 200, limited to
+        one cluster per 16 rows and to the number of distinct rows. All numbers up to 20 are compared. If there are more
+        than eight larger ones, only those around the most stable one are compared, or none if a small number is clearly
+        more stable.
     random_state
         Random seed.
     device
@@ -280,18 +280,18 @@ def _checked_candidates(candidates: Iterable[int] | None, features: Features) ->
     most = most_clusters(n_nodes)
     if most < 2:
         needed = f"at least {2 * LEAST_ROWS_PER_CLUSTER} are needed"
-        raise DataError(f"{n_nodes} rows are too few to say how many clusters they have: {needed}")
+        raise DataError(f"{n_nodes} rows are too few to choose the number of clusters: {needed}")
     if candidates is None:
         check_enough_rows(features, _DEFAULT_CANDIDATES[0])
         n_distinct = count_distinct(features, at_most=_DEFAULT_CANDIDATES[-1])
         return [k for k in _DEFAULT_CANDIDATES if k <= min(most, n_distinct)]
     listed = isinstance(candidates, Iterable) and not isinstance(candidates, str)
     values: list[Any] = list(candidates) if listed else [candidates]
-    are_whole = all(isinstance(k, Real) and float(k).is_integer() for k in values)
-    numbers = sorted({int(k) for k in values}) if are_whole else []
+    are_integers = all(isinstance(k, Real) and float(k).is_integer() for k in values)
+    numbers = sorted({int(k) for k in values}) if are_integers else []
     if not listed or not numbers or numbers[0] < 2 or numbers[-1] > most:
         raise ConfigError(
-            f"candidates must be a list or range of whole numbers from 2 to {most} ({LEAST_ROWS_PER_CLUSTER} rows "
+            f"candidates must be a list or range of integers from 2 to {most} ({LEAST_ROWS_PER_CLUSTER} rows "
             f"per cluster), such as range(2, {min(most, 10) + 1}), got {_listed(values)}"
         )
     check_enough_rows(features, numbers[-1])

@@ -23,7 +23,7 @@ WAYS = ("k-means", "merged groups")
 # Reach of the random walk that smooths the rows: the middle value of the consensus initializer.
 _REACH = 0.9
 
-# Number of K-means starts: at most, at least, and otherwise this total number of centers divided by that of clusters.
+# Maximum and minimum number of K-means starts; in between, this total number of centers divided by that of clusters.
 _MOST_STARTS, _LEAST_STARTS, _CENTERS_OF_STARTS = 40, 8, 800
 
 # Groups per cluster before merging, for the largest of the numbers of clusters that share the groups.
@@ -90,9 +90,9 @@ class Clusters:
 def clusterings(points: Points, numbers: Sequence[int], *, dims: Dims, seed: int) -> list[list[Clusters]]:
     """Return the clusters for each way and each of the ascending numbers of clusters.
 
-    Small groups of rows, the result of one K-means, serve all numbers up to twice the smallest: they are merged along
-    the edges in one pass, and the starts of K-means are compared on their means. K-means itself then runs on all rows
-    from the best start. `dims` returns the size of the embedding for a number of clusters.
+    All numbers up to twice the smallest share the same small groups of rows, found by one run of K-means: the groups
+    are merged along the edges in one pass, and the starts of K-means are compared on their means. K-means then runs on
+    all rows from the best start. `dims` returns the size of the embedding for a number of clusters.
     """
     by_kmeans, by_merging = [], []
     for band in _bands(numbers):
@@ -130,7 +130,7 @@ class _Groups:
         self._starts = initial_centers(means, weight, n_clusters, seeds=seeds)
 
     def merged(self, numbers: Sequence[int]) -> list[Clusters]:
-        """Return the clusters that merging the groups along edges gives, for each of the ascending numbers."""
+        """Return the clusters obtained by merging the groups along edges, for each of the ascending numbers."""
         weight, size = weights_and_sizes(self._fit.labels, self._points.edges, len(self._fit.centers))
         partitions = merge_in_turn(weight, size, numbers[::-1])[::-1]
         return [Clusters(partition[self._fit.labels], self._n_dims, self._fit, partition) for partition in partitions]

@@ -89,7 +89,7 @@ class Comparison:
     phase: Phase = field(default_factory=SilentPhase)
 
     def of(self, numbers: Sequence[int]) -> Compared:
-        """Return the comparison of the ascending numbers; of many large ones, only those of interest are compared."""
+        """Return the comparison of the ascending numbers; of many large ones, only the promising ones are compared."""
         small = [k for k in numbers if k <= _ALWAYS]
         large = list(numbers[len(small) :])
         if len(large) <= _FEW:
@@ -100,7 +100,7 @@ class Comparison:
         decision = compared.decide()
         beyond = self._around_peak(large, _bar(decision))
         if not beyond and decision.chosen is None and decision.equal[-1:] == (len(small) - 1,):
-            # Otherwise nothing shows that agreement falls.
+            # Without a larger number, it remains unknown whether agreement decreases.
             beyond = large[:1]
         if beyond:
             return compared.joined(self._compared(beyond))

@@ -24,7 +24,7 @@ from pamc.ops.scores import adjusted_rand
 from pamc.runtime import quiet_libraries, seed_for, side_by_side
 from pamc.selection.clusterings import Clusters, Dims, Points, clusterings
 
-# Number of random pairs that sample the distribution of cosines, of nearest neighbors, and of candidates for an end.
+# Number of random pairs that sample the distribution of cosines, of nearest neighbors, and of candidate ends per edge.
 _PAIRS, _NEAREST, _CANDIDATES = 20_000, 32, 48
 _EDGES_AT_A_TIME = 1 << 12
 
@@ -266,7 +266,7 @@ def _not_beyond_chance(candidates: list[int], most: int | None) -> str:
             "are, or have none"
         )
     tried = " or ".join(map(str, candidates))
-    limit = ": the rows are too few to say" if candidates[-1] == most else ""
+    limit = ": the rows are too few for more" if candidates[-1] == most else ""
     return f"{tried} clusters are no more stable than on data without clusters, and no other number was tried{limit}"
 
 

@@ -262,7 +262,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: is not a store: its {MANIFEST} does not say that its format is {FORMAT!r}")
     if manifest.get("version") != VERSION:
         raise DataError(
-            f"{folder}: is a store of version {manifest.get('version')}, but this pamc reads version {VERSION}: {_AGAIN}"
+            f"{folder}: is a store of version {manifest.get('version')}; this pamc reads version {VERSION}: {_AGAIN}"
         )
     return manifest
 

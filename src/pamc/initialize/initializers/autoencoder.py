@@ -40,7 +40,7 @@ def pretrain_autoencoder(context: InitContext) -> InitResult:
     fit_batches(autoencoder, reconstruction_error, context)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed once it is complete, so that no other process reads half a file.
+        # Renamed once it is complete, so that no other process reads an incomplete file.
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         torch.save(autoencoder.state_dict(), partial)
         partial.replace(path)

@@ -12,7 +12,7 @@ from pamc.initialize.fitting import fitted_encoder
 
 @INITIALIZERS.register("consensus")
 def fit_consensus(context: InitContext) -> InitResult:
-    """Return the partition that families of quick clusterings agree on, and an encoder that keeps its clusters apart.
+    """Return the partition on which families of quick clusterings agree, and an encoder that separates its clusters.
 
     See :func:`~pamc.initialize.consensus.agreed_clusters` and :func:`~pamc.initialize.fitting.fitted_encoder`. The
     encoder sees the features of a row alone, so new rows need no graph. Departure from the paper, whose initializer
