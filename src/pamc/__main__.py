@@ -16,14 +16,15 @@ def main() -> None:
         sys.stderr.write(f"pamc: the command needs the package {error.name}: pip install {error.name}\n")
         raise SystemExit(4) from None
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that has no → or … gets an escape in its place instead of an error.
+        # If a terminal cannot encode → or …, write an escape sequence instead of raising an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     if code == EXIT_INTERRUPTED or int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Python ends by the signal, not with the code, where Ctrl-C fell into an `exec` of text (a dataclass being made
-        # by an import), caught or not. Among several processes, threads of the network library may hold tensors still,
-        # and abort the interpreter while it takes itself apart.
+        # Exit without shutting down the interpreter. If Ctrl-C interrupts the `exec` of a string, as in the creation of
+        # a dataclass during an import, Python exits by the signal instead of with the code, even if the exception is
+        # caught. With several processes, threads of the network library may still hold tensors at shutdown, which
+        # aborts the interpreter.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

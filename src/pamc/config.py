@@ -126,7 +126,9 @@ class AssigningConfig(TrainedConfig):
     """Settings of the methods that assign rows in every epoch."""
 
     tol: float = setting(
-        0.0, Number(), "Stop training once the shares of labels that change in ten epochs sum to at most this; 0 never."
+        0.0,
+        Number(),
+        "Stop training once the shares of labels that change in ten epochs sum to at most this; 0 never stops.",
     )
 
 
@@ -243,9 +245,9 @@ class FitConfig(
     alpha: float | None = setting(  # type: ignore[assignment]
         None,
         Number(),
-        "Multiply the contrastive term of Eq 12 by this weight. The default, None, is 1 for a kNN graph; the weight of "
-        "a given graph is chosen from the data, the larger the better the graph predicts the initial clusters, or is 1 "
-        "for a store, for more than 64 clusters, and for fewer than 5 rows per cluster.",
+        "Multiply the contrastive term of Eq 12 by this weight. The default, None, is 1 for a kNN graph. For a given "
+        "graph, it is chosen from the data: the better the graph predicts the initial clusters, the larger the weight. "
+        "It is also 1 for a store, for more than 64 clusters, and for fewer than 5 rows per cluster.",
         optional=True,
         expert=False,
     )
@@ -279,7 +281,7 @@ class FitConfig(
         "consensus",
         Choice(_INITIALIZERS),
         'How to initialize the encoder and the cluster centers. "consensus" clusters the rows in several ways, chooses '
-        "the clusters on which these agree best, and fits the encoder so that it keeps them apart; "
+        "the clusters on which these agree best, and fits the encoder so that it separates them; "
         '"propagated_svd" fits it to a truncated SVD of Ã²X; "autoencoder" trains it to reconstruct the features, as '
         "in the paper.",
         expert=False,
@@ -307,8 +309,8 @@ class FitConfig(
     pretrain_epochs: int | None = setting(  # type: ignore[assignment]
         None,
         Count(0),
-        "Number of epochs to pre-train the encoder for. The default, None, is 30, or fewer if these have more than 600 "
-        'batches. With fewer than 1,200 rows, up to three times as many are run, except for init "autoencoder".',
+        "Number of epochs to pre-train the encoder for. The default, None, is 30, or fewer if 30 epochs have more than "
+        '600 batches. With fewer than 1,200 rows, up to three times as many are run, except for init "autoencoder".',
         optional=True,
     )
     pretrain_dropout: float = setting(

@@ -118,7 +118,7 @@ class Setting:
     optional
         Whether None is allowed in addition to what `kind` allows.
     expert
-        Whether the setting belongs to `PamCGC(advanced=…)` and `--set`, and has no parameter and option of its own.
+        Whether only `PamCGC(advanced=…)` and `--set` set it, rather than a parameter and an option of its own.
     """
 
     default: Any

@@ -46,7 +46,7 @@ class ModelFileError(DataError):
 
 
 class OutputError(PamcError, OSError):
-    """Results cannot be written to the requested place."""
+    """Results cannot be written to the requested path."""
 
     exit_code = 3
 

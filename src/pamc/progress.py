@@ -20,8 +20,8 @@ _LINE_EVERY_S = 30.0
 # Below this width, only the name, the count and the remaining time are displayed.
 _NARROW = 60
 
-# Phases of a fit in their order, with their usual shares of its time. The time left follows from the phases that have
-# finished, and within a phase of known length from its own speed.
+# Phases of a fit in order, with their typical shares of its time. The time left is estimated from the finished phases
+# and, within a phase of known length, from the speed of this phase.
 FIT_PHASES: Mapping[str, float] = MappingProxyType(
     {
         "preprocessing": 0.01,
@@ -170,7 +170,7 @@ class TimeLeft:
     Parameters
     ----------
     shares
-        Names of the phases in their order, with their usual shares of the time. Other phases count as none.
+        Names of the phases in order, with their typical shares of the time. Any other phase has a share of 0.
     now
         Returns the current time in seconds.
 

@@ -28,7 +28,7 @@ from pamc.errors import BackendError, ConfigError, UnknownNameError
 
 Result = TypeVar("Result")
 
-# Products of numbers per step up to which a step runs on one thread.
+# Number of multiplications up to which a training step runs on one thread.
 _SHORT_STEP = 1 << 27
 
 # Tasks on fewer rows are not run in parallel: they would wait for Python's interpreter lock.
@@ -63,7 +63,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
     except (RuntimeError, TypeError):
         raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]) from None
     if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise BackendError(f"device {str(device)!r}: this torch sees no CUDA device; use 'cpu' or 'auto'")
+        raise BackendError(f"device {str(device)!r}: torch finds no CUDA device; use 'cpu' or 'auto'")
     if resolved.type not in ("cpu", "cuda"):
         raise UnknownNameError("device", device, ["auto", "cpu", "cuda"])
     return resolved
@@ -235,14 +235,14 @@ class _OtherPrograms:
         self._counted_at, self._n_cores = -math.inf, 0
 
     def n_cores(self) -> int:
-        """Return the number of cores in use by other programs; 0 where the system does not tell."""
+        """Return the number of cores in use by other programs; 0 if the system does not report it."""
         if time.monotonic() - self._counted_at > self._SECONDS:
             self._n_cores = min(map(self._n_running, range(self._SAMPLES)))
             self._counted_at = time.monotonic()
         return self._n_cores
 
     def _n_running(self, number: int) -> int:
-        # Threads of this process stop waiting for work a moment after an operation, and do not count then.
+        # The idle threads of this process stop spinning shortly after an operation, and then do not count as running.
         time.sleep(self._SECONDS_APART)
         try:
             running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3]
@@ -285,7 +285,7 @@ def is_on_one_thread() -> bool:
 
 
 def has_few_rows(n_rows: int) -> bool:
-    """Return whether tasks on so many rows are too short to run in parallel."""
+    """Return whether tasks on this many rows are too short to run in parallel."""
     return n_rows < _MANY_ROWS
 
 
@@ -301,8 +301,8 @@ def side_by_side(
 ) -> list[Result]:
     """Run tasks, on a CPU as many in parallel as torch has threads, otherwise sequentially, and return their results.
 
-    Each task runs on one thread, so that its order of summation does not depend on the number of threads. Tasks of a
-    task run sequentially, and so do tasks on fewer than 2,000 rows each (`n_rows`).
+    Each task runs on one thread, so that its order of summation does not depend on the number of threads. Nested tasks
+    run sequentially, and so do tasks on fewer than 2,000 rows each (`n_rows`).
     """
     if device.type != "cpu":
         return [task() for task in tasks]

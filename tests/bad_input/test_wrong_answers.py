@@ -551,7 +551,7 @@ class TestTheRest:
     @pytest.mark.parametrize("option", ["--columns", "--drop"])
     @pytest.mark.parametrize("value", ["", " , "])
     def test_an_option_that_names_no_column_is_refused(self, refused, run, option, value):
-        says = f"{option} names nothing"
+        says = f"{option} lists no names"
         refused("fit", "rows.csv", "-k", 3, option, value, code=2, says=says)
         refused("ingest", "--quiet", "rows.csv", "--out", "store", option, value, code=2, says=says)
         refused("predict", "run", "rows.csv", "--out", "out.csv", option, value, code=2, says=says)

@@ -96,7 +96,7 @@ class TestReproduce:
     def test_an_option_that_names_nothing_is_refused(self, pamc, option):
         result = pamc("reproduce", "squares", option, " , ")
         assert result.code == 2
-        assert f"{option} names nothing" in result.err
+        assert f"{option} lists no names" in result.err
 
     def test_a_name_that_no_experiment_has_is_said(self, pamc):
         result = pamc("reproduce", "squares", "--dataset", "blocks,usps", "--quick")

@@ -129,7 +129,7 @@ def test_synthesize_writes_a_store(pamc):
 def test_a_count_that_is_none_is_refused(pamc, count):
     result = pamc("synthesize", f"--n-nodes={count}", "--n-clusters", 2, "--out", "s")
     assert result.code == 2
-    assert "--n-nodes must be a whole number of at least 1" in result.err
+    assert "--n-nodes must be an integer of at least 1" in result.err
 
 
 def test_fit_of_a_store_is_fit_of_its_files(pamc, table, store):

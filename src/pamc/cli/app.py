@@ -27,7 +27,7 @@ from pamc.cli.show import EXIT_INTERRUPTED, Interrupted, note, print_text
 from pamc.config import RENAMED_SETTINGS, FitConfig
 from pamc.errors import OutputError, PamcError, PamcWarning
 
-# Seconds that other processes wait so that the first one reports a usage error under torchrun.
+# Seconds that the other processes wait before they exit, so that under torchrun the first one reports a usage error.
 _FIRST_SPEAKS_WITHIN_S = 10.0
 
 _ABOUT = "Cluster tables, images, text vectors and attributed graphs with the PamC loss."
@@ -66,7 +66,7 @@ class PanelCommand(TyperCommand):
     """A command whose help lists arguments and options by panel, in the order of their declaration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options; skip the conversion of their values during completion (see above)."""
+        """Parse the options; during completion, skip the conversion of their values, which would import pydantic."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         values, ctx.args, _ = self.make_parser(ctx).parse_args(args=args)

@@ -63,7 +63,7 @@ def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Call
 def option(
     usage: str, about: str, default: Any = None, *, panel: str | None = None, complete: Any = None, **more: Any
 ) -> Any:
-    """Return the declaration of an option.
+    """Return the declaration of a command-line option.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ _SHARED: dict[str, Callable[..., Any]] = {
     "--types": partial(
         option,
         "--types NAME=TYPE",
-        "Give types of columns (comma-separated; docs/columns.md): zip=category,size=S<M<L.",
+        "Set types of columns (comma-separated; docs/columns.md): zip=category,size=S<M<L.",
     ),
     "--seed": partial(option, "--seed N", "Random seed.", 0, min=0),
     "--dataset": partial(
@@ -145,7 +145,7 @@ def parse_count(text: str, option: str) -> int:
     except ValueError:
         value = math.nan
     if not value.is_integer() or value < 1:
-        raise ConfigError(f"{option} must be a whole number of at least 1, such as 1000 or 1e6, got {text!r}")
+        raise ConfigError(f"{option} must be an integer of at least 1, such as 1000 or 1e6, got {text!r}")
     return int(value)
 
 
@@ -183,5 +183,5 @@ def split_names(values: list[str] | None, option: str) -> list[str] | None:
         return None
     names = [name.strip() for value in values for name in value.split(",")]
     if not any(names):
-        raise ConfigError(f"{option} names nothing: give names, or leave it out")
+        raise ConfigError(f"{option} lists no names: give names, or leave it out")
     return [name for name in names if name]

@@ -186,7 +186,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
 
     def _expect(self, encoding: TableEncoding | None) -> None:
-        """Set the columns that new rows must have, if they are those of a table of mixed types."""
+        """Set the columns that new rows must have, if the model is fitted to a table of mixed types."""
         self.columns_ = encoding
         if encoding is not None:
             self.n_features_in_ = len(encoding.raw_names)
@@ -299,7 +299,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """
         saved = load_fit(Path(folder) / MODEL_FILE, encoder=encoder)
         if saved.fit.method != cls.method_name:
-            raise ModelFileError(f"{folder} holds a model of method {saved.fit.method!r}, not {cls.method_name!r}")
+            raise ModelFileError(f"{folder} contains a model of method {saved.fit.method!r}, not {cls.method_name!r}")
         model = cls.from_config(saved.fit.config, random_state=saved.fit.seed, device=device)
         if saved.own_encoder:
             model.encoder = encoder
@@ -345,7 +345,7 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         """Return the cluster (n,) of each row, and its confidence (n,), which is defined like `confidence_`.
 
         Confidence is the share of fits to halves of the training rows that are expected to agree with the cluster (see
-        `docs/choosing.md`); it decreases towards 1 / C for outliers. Uncalibrated, it is the largest probability.
+        `docs/choosing.md`); it decreases toward 1 / C for outliers. Uncalibrated, it is the largest probability.
         """
         rows = self._rows(X)
         largest, labels = self._assigned(rows)[1].max(dim=1)

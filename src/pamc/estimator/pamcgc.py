@@ -43,8 +43,8 @@ class PamCGC(RowClusterer):
     ----------
     SETTINGS
     advanced : Advanced or dict, default=None
-        The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches
-        each is called `advanced__name`.
+        The expert settings: a :class:`pamc.Advanced`, or a dict of some of them. In `set_params` and in grid searches,
+        the setting `name` is called `advanced__name`.
     types : dict, default=None
         Types of columns of a data frame, by name, which override the inferred types: "number", "decimal comma",
         "decimal point", "yes/no", "category", "ordered", "date", "text", "id" or "ignore"; or a list of the values of
@@ -83,7 +83,7 @@ class PamCGC(RowClusterer):
     n_features_in_, feature_names_in_
         Number and names of the features, as in scikit-learn.
     columns_
-        How the columns of a data frame of mixed types are understood and encoded; None for plain numbers.
+        Types and encoding of the columns of a data frame of mixed types; None for plain numbers.
 
     Examples
     --------

@@ -128,7 +128,7 @@ class Calibration:
     def apply(self, margins_and_distances: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return the confidence (n,) of rows with these margins and distances (n, 2).
 
-        For outliers, the confidence decreases towards 1 / C, in inverse proportion to the distance.
+        For outliers, the confidence decreases toward 1 / C, in inverse proportion to the distance.
         """
         margins, distances = margins_and_distances.astype(np.float64).T
         by_chance = 1 / len(self.before.centers)

@@ -279,7 +279,7 @@ def _check_color(color: list[str], features: Path | None) -> None:
     from pamc.data.readers import is_table, open_table
 
     if features is None or features.is_dir() or not is_table(features):
-        raise ConfigError("--color takes columns of a table (.csv, .tsv, .parquet), and the input is not a table")
+        raise ConfigError("--color takes columns of a table (.csv, .tsv, .parquet), but the input is not a table")
     table = open_table(features)
     unknown = [name for name in color if name not in table]
     known = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in table.names[:20]]
@@ -288,7 +288,7 @@ def _check_color(color: list[str], features: Path | None) -> None:
 
 
 def _range_of(text: str) -> range | None:
-    """Return the numbers of a range such as 2-60, both ends included; None if the text is no range."""
+    """Return the numbers of a range such as 2-60, both ends included; None if the text is not a range."""
     ends = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if ends is None:
         return None

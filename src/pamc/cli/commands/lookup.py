@@ -51,7 +51,7 @@ def describe(
     types: list[str] | None = shared("--types"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Show how each column of a table would be understood, without fitting anything.
+    """Show the inferred type and the encoding of each column of a table, without a fit.
 
     \b
     Examples:

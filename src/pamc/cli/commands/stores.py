@@ -37,7 +37,7 @@ def ingest(
     features: str = typer.Argument(
         ..., help="Tables of rows (.csv, .tsv or .parquet): a file, a folder, or a 'pattern*'."
     ),
-    edges: str | None = typer.Argument(None, help="Tables of edges, in the same forms: source, target[, weight]."),
+    edges: str | None = typer.Argument(None, help="Tables of edges, given in the same way: source, target[, weight]."),
     out: Path = _STORE,
     id_column: str | None = shared("--id"),
     columns: list[str] | None = shared("--columns"),
