@@ -287,17 +287,17 @@ class Fit:
         return replace(self, **{name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
 
 
-def check_embedding(values: Tensor, n_nodes: int, when: str, remedy: str) -> None:
+def check_embedding(values: Tensor, n_nodes: int, when: str, advice: str) -> None:
     """Raise an error if the shape of an embedding is not (N, n_dims), or if a value is not finite.
 
-    `when` and `remedy` are parts of the message: when the embedding was computed, and which change may help.
+    `when` and `advice` are parts of the message: when the embedding was computed, and which change may help.
     """
     if values.ndim != 2 or len(values) != n_nodes:
         raise ConfigError(
             f"encoder must map (n, d) rows to (n, n_dims): for {n_nodes} rows it returned shape {tuple(values.shape)}"
         )
     if not torch.isfinite(values).all():
-        raise TrainingError(f"{when}: the embedding is not finite. {remedy} may help")
+        raise TrainingError(f"{when}: the embedding is not finite. {advice} may help")
 
 
 def check_enough_rows(features: Features, n_clusters: int, *, distinct: bool = True) -> None:

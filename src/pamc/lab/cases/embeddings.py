@@ -49,8 +49,8 @@ def embed(cell: Cell, device: str) -> dict[str, Any]:
     """
     graph, stage = load(cell.data_set, cell.quick), cell.parameters["stage"]
     truth, rows, marks = np.asarray(graph.labels), graph.features, []
-    shown = np.unique(np.linspace(0, graph.n_nodes - 1, min(MAX_POINTS, graph.n_nodes)).round().astype(np.int64))
-    values: dict[str, Any] = {"stage": stage, "n_nodes": graph.n_nodes, "classes": truth[shown].tolist(), "last": None}
+    sample = np.unique(np.linspace(0, graph.n_nodes - 1, min(MAX_POINTS, graph.n_nodes)).round().astype(np.int64))
+    values: dict[str, Any] = {"stage": stage, "n_nodes": graph.n_nodes, "classes": truth[sample].tolist(), "last": None}
     if stage != "raw":
         epochs = {"n_epochs": 0} if stage == "pretrained" else {}
         fit = fit_cell(cell, graph, resolve_device(device), changes=epochs)
@@ -58,13 +58,13 @@ def embed(cell: Cell, device: str) -> dict[str, Any]:
     if stage == "trained":
         means = np.stack([rows[fit.labels == label].mean(axis=0) for label in np.unique(fit.labels)])
         marks = [fit.centers.double().cpu().numpy(), means]
-    points, *positions = map(_rounded, project(rows, shown, marks, seed=cell.seed))
+    points, *positions = map(_rounded, project(rows, sample, marks, seed=cell.seed))
     centers, meta_nodes = positions or (None, None)
     return {**values, "map": "t-SNE", "points": points, "centers": centers, "meta_nodes": meta_nodes}
 
 
-def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, seed: int) -> list[Points]:
-    """Return the positions (n, 2) of the shown rows, then those of each set of marks, all by one t-SNE.
+def project(rows: Any, sample: NDArray[np.int64], marks: Sequence[Points], *, seed: int) -> list[Points]:
+    """Return the positions (n, 2) of the sampled rows, then those of each set of marks, all by one t-SNE.
 
     Rows with more than 50 columns are first reduced to their 50 leading directions. Departure from the paper, which
     uses UMAP.
@@ -73,12 +73,12 @@ def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, see
     ----------
     rows
         (N, d) array or sparse matrix.
-    shown
+    sample
         (n,) indices of rows.
     marks
         (m, d) arrays.
     """
-    together, seed = rows[shown], seed_for(seed, "projection")
+    together, seed = rows[sample], seed_for(seed, "projection")
     if marks:
         together = np.vstack([together, *marks])
     if together.shape[1] > _TSNE_INPUT:
@@ -86,7 +86,7 @@ def project(rows: Any, shown: NDArray[np.int64], marks: Sequence[Points], *, see
     dense = together.toarray() if sp.issparse(together) else np.asarray(together)
     perplexity = min(30.0, (len(dense) - 1) / 3)
     positions = TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(dense)
-    ends = np.cumsum([len(shown), *map(len, marks)])[:-1]
+    ends = np.cumsum([len(sample), *map(len, marks)])[:-1]
     return np.split(np.asarray(positions, np.float64), ends)
 
 

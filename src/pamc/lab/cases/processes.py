@@ -89,8 +89,8 @@ def _train(options: dict[str, Any]) -> None:
     centers = encode_rows(encoder, FeatureLoader(features.numpy()[:N_CLUSTERS], device=CPU, dtype=torch.float32))
     shard = row_range(n_nodes, group.rank, group.size)
     rows = FeatureLoader(features.numpy()[shard], device=CPU, dtype=torch.float32)
-    own_pairs = pairs if group.size == 1 else PairShard.of(pairs, shard)
-    model = PamCGCModel(encoder, centers, own_pairs, config, group=group)
+    local_pairs = pairs if group.size == 1 else PairShard.of(pairs, shard)
+    model = PamCGCModel(encoder, centers, local_pairs, config, group=group)
     chunk_size = -(-options["chunk_size"] // group.size)
     records = list(train(model, rows, n_epochs=options["n_epochs"] + 1, lr=1e-4, chunk_size=chunk_size))
     if group.rank == 0:

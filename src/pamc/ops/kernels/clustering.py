@@ -59,9 +59,9 @@ def assign_rows(
         exists = cluster < n_clusters
         distance = tl.zeros([CLUSTERS, ROWS], ACCUMULATOR)
         for dim in range(DIMS):
-            own = tl.load(z + row * DIMS + dim, mask=valid, other=0.0).to(ACCUMULATOR)
+            values = tl.load(z + row * DIMS + dim, mask=valid, other=0.0).to(ACCUMULATOR)
             center = tl.load(centers + cluster * DIMS + dim, mask=exists, other=0.0).to(ACCUMULATOR)
-            difference = own - center[:, None]
+            difference = values - center[:, None]
             distance += difference * difference
         place = squared + cluster.to(tl.int64)[:, None] * n_rows + row
         tl.store(place, distance, mask=exists[:, None] & valid)
@@ -160,12 +160,12 @@ def gradient_rows(
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
         valid = row < n_rows
-        own = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        values = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
         total = tl.zeros([ROWS, WIDTH], ACCUMULATOR)
         for cluster in range(n_clusters):
             center = tl.load(centers + cluster * DIMS + dims, mask=inside, other=0.0).to(ACCUMULATOR)
             weight = scale * tl.load(weights + cluster * stride + row, mask=valid, other=0.0)
-            row_grad = weight[:, None] * (own - center)
+            row_grad = weight[:, None] * (values - center)
             total += row_grad
             place = parts + (program * n_clusters + cluster) * DIMS + dims
             add(place, -tl.sum(row_grad, axis=0), inside, tile > 0)
@@ -194,12 +194,12 @@ def sum_rows(
     for tile in range(n_tiles):
         row = (program * n_tiles + tile) * ROWS + tl.arange(0, ROWS)
         valid = row < n_rows
-        own = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
+        values = tl.load(z + row[:, None] * DIMS + dims, mask=valid[:, None] & inside, other=0.0).to(ACCUMULATOR)
         label = tl.load(labels + row, mask=valid, other=-1)
         for cluster in range(n_clusters):
             member = label == cluster
             place = parts + (program * n_clusters + cluster) * (DIMS + 1)
-            add(place + dims, tl.sum(tl.where(member[:, None], own, 0.0), axis=0), inside, tile > 0)
+            add(place + dims, tl.sum(tl.where(member[:, None], values, 0.0), axis=0), inside, tile > 0)
             add(place + DIMS, tl.sum(member.to(ACCUMULATOR), axis=0), tile >= 0, tile > 0)
         # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()

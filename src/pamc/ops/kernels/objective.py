@@ -24,11 +24,11 @@ def _distances(
     distance = tl.zeros([CLUSTERS, ROWS], SHAPE.accumulator)
     length = tl.zeros([ROWS], SHAPE.accumulator)
     for dim in range(SHAPE.dims):
-        own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
+        value = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
         center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
-        difference = own[None, :] - center[:, None]
+        difference = value[None, :] - center[:, None]
         distance += difference * difference
-        length += own * own
+        length += value * value
     return distance, length
 
 
@@ -91,23 +91,23 @@ def assign_rows(
         scale = over_root(length)
         whole = tl.zeros([ROWS], SHAPE.accumulator)
         for dim in range(SHAPE.dims):
-            own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
-            whole += own * scale
+            value = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
+            whole += value * scale
             if not SHAPE.packed:
-                tl.store(unit + row * SHAPE.stride + dim, own * scale, mask=valid)
-            total = tl.sum(tl.where(member, own[None, :], 0.0), axis=1)
+                tl.store(unit + row * SHAPE.stride + dim, value * scale, mask=valid)
+            total = tl.sum(tl.where(member, value[None, :], 0.0), axis=1)
             add(place + 2 * n_clusters + cluster * SHAPE.dims + dim, total, exists, tile > 0)
         # NaN stays NaN.
         tl.store(inverse + row, scale + whole * 0.0, mask=valid)
         if SHAPE.packed:
             for number in range(SHAPE.stride):
                 word = tl.zeros([ROWS], tl.int32) + number
-                own = tl.load(z + row * stride + word, mask=valid & (word < SHAPE.dims), other=0.0).to(
+                value = tl.load(z + row * stride + word, mask=valid & (word < SHAPE.dims), other=0.0).to(
                     SHAPE.accumulator
                 )
                 last = SHAPE.stride + word // 4
                 fifth = tl.load(z + row * stride + last, mask=valid & (last < SHAPE.dims), other=0.0)
-                tl.store(unit + row * SHAPE.stride + word, packed_word(own * scale, fifth * scale, word), mask=valid)
+                tl.store(unit + row * SHAPE.stride + word, packed_word(value * scale, fifth * scale, word), mask=valid)
         # The next tile adds to values stored by other threads of the program.
         tl.debug_barrier()
 
@@ -154,9 +154,9 @@ def sharpen_rows(
         divergence = tl.sum(p * (tl.where(known, log_p, 0.0) - tl.where(known, log_q, 0.0)), axis=0)
         weight = tl.where(known, (p - q) * (ETA + 1.0) / (ETA + distance), 0.0)
         for dim in range(SHAPE.dims):
-            own = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
+            value = tl.load(z + row * stride + dim, mask=valid, other=0.0).to(SHAPE.accumulator)
             center = tl.load(centers + cluster * SHAPE.dims + dim, mask=exists, other=0.0).to(SHAPE.accumulator)
-            row_grad = weight * (own[None, :] - center[:, None])
+            row_grad = weight * (value[None, :] - center[:, None])
             tl.store(kl_grad + row * SHAPE.dims + dim, tl.sum(row_grad, axis=0), mask=valid)
             add(place + cluster * SHAPE.dims + dim, -tl.sum(row_grad, axis=1), exists, tile > 0)
 
@@ -298,10 +298,10 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """Compute ROWS rows of the gradient of Eq 12 per program; the following kernels process rows that are split."""
-    row, valid, own, total = rows_of_gradient(
+    row, valid, unit_row, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, over_mass, inverse, n_rows, TILES, SHAPE
     )
-    across = gradient_of_unit(row, valid, total, own, inverse)
+    across = gradient_of_unit(row, valid, total, unit_row, inverse)
     _store_whole(grad_z, row, valid, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)
 
 
@@ -322,6 +322,6 @@ def join_backward(
     SHAPE: tl.constexpr,
 ):
     """Sum the pieces of a long row in order, and compute its row of the gradient, one program per long row."""
-    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
-    across = gradient_of_unit(row, row >= 0, total, own, inverse)
+    row, unit_row, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
+    across = gradient_of_unit(row, row >= 0, total, unit_row, inverse)
     _store_whole(grad_z, row, row >= 0, across, kl_grad, members, node_gradient, grad, n_rows, WEIGHTS, SHAPE)

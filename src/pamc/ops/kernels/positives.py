@@ -17,25 +17,25 @@ from pamc.ops.kernels.rows import dims_of_slots, own_rows, unit_rows
 
 
 @triton.jit
-def _share(weight, entry, valid, own, EVEN: tl.constexpr):
+def _share(weight, entry, valid, program_rows, EVEN: tl.constexpr):
     """Return the weights of entries, 0 for masked ones, in the dtype of the program's rows."""
     if EVEN:
-        share = valid.to(own.dtype)
+        share = valid.to(program_rows.dtype)
     else:
-        share = tl.load(weight + entry, mask=valid, other=0.0, eviction_policy="evict_first").to(own.dtype)
+        share = tl.load(weight + entry, mask=valid, other=0.0, eviction_policy="evict_first").to(program_rows.dtype)
     return share
 
 
 @triton.jit
-def _entries(unit, indices, entry, valid, own, TILES: tl.constexpr, SHAPE: tl.constexpr):
+def _entries(unit, indices, entry, valid, program_rows, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return columns (ROWS, COLUMNS), their unit rows (ROWS, COLUMNS, WIDTH), and cosines with the program's rows."""
     column = tl.load(indices + entry, mask=valid, other=0, eviction_policy="evict_first").to(tl.int64)
     other = unit_rows(unit, column, valid, TILES.rows, TILES.columns, SHAPE)
-    return column, other, tl.sum(other * own[:, None, :], axis=2)
+    return column, other, tl.sum(other * program_rows[:, None, :], axis=2)
 
 
 @triton.jit
-def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE: tl.constexpr):
+def _mass(unit, program_rows, indices, weight, begin, length, TILES: tl.constexpr, SHAPE: tl.constexpr):
     """Return Σ_j w_ij·e^(τ·(cosine − 1)) and Σ_j w_ij·cosine over entries of each row, (ROWS,)."""
     # Some compilers treat a field of a constant as constant only if it is assigned to a constexpr.
     ROWS: tl.constexpr = TILES.rows
@@ -45,8 +45,8 @@ def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE:
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
         entry, valid = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, valid, own, TILES.even)
-        _, _, cosine = _entries(unit, indices, entry, valid, own, TILES, SHAPE)
+        share = _share(weight, entry, valid, program_rows, TILES.even)
+        _, _, cosine = _entries(unit, indices, entry, valid, program_rows, TILES, SHAPE)
         mass += share * tl.exp(TILES.tau * cosine - TILES.tau)
         agreement += share * cosine
     return tl.sum(mass, axis=1), tl.sum(agreement, axis=1)
@@ -55,7 +55,7 @@ def _mass(unit, own, indices, weight, begin, length, TILES: tl.constexpr, SHAPE:
 @triton.jit
 def gradient_of_rows(
     unit,
-    own,
+    program_rows,
     indices,
     weight,
     weight_t,
@@ -77,9 +77,9 @@ def gradient_of_rows(
     for first in range(0, tl.max(length, axis=0), TILES.columns):
         number = first + tl.arange(0, TILES.columns)[None, :]
         entry, valid = begin[:, None] + number, number < length[:, None]
-        share = _share(weight, entry, valid, own, TILES.even)
-        share_t = _share(weight_t, entry, valid, own, TILES.even)
-        column, other, cosine = _entries(unit, indices, entry, valid, own, TILES, SHAPE)
+        share = _share(weight, entry, valid, program_rows, TILES.even)
+        share_t = _share(weight_t, entry, valid, program_rows, TILES.even)
+        column, other, cosine = _entries(unit, indices, entry, valid, program_rows, TILES, SHAPE)
         other_mass_grad = tl.load(mass_grad + column, mask=valid, other=0.0, eviction_policy="evict_last")
         cosine_grad = (
             TILES.tau
@@ -130,8 +130,8 @@ def forward_rows(
 ):
     """Compute the masses of ROWS rows per program; the following kernels process rows that are split."""
     row, valid, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
-    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
+    program_rows = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
+    mass, agreement = _mass(unit, program_rows, indices, weight, begin, length, TILES, SHAPE)
     mass += tl.load(weight_self + row, mask=valid, other=0.0).to(mass.dtype)
     _store_mass(row, valid, mass, agreement, top, log_mass, over_mass, agreements, TILES.tau)
 
@@ -151,8 +151,8 @@ def forward_pieces(
 ):
     """Compute the mass and agreement of one piece of a long row per program."""
     piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
-    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
-    mass, agreement = _mass(unit, own, indices, weight, begin, length, TILES, SHAPE)
+    program_rows = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    mass, agreement = _mass(unit, program_rows, indices, weight, begin, length, TILES, SHAPE)
     tl.store(parts + 2 * piece, mass)
     tl.store(parts + 2 * piece + 1, agreement)
 
@@ -172,16 +172,16 @@ def join_forward(long_row, first_piece, parts, weight_self, top, log_mass, over_
 
 
 @triton.jit
-def gradient_of_unit(row, valid, total, own, inverse):
+def gradient_of_unit(row, valid, total, program_rows, inverse):
     """Return the gradient (ROWS, WIDTH) in z, given that in unit rows, by removing the component along each row."""
-    across = total - tl.sum(total * own, axis=1)[:, None] * own
-    return across * tl.load(inverse + row, mask=valid, other=0.0).to(own.dtype)[:, None]
+    across = total - tl.sum(total * program_rows, axis=1)[:, None] * program_rows
+    return across * tl.load(inverse + row, mask=valid, other=0.0).to(program_rows.dtype)[:, None]
 
 
 @triton.jit
-def _store_gradient(grad_z, row, valid, total, own, inverse, SHAPE: tl.constexpr):
+def _store_gradient(grad_z, row, valid, total, program_rows, inverse, SHAPE: tl.constexpr):
     dim, exists = dims_of_slots(SHAPE)
-    grad = gradient_of_unit(row, valid, total, own, inverse)
+    grad = gradient_of_unit(row, valid, total, program_rows, inverse)
     tl.store(grad_z + row[:, None] * SHAPE.dims + dim, grad, mask=valid[:, None] & exists)
 
 
@@ -191,12 +191,12 @@ def rows_of_gradient(
 ):
     """Return the rows of a program, the mask of rows that are not split, their unit rows, and the gradient in those."""
     row, valid, begin, length = rows_of(indptr, n_rows, TILES)
-    own = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
+    program_rows = own_rows(unit, inverse, row, valid, TILES.rows, SHAPE)
     row_mass_grad = tl.load(mass_grad + row, mask=valid, other=0.0)
     total = gradient_of_rows(
-        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
+        unit, program_rows, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
     )
-    return row, valid, own, total
+    return row, valid, program_rows, total
 
 
 @triton.jit
@@ -227,10 +227,10 @@ def backward_rows(
     SHAPE: tl.constexpr,
 ):
     """Compute ROWS rows of the gradient per program; the following kernels process rows that are split."""
-    row, valid, own, total = rows_of_gradient(
+    row, valid, program_rows, total = rows_of_gradient(
         unit, indptr, indices, weight, weight_t, mass_grad, inverse, n_rows, TILES, SHAPE
     )
-    _store_gradient(grad_z, row, valid, total, own, inverse, SHAPE)
+    _store_gradient(grad_z, row, valid, total, program_rows, inverse, SHAPE)
 
 
 @triton.jit
@@ -250,10 +250,10 @@ def backward_pieces(
 ):
     """Compute the contribution of one piece of a long row to that row of the gradient, per program."""
     piece, row, begin, length = _piece(piece_row, piece_begin, indptr, TILES)
-    own = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
+    program_rows = own_rows(unit, inverse, row, row >= 0, 1, SHAPE)
     row_mass_grad = tl.load(mass_grad + row)
     total = gradient_of_rows(
-        unit, own, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
+        unit, program_rows, indices, weight, weight_t, mass_grad, row_mass_grad, begin, length, TILES, SHAPE
     )
     tl.store(parts + piece[:, None] * SHAPE.width + tl.arange(0, SHAPE.width)[None, :], total)
 
@@ -261,5 +261,5 @@ def backward_pieces(
 @triton.jit
 def join_backward(unit, long_row, first_piece, parts, inverse, grad_z, SHAPE: tl.constexpr):
     """Sum the pieces of a long row in order, one program per long row."""
-    row, own, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
-    _store_gradient(grad_z, row, row >= 0, total, own, inverse, SHAPE)
+    row, program_rows, total = joined_pieces(unit, long_row, first_piece, parts, inverse, SHAPE)
+    _store_gradient(grad_z, row, row >= 0, total, program_rows, inverse, SHAPE)

@@ -56,17 +56,19 @@ def contrast(
     share = TAU * (share + tl.trans(share))
     dims = tl.arange(0, WIDTH)
     inside = exists[:, None] & (dims < DIMS)[None, :]
-    own = tl.load(meta_nodes + cluster[:, None] * DIMS + dims[None, :], mask=inside, other=0.0) * inverse[:, None]
+    unit_nodes = (
+        tl.load(meta_nodes + cluster[:, None] * DIMS + dims[None, :], mask=inside, other=0.0) * inverse[:, None]
+    )
     grad = tl.zeros([CLUSTERS, WIDTH], kind)
     for other in range(n_clusters):
         weight = tl.sum(tl.where(cluster[None, :] == other, share, 0.0), axis=1)
         length = tl.sum(tl.where(cluster == other, inverse, 0.0), axis=0)
         row = tl.load(meta_nodes + other * DIMS + dims, mask=dims < DIMS, other=0.0) * length
         grad += weight[:, None] * row[None, :]
-    along = tl.sum(grad * own, axis=1)
+    along = tl.sum(grad * unit_nodes, axis=1)
     tl.store(
         gradient + cluster[:, None] * DIMS + dims[None, :],
-        (grad - along[:, None] * own) * inverse[:, None],
+        (grad - along[:, None] * unit_nodes) * inverse[:, None],
         mask=inside,
     )
     return result
@@ -103,11 +105,11 @@ def potential_parts(z, parts, n_rows, step, DIMS: tl.constexpr, ROWS: tl.constex
     length = tl.zeros([ROWS], kind)
     other_length = tl.zeros([ROWS], kind)
     for dim in range(DIMS):
-        own = tl.load(z + row * stride + dim, mask=row < n_rows, other=0.0).to(kind)
-        its = tl.load(z + other * stride + dim, mask=other < n_rows, other=0.0).to(kind)
-        cosine += own[:, None] * its[None, :]
-        length += own * own
-        other_length += its * its
+        value = tl.load(z + row * stride + dim, mask=row < n_rows, other=0.0).to(kind)
+        other_value = tl.load(z + other * stride + dim, mask=other < n_rows, other=0.0).to(kind)
+        cosine += value[:, None] * other_value[None, :]
+        length += value * value
+        other_length += other_value * other_value
     cosine = cosine * over_root(length)[:, None] * over_root(other_length)[None, :]
     pair = (row < n_rows)[:, None] & (other < n_rows)[None, :] & (row[:, None] != other[None, :])
     total = tl.sum(tl.sum(tl.where(pair, tl.exp(4.0 * cosine - 4.0), 0.0), axis=1), axis=0)

@@ -85,10 +85,10 @@ def own_rows(unit, inverse, row, valid, ROWS: tl.constexpr, SHAPE: tl.constexpr)
     """
     slots = unit_rows(unit, row[:, None], valid[:, None], ROWS, 1, SHAPE)
     WIDTH: tl.constexpr = SHAPE.width
-    own = tl.reshape(slots, [ROWS, WIDTH])
+    values = tl.reshape(slots, [ROWS, WIDTH])
     if SHAPE.packed:
-        own += (tl.load(inverse + row, mask=valid, other=0.0) * 0.0)[:, None]
-    return own
+        values += (tl.load(inverse + row, mask=valid, other=0.0) * 0.0)[:, None]
+    return values
 
 
 @triton.jit
@@ -98,12 +98,12 @@ def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr
     valid = row < n_rows
     dim = tl.arange(0, SHAPE.width)
     place = z + row[:, None] * SHAPE.dims
-    own = tl.load(place + dim, mask=valid[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
-    squared = tl.sum(own * own, axis=1)
+    values = tl.load(place + dim, mask=valid[:, None] & (dim < SHAPE.dims), other=0.0).to(SHAPE.accumulator)
+    squared = tl.sum(values * values, axis=1)
     nothing = squared == 0
     scale = tl.where(nothing, 0.0, 1.0 / tl.sqrt(tl.where(nothing, 1.0, squared)))
     # NaN stays NaN.
-    tl.store(inverse + row, scale + tl.sum(own * scale[:, None], axis=1) * 0.0, mask=valid)
+    tl.store(inverse + row, scale + tl.sum(values * scale[:, None], axis=1) * 0.0, mask=valid)
     if SHAPE.packed:
         word = tl.arange(0, SHAPE.stride)
         number = tl.load(place + word, mask=valid[:, None] & (word < SHAPE.dims), other=0.0)
@@ -113,7 +113,9 @@ def scale_rows(z, unit, inverse, n_rows, ROWS: tl.constexpr, SHAPE: tl.constexpr
         tl.store(unit + row[:, None] * SHAPE.stride + word, words, mask=valid[:, None])
     else:
         tl.store(
-            unit + row[:, None] * SHAPE.stride + dim, own * scale[:, None], mask=valid[:, None] & (dim < SHAPE.stride)
+            unit + row[:, None] * SHAPE.stride + dim,
+            values * scale[:, None],
+            mask=valid[:, None] & (dim < SHAPE.stride),
         )
 
 
