@@ -20,12 +20,11 @@ from pamc.data.columns.encoding import TableEncoding, fit_encoding
 from pamc.data.columns.frames import as_frame, is_mixed, raw_table
 from pamc.data.columns.raw import RawTable
 from pamc.data.columns.types import IGNORE, Types, find_types
+from pamc.data.relations import Edges, joined
 from pamc.errors import DataError, DataWarning, warn
 
 # Number of notes about columns that a warning lists.
 _MOST_NOTES = 8
-
-Edges = tuple[NDArray[np.int64], NDArray[np.floating[Any]] | None]
 
 
 def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | None]:
@@ -273,13 +272,54 @@ def as_graph(
         if graph.edges is not None:
             raise DataError("X contains edges: leave out adjacency, or pass only the features as X")
         row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None
-        edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
-        graph = replace(graph, edges=edges, edge_weight=weight)
+        graph = with_adjacency(graph, adjacency, row_names=row_names)
     if ids is not None:
         graph = replace(graph, ids=np.asarray(ids))
     if feature_names is not None:
         graph = replace(graph, feature_names=tuple(feature_names))
     return graph
+
+
+def with_adjacency(
+    graph: AttributedGraph, adjacency: Any, *, row_names: Any = None, relation_weights: Any = None
+) -> AttributedGraph:
+    """Return the rows of a graph with the edges of `adjacency`, or of several relations if it is a dict.
+
+    Parameters
+    ----------
+    graph
+        The rows; their edges are replaced.
+    adjacency
+        A graph in any form that :func:`as_edges` accepts, or a dict of such graphs by the name of the relation, in
+        which a relation may also be a pair of arrays (sources, targets).
+    row_names
+        (N,) names of the rows, or None.
+    relation_weights
+        A dict of the weights of the relations; None to find them from the data.
+    """
+    if not isinstance(adjacency, Mapping):
+        if relation_weights is not None:
+            raise DataError(
+                "relation_weights needs relations: pass adjacency as a dict, such as {'cites': A, 'tags': B}"
+            )
+        edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
+        return replace(graph, edges=edges, edge_weight=weight, relations=None)
+    parts = {name: _relation_edges(name, part, graph.n_nodes, row_names) for name, part in adjacency.items()}
+    edges, weight, relations = joined(parts, relation_weights)
+    return replace(graph, edges=edges, edge_weight=weight, relations=relations)
+
+
+def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> Edges:
+    """Return the edges of one relation; a DataError names it."""
+    try:
+        if isinstance(adjacency, tuple) and len(adjacency) == 2:
+            ends = [np.ravel(_tensor_matrix(end) if _comes_from(end, "torch") else end) for end in adjacency]
+            if len(ends[0]) != len(ends[1]):
+                raise DataError(f"there are {len(ends[0])} sources for {len(ends[1])} targets")
+            return check_edges(np.stack(ends), n_nodes=n_nodes)
+        return as_edges(adjacency, n_nodes, row_names=row_names)
+    except DataError as error:
+        raise DataError(f"relation {name!r}: {error}") from error
 
 
 def is_adjacency(array: NDArray[Any], n_nodes: int) -> bool:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.columns.encoding import TableEncoding
+from pamc.data.relations import Relations
 from pamc.errors import DataError, DataWarning, counted, warn
 
 Features: TypeAlias = "NDArray[np.floating[Any]] | sp.csr_matrix"
@@ -54,6 +55,8 @@ class AttributedGraph:
         The encoding by which the features were computed from the columns of a table, or None for plain numbers.
     cells
         Cells (N,) of the columns that the encoding does not contain completely, such as texts, None if missing.
+    relations
+        The relations that the edges belong to, or None if all edges are of one kind.
 
     Examples
     --------
@@ -73,6 +76,7 @@ class AttributedGraph:
     edges_are_neighbors: bool = field(default=False, kw_only=True)
     encoding: TableEncoding | None = field(default=None, kw_only=True)
     cells: Mapping[str, NDArray[Any]] | None = field(default=None, kw_only=True)
+    relations: Relations | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         features = check_features(self.features, names=self.feature_names, ids=self.ids)
@@ -84,6 +88,8 @@ class AttributedGraph:
             object.__setattr__(self, "edge_weight", weight)
         elif self.edge_weight is not None:
             raise DataError("edge_weight was given without edges")
+        if self.relations is not None and len(self.relations.of_edge) != self.n_edges:
+            raise DataError(f"relations has {len(self.relations.of_edge)} values for {counted(self.n_edges, 'edge')}")
         if self.labels is not None:
             object.__setattr__(self, "labels", _checked_labels(self.labels, n_nodes))
         if self.ids is not None:
@@ -120,7 +126,7 @@ class AttributedGraph:
 
     def without_edges(self) -> AttributedGraph:
         """Return a copy without edges."""
-        return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False)
+        return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False, relations=None)
 
 
 def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pamc.config import MethodConfig
-from pamc.data.adapters import as_edges, as_table, frame_graph, from_object, why_not_a_table
+from pamc.data.adapters import as_table, frame_graph, from_object, why_not_a_table, with_adjacency
 from pamc.data.attributed_graph import AttributedGraph, Features, check_features, check_known
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.frames import raw_table
@@ -72,7 +73,15 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         config_class = self.config_class()
         return config_class(**{name: getattr(self, name) for name in config_class.names()})
 
-    def fit(self, X: Any, y: Any = None, *, adjacency: Any = None, known_labels: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        adjacency: Any = None,
+        relation_weights: Mapping[str, float] | None = None,
+        known_labels: Any = None,
+    ) -> Self:
         """Cluster the rows of X.
 
         Parameters
@@ -85,7 +94,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         adjacency
             The graph: a scipy sparse matrix, a dense (N, N) matrix, an (E, 2) or (2, E) array of row indices, a torch
             sparse tensor, or a networkx graph, whose nodes are row numbers or the index values of a DataFrame X. By
-            default, a kNN graph is built. The graph is symmetrized; it is not needed for new rows.
+            default, a kNN graph is built. The graph is symmetrized; it is not needed for new rows. Several relations
+            are a dict of such graphs by name, in which a relation may also be a pair of arrays (sources, targets).
+        relation_weights
+            A number of at least 0 for each relation, by name: its share in the graph of the fit. By default, the
+            weights are found from the data.
         known_labels
             (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
             meta-node of their cluster.
@@ -97,8 +110,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             graph = AttributedGraph(array, feature_names=None if names is None else tuple(names))
         if adjacency is not None:
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
-            edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
-            graph = dataclasses.replace(graph, edges=edges, edge_weight=weight)
+            graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
         self._fit(graph, known_labels=known_labels, progress=FitProgress() if self.verbose else None)
         self._row_ids = graph.ids
         return self

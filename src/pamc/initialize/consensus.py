@@ -46,6 +46,9 @@ _N_NEIGHBORS = 10
 # Features and graph are unrelated unless linked rows are more similar than random rows by this many standard errors.
 _BEYOND_CHANCE = 4.0
 
+# Number of edges of a large graph whose similarity is computed; they are drawn at random.
+_MOST_COMPARED = 200_000
+
 # With fewer edges (each counted in both directions), the test of similarity has too little power.
 _LEAST_EDGES = 400
 
@@ -294,7 +297,11 @@ def _excess_similarity(rows: Floats, adjacency: Adjacency, seed: int) -> float:
     i, j = ends.row[once], ends.col[once]
     if len(i) == 0:
         return 0.0
-    a, b = np.random.default_rng(seed_for(seed, "random pairs")).integers(len(rows), size=(2, len(i)))
+    random_pairs = np.random.default_rng(seed_for(seed, "random pairs"))
+    if len(i) > _MOST_COMPARED:
+        sample = random_pairs.choice(len(i), _MOST_COMPARED, replace=False)
+        i, j = i[sample], j[sample]
+    a, b = random_pairs.integers(len(rows), size=(2, len(i)))
     linked, random = ((unit[x] * unit[y]).sum(axis=1) for x, y in ((i, j), (a, b)))
     error = np.sqrt((linked.var() + random.var()) / len(i))
     return float((linked.mean() - random.mean()) / error) if error > 0 else 0.0

@@ -17,6 +17,7 @@ from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions, shared_directions
 from pamc.initialize.consensus import InputSource, choose_inputs
+from pamc.initialize.relations import graph_of_relations
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
 
@@ -60,12 +61,15 @@ def graph_and_inputs(
     """
     needs_inputs = getattr(config, "init", None) == "consensus"
     by_angle = graph.edges is None and method.uses_graph and getattr(config, "metric", None) == "auto"
+    has_relations = method.uses_graph and graph.relations is not None
     directions, is_text = None, compared_by_angle(features, preprocessing)
     with one_thread():
-        if needs_inputs or by_angle:
+        if needs_inputs or by_angle or has_relations:
             directions = directions_of(features, preprocessing, seed, device)
     # Not limited to one thread: the neighbor search gives the same result for any number of threads.
-    adjacency, facts = _adjacency(method, graph, features, config, directions if by_angle else None, seed, device)
+    adjacency, facts = _adjacency(
+        method, graph, features, config, directions if by_angle or has_relations else None, seed, device
+    )
     if not needs_inputs or adjacency is None or directions is None:
         return adjacency, None, facts
     if graph.edges is None or config.graph_trust == "always":
@@ -117,6 +121,8 @@ def _adjacency(
         edges = neighbors.edges
         if directions is not None:
             facts = {"neighbors_by": neighbors.method, "neighbors_recall": neighbors.recall}
+    if graph.relations is not None and directions is not None:
+        return graph_of_relations(graph, directions, config, seed=seed, device=device)
     are_neighbors = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=are_neighbors)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:

@@ -259,6 +259,9 @@ def fingerprint(graph: AttributedGraph | Store) -> str:
     arrays = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
     arrays += [array for array in (graph.edges, graph.edge_weight) if array is not None]
     digest = hashlib.sha256(str(features.shape).encode())
+    if graph.relations is not None and len(graph.relations.names) > 1:
+        arrays.append(graph.relations.of_edge)
+        digest.update(str((graph.relations.names, graph.relations.weights)).encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
         flat = array.reshape(-1) if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(-1)

@@ -54,13 +54,14 @@ MOST_POSITIVES = 32
 def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     """Return the source of a graph or a store; the number of rows decides which class is used.
 
-    Methods other than PamCGC, user-supplied encoders, known labels and sparse features always use a
-    :class:`GraphSource`, whatever the number of rows.
+    Methods other than PamCGC, user-supplied encoders, known labels, sparse features and several relations always use
+    a :class:`GraphSource`, whatever the number of rows.
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
     is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
+    can_sample = can_sample and (data.relations is None or len(data.relations.names) == 1)
     if can_sample and data.n_nodes > LARGE_ROWS:
         return StoreSource(_InMemory(_without_neighbor_list(data, fit)))
     return GraphSource(data)

@@ -11,12 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.adapters import Edges, as_edges, is_adjacency, orient_edge_list
+from pamc.data.adapters import as_edges, is_adjacency, orient_edge_list
 from pamc.data.attributed_graph import check_edges
 from pamc.data.files import existing_file, naming
 from pamc.data.readers.columns import find_rows
 from pamc.data.readers.format import EdgeList, format_of, open_table, wrong_ending
 from pamc.data.readers.tables import Cell, Table, first_record, is_integer_text
+from pamc.data.relations import Edges
 from pamc.errors import DataError, DataWarning
 
 _END_NAMES = {"source", "target", "src", "dst", "from", "to", "u", "v", "i", "j", "head", "tail", "start", "end", "id"}
