@@ -309,8 +309,15 @@ class FitConfig(
     pretrain_epochs: int | None = setting(  # type: ignore[assignment]
         None,
         Count(0),
-        "Number of epochs to pre-train the encoder for. The default, None, is 30, or fewer if 30 epochs have more than "
-        '600 batches. With fewer than 1,200 rows, up to three times as many are run, except for init "autoencoder".',
+        'Number of epochs to pre-train the encoder for. The default, None, is 30 for init "autoencoder". Otherwise, it '
+        "is 20, or as many epochs as have 600 to 2,400 batches.",
+        optional=True,
+    )
+    batch_size: int | None = setting(  # type: ignore[assignment]
+        None,
+        Count(),
+        "Number of rows per batch in pre-training. The default, None, is 64, or 256 with more than 1,024 columns or "
+        'for init "autoencoder".',
         optional=True,
     )
     pretrain_dropout: float = setting(
@@ -350,6 +357,7 @@ _PAPER = FitConfig(
     init="autoencoder",
     hidden=(500, 500, 2000),
     pretrain_epochs=30,
+    batch_size=256,
     n_epochs=200,
     tol=0.0,
     lr=1e-3,

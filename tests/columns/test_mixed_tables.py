@@ -11,7 +11,7 @@ from pamc import PamCGC, choose_k, clusterer, evaluate, explain
 from pamc.data.customers import make_customers
 from pamc.errors import DataError, DataWarning
 
-FAST = {"n_epochs": 3, "advanced": {"hidden": (16,), "pretrain_epochs": 3}, "random_state": 0, "device": "cpu"}
+FAST = {"n_epochs": 3, "advanced": {"hidden": (16,), "pretrain_epochs": 9}, "random_state": 0, "device": "cpu"}
 NOTES = "ignore:.*identifies the rows:pamc.errors.DataWarning"
 pytestmark = pytest.mark.filterwarnings(NOTES, "ignore:.*left out:pamc.errors.DataWarning")
 

@@ -55,7 +55,7 @@ def test_a_loaded_model_predicts_the_same_bits(graph, preprocessing, tmp_path):
         assert np.array_equal(getattr(loaded, name), getattr(model, name))
     assert np.array_equal(loaded.predict_proba(features), model.predict_proba(features))
     assert loaded.history_ == model.history_
-    settings = {"n_dims": model.embedding_.shape[1], "n_hops": 2, "embedding_scale": 2.0, "tol": 1e-3}
+    settings = {"n_dims": model.embedding_.shape[1], "batch_size": 64, "n_hops": 2, "embedding_scale": 2.0, "tol": 1e-3}
     assert loaded.config == model.config.with_(alpha=model.record().config["alpha"], **settings)
     assert loaded.record().config == model.record().config
 

@@ -23,7 +23,7 @@ from tests.training.threads import run_team
 
 N_EPOCHS = 12
 ABOUT = {"method": "pamcgc", "config": {"lr": 1.0}, "seed": 0, "data": "x"}
-OPTIONS = {"hidden": (16,), "pretrain_epochs": 3, "n_init": 2, "n_epochs": N_EPOCHS, "random_state": 0, "device": "cpu"}
+OPTIONS = {"hidden": (16,), "pretrain_epochs": 9, "n_init": 2, "n_epochs": N_EPOCHS, "random_state": 0, "device": "cpu"}
 
 
 class StoppedError(Exception):

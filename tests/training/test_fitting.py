@@ -121,9 +121,17 @@ def _error(encoder, context, targets):
     return float((z - torch.from_numpy(targets)).square().mean())
 
 
-def test_many_rows_are_seen_in_no_more_batches_than_needed(monkeypatch):
+@pytest.mark.parametrize(
+    ("constants", "n_epochs"),
+    [({}, 75), ({"_LEAST_STEPS": 100}, 20), ({"_LEAST_STEPS": 8, "_MOST_STEPS": 16}, 2)],
+    ids=["few rows", "twenty epochs", "many rows"],
+)
+def test_pretraining_has_twenty_epochs_or_as_many_as_have_enough_and_not_too_many_batches(
+    monkeypatch, constants, n_epochs
+):
     context, seen = context_of(RINGS, 2), []
-    monkeypatch.setattr(fitting, "_MOST_STEPS", 16)
+    for name, value in constants.items():
+        monkeypatch.setattr(fitting, name, value)
     monkeypatch.setattr(fitting, "fit_batches", lambda *_, n_epochs, batch_size: seen.append((n_epochs, batch_size)))
     fitted_to(np.zeros((240, context.config.n_dims)), context)
-    assert seen == [(2, 32)]
+    assert seen == [(n_epochs, 32)]

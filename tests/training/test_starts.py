@@ -16,7 +16,7 @@ from pamc.training.pipeline import settled
 from tests.training.scrambled import scrambled
 
 SMALL = {"hidden": (64, 64), "n_epochs": 5, "random_state": 0, "device": "cpu"}
-QUICK = {**SMALL, "pretrain_epochs": 5}
+QUICK = {**SMALL, "pretrain_epochs": 15}
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,11 @@ def test_the_embedding_has_a_dimension_per_cluster_and_some_to_spare(n_clusters,
 def test_epochs_and_layers_follow_from_the_start():
     paper, ours = (settled(FitConfig(init=start), 1000) for start in ("autoencoder", "consensus"))
     assert (paper.n_epochs, paper.hidden, paper.n_dims, paper.tol) == (200, (500, 500, 2000), 10, 0)
-    assert (ours.n_epochs, ours.hidden, ours.tol) == (50, (256, 256), 1e-3)
-    asked = settled(FitConfig(n_epochs=0, hidden=()), 1000)
-    assert (asked.n_epochs, asked.hidden) == (0, ())
+    assert (paper.pretrain_epochs, paper.batch_size) == (30, 256)
+    assert (ours.n_epochs, ours.hidden, ours.tol, ours.batch_size) == (50, (256, 256), 1e-3, 64)
+    assert settled(FitConfig(), 1000, 1025).batch_size == 256
+    asked = settled(FitConfig(n_epochs=0, hidden=(), batch_size=10), 1000)
+    assert (asked.n_epochs, asked.hidden, asked.batch_size) == (0, (), 10)
 
 
 @pytest.mark.slow

@@ -31,11 +31,9 @@ _FEW_COLUMNS = 16
 # not predict them.
 _TIMES_LONGER_BY_HEART = 8
 
-# With fewer rows than this, pre-training runs more epochs, up to this factor, so that it processes as many rows.
-_FEW_ROWS, _MOST_TIMES_LONGER_OF_FEW = 1200, 3
-
-# Default number of epochs. With many rows, pre-training runs fewer: it ends after at most this many batches.
-_N_EPOCHS, _MOST_STEPS = 30, 600
+# Default number of epochs, and the least and the largest number of batches, which decide how well an encoder fits its
+# targets: with few rows, pre-training runs more epochs, and with many rows, fewer.
+_N_EPOCHS, _LEAST_STEPS, _MOST_STEPS = 20, 600, 2400
 
 # Share of the squared length of a target that encodes the initial cluster; the rest encodes the smoothed features.
 _CLUSTER_SHARE = 0.5
@@ -44,8 +42,8 @@ _CLUSTER_SHARE = 0.5
 # the initial clusters. The latter is the best of several scores, which biases it upward.
 _TOLERANCE = 0.1
 
-# An encoder that has to learn the initial clusters of many rows from scratch is fitted for more epochs.
-_TIMES_LONGER_FOR_CLUSTERS = 2
+# An encoder that has to learn the initial clusters of at least this many rows from scratch is fitted for more epochs.
+_MANY_ROWS, _TIMES_LONGER_FOR_CLUSTERS = 1200, 2
 
 
 def fitted_encoder(
@@ -92,7 +90,7 @@ def fitted_encoder(
     times_longer = 1
     if by_heart:
         times_longer = _TIMES_LONGER_BY_HEART
-    elif encoder is None and len(context.rows) >= _FEW_ROWS:
+    elif encoder is None and len(context.rows) >= _MANY_ROWS:
         times_longer = _TIMES_LONGER_FOR_CLUSTERS
     options: dict[str, Any] = {"start": encoder, "times_longer": times_longer, "dropout": 0.0}
     return fitted_to(spread(targets), context, **options), "initial clusters"
@@ -180,12 +178,10 @@ def fitted_to(
 
     n_nodes = len(rows)
     size = min(config.batch_size, max(_LEAST_BATCH, -(-n_nodes // _BATCHES_PER_EPOCH)))
-    # With few rows and few passes, clusters would depend on the random dropout and row order.
-    few = min(_MOST_TIMES_LONGER_OF_FEW, max(1, -(-_FEW_ROWS // n_nodes)))
-    if config.pretrain_epochs is None:
-        n_epochs = min(few * _N_EPOCHS, max(1, _MOST_STEPS * size // n_nodes))
-    else:
-        n_epochs = few * config.pretrain_epochs
+    n_epochs = config.pretrain_epochs
+    if n_epochs is None:
+        n_batches = -(-n_nodes // size)
+        n_epochs = max(1, min(max(_N_EPOCHS * n_batches, _LEAST_STEPS), _MOST_STEPS) // n_batches)
     fit_batches(encoder, distance_to_target, context, n_epochs=times_longer * n_epochs, batch_size=size)
     return _with_scaled_output(encoder, config.embedding_scale)
 

@@ -202,7 +202,7 @@ def python_lines(record: Mapping[str, Any]) -> str:
     method, data, facts = str(record.get("method")), record.get("data") or {}, record.get("facts") or {}
     is_pamcgc = method == "pamcgc"
     imports, reading, fitting = _data_lines(data, facts)
-    changed = _changed(method, record.get("config") or {}, int(data.get("n_nodes", 0)), facts)
+    changed = _changed(method, record.get("config") or {}, data, facts)
     # `PamCGC` takes expert settings in one dict.
     expert = {name: changed.pop(name) for name in list(changed) if is_pamcgc and name in EXPERT}
     settings = [f"{name}={value!r}" for name, value in (changed | ({"advanced": expert} if expert else {})).items()]
@@ -234,14 +234,17 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     return {}, [], fit if facts.get("graph") == "given" else ".fit(X)  # X: your rows"
 
 
-def _changed(method: str, config: Mapping[str, Any], n_nodes: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(
+    method: str, config: Mapping[str, Any], data: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return n_clusters and the settings that differ from the method's defaults."""
     try:
         defaults = METHODS[method].config()
     except UnknownNameError:
         return dict(config)
     n_clusters = config.get("n_clusters", defaults.n_clusters)
-    usual = plain(chosen(defaults.with_(n_clusters=n_clusters), n_nodes, facts).to_dict())
+    n_nodes, n_features = (int(data.get(name, 0)) for name in ("n_nodes", "n_features"))
+    usual = plain(chosen(defaults.with_(n_clusters=n_clusters), n_nodes, n_features, facts).to_dict())
     changed = {name: value for name, value in plain(config).items() if usual.get(name) != value}
     # The plan of a store chooses the chunk size.
     for name in ("n_clusters", "chunk_size"):

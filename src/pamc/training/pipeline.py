@@ -68,6 +68,12 @@ _FREE_DIMS, _MOST_DIMS, _PAPER_DIMS = 16, 80, 10
 _HIDDEN, _PAPER_HIDDEN = (256, 256), (500, 500, 2000)
 _N_EPOCHS, _PAPER_EPOCHS, _PAPER_PRETRAIN_EPOCHS = 50, 200, 30
 
+# Default number of rows per batch in pre-training, and that of the paper. The number of steps decides how well an
+# encoder fits its targets, so small batches are as good as large ones, in less time. With many columns, most of the
+# time of a step is spent on updating the weights, whatever the size of the batch.
+_BATCH, _WIDE_BATCH, _PAPER_BATCH = 64, 256, 256
+_MANY_COLUMNS = 1024
+
 # Default share of labels that may change in ten epochs when training stops; the paper's training never stops early.
 _TOL = 1e-3
 
@@ -130,7 +136,7 @@ def fit_method(
     """
     clock = Clock(progress or SilentProgress())
     user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
-    config = settled(config, data.n_nodes)
+    config = settled(config, data.n_nodes, data.n_features)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
     source = source_of(data, fit)
     _check(fit, source)
@@ -177,8 +183,11 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
-def settled(config: Any, n_nodes: int) -> Any:
-    """Return the settings with sizes, epochs and hops chosen, from the other settings and from N, if they are None."""
+def settled(config: Any, n_nodes: int, n_features: int = 0) -> Any:
+    """Return the settings with sizes, epochs and hops chosen, from the other settings and the shape, if they are None.
+
+    Without a number of features, batches are those of a table with few columns.
+    """
     is_paper = getattr(config, "init", None) == PAPER_START
     if getattr(config, "hidden", ()) is None:
         config = config.with_(hidden=_PAPER_HIDDEN if is_paper else _HIDDEN)
@@ -186,6 +195,9 @@ def settled(config: Any, n_nodes: int) -> Any:
         config = config.with_(n_epochs=_PAPER_EPOCHS if is_paper else _N_EPOCHS)
     if is_paper and getattr(config, "pretrain_epochs", 0) is None:
         config = config.with_(pretrain_epochs=_PAPER_PRETRAIN_EPOCHS)
+    if getattr(config, "batch_size", 0) is None:
+        by_width = _WIDE_BATCH if n_features > _MANY_COLUMNS else _BATCH
+        config = config.with_(batch_size=_PAPER_BATCH if is_paper else by_width)
     if getattr(config, "tol", 0.0) is None:
         config = config.with_(tol=0.0 if is_paper else _TOL)
     if "n_dims" in config.names() and config.n_dims is None:
@@ -217,9 +229,9 @@ def uses_given_graph(facts: Mapping[str, object]) -> bool:
     return facts.get("graph") == "given" and facts.get("inputs") != "features"
 
 
-def chosen(config: Any, n_nodes: int, facts: Mapping[str, Any]) -> Any:
+def chosen(config: Any, n_nodes: int, n_features: int, facts: Mapping[str, Any]) -> Any:
     """Return the settings with every None replaced by the value that a fit with these facts uses."""
-    config = scaled(settled(config, n_nodes), is_given=uses_given_graph(facts))
+    config = scaled(settled(config, n_nodes, n_features), is_given=uses_given_graph(facts))
     return weighted(config, facts.get("graph_trust"))
 
 
@@ -228,7 +240,7 @@ def plan_store(
 ) -> Plan:
     """Return the memory plan of a fit to a store; raise a ConfigError if it does not fit."""
     limit = memory_of(device) if memory is None else memory
-    config = settled(config, store.n_nodes)
+    config = settled(config, store.n_nodes, store.n_features)
     n_stored = store.n_stored if store.has_edges else 2 * store.n_nodes * config.n_neighbors
     n_pairs = n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or MOST_POSITIVES)
     even = config.n_hops == 1 and store.weight is None

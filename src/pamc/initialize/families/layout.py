@@ -25,7 +25,7 @@ from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for, side_by_side
 
 _MOST_DIMS = 10
-_N_EPOCHS = 100
+_N_EPOCHS = 300
 
 # There is one layout for every six repeats. For each layout, the most likely of several mixtures is used, because a
 # mixture that merges two clusters has a lower likelihood. The mixtures of all layouts form a consensus.
@@ -33,7 +33,7 @@ _REPEATS_PER_LAYOUT = 6
 _N_MIXTURES = 10
 
 # Number of rows that repel all others in an epoch, and number of repulsions per edge of weight 1, as in UMAP.
-_N_REPELLING = 32
+_N_REPELLING = 64
 _REPULSIONS_PER_EDGE = 5
 
 # The attraction of two rows at distance d is 1 / (1 + a·d^2b), UMAP's curve for a minimum distance of 0.1.
