@@ -35,12 +35,13 @@ def fake_rows():
     for number, cell in enumerate(CASES["quality"].cells(Scope(device="cpu"))):
         acc = 0.5 + (number % 40) / 100
         facts = {"preprocessing": "scale", "graph": "knn", "inputs": "features and graph", "clusters_by": "k-means"}
+        loses_cluster = cell.parameters["variant"] == INITIALIZERS[1] and cell.seed == 0
         values = {
             "last": {"acc": acc, "nmi": acc / 2},
             "scores": {"modularity": acc, "silhouette": 0.1, "objective": -acc},
             "facts": {**facts, "support": 0.9, "fallback": None},
             "seconds": {"training": 2.0, "evaluation": 1.0},
-            "cluster_sizes": [3, 0] if number % 7 == 0 else [3, 3],
+            "cluster_sizes": [3, 0] if loses_cluster else [3, 3],
         }
         rows.append(make_row(cell, ORIGIN, values=values))
     return rows
