@@ -12,9 +12,9 @@ from pamc.lab.settings import CHECK_TABLES, TABLES
 pytestmark = pytest.mark.claims
 
 # ACC in percent. Where two partitions have nearly the same score, the seed decides.
-FLOORS = {"dblp": 81, "cite": 69, "acm": 92, "cora": 72, "amazon_photo": 79, "usps": 92, "hhar": 82, "news4": 71}
+FLOORS = {"dblp": 81, "cite": 69, "acm": 92, "cora": 72, "amazon_photo": 80, "usps": 93, "hhar": 85, "news4": 71}
 FLOORS |= {"reut21578_4": 69, "digits": 88}
-UNSTEADY = {"hhar": 2.5, "news4": 3.0, "cora": 2.5, "usps": 4.5}
+UNSTEADY = {"hhar": 5.5, "news4": 3.0, "cora": 3.0}
 
 
 @pytest.fixture(scope="module")
