@@ -88,6 +88,24 @@ def test_new_rows_may_have_new_missing_cells_unseen_categories_and_fewer_columns
         fitted.predict(np.zeros((3, 10)))
 
 
+@pytest.mark.parametrize("n_rows", [0, 1, 3])
+def test_new_rows_may_be_empty_and_so_may_the_table_of_new_rows(fitted, frame, n_rows):
+    empty = frame.iloc[:n_rows].astype(object).assign(**dict.fromkeys(frame.columns[1:]))
+    assert fitted.predict(empty).shape == (n_rows,)
+
+
+@pytest.mark.filterwarnings("ignore:.*without any value")
+@pytest.mark.parametrize("name", ["plan", "text"])
+def test_a_single_column_of_categories_or_texts_with_empty_cells_can_be_clustered(frame, name):
+    words = np.random.default_rng(0).choice(["good", "bad", "late"], len(frame))
+    texts = [f"the {word} product number {i} arrived {word}" for i, word in enumerate(words)]
+    alone = frame.assign(text=np.where(np.arange(len(frame)) % 9, texts, None))[[name]]
+    model = PamCGC(3, **FAST).fit(alone)
+    known = alone[name].notna().to_numpy()
+    truth = frame["plan"].to_numpy() if name == "plan" else words
+    assert evaluate(truth[known], model.labels_[known])["ari"] > 0.9
+
+
 @pytest.mark.slow
 def test_planted_segments_are_found_and_one_hot_k_means_does_not_find_them():
     frame, segments = frame_of(2000)

@@ -407,7 +407,7 @@ def _encode_date(variable: Variable, column: RawColumn) -> NDArray[Any]:
     if dates is None:
         texts, codes = column.distinct
         read = read_dates(texts, variable.date_format or "%Y-%m-%d")
-        is_wrong = np.isnat(read) & [text.lower() not in MISSING_NUMBERS for text in texts]
+        is_wrong = np.isnat(read) & np.array([text.lower() not in MISSING_NUMBERS for text in texts], dtype=bool)
         if is_wrong.any():
             wrong = texts[int(np.flatnonzero(is_wrong)[0])]
             raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
