@@ -190,9 +190,7 @@ def _several(rows: Floats, n_components: int) -> Mixture:
                 continue
             weights[number] = max(share.sum() / len(rows), np.finfo(np.float64).eps)
             conditional = _conditional(rows[row], means[number], factors[number], noise[number])
-            means[number], factors[number], noise[number] = _maximized(
-                rows[row], share, conditional, overall, least
-            )
+            means[number], factors[number], noise[number] = _maximized(rows[row], share, conditional, overall, least)
     return Mixture(weights, np.stack(means), np.stack(factors), np.array(noise))
 
 

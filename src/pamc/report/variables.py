@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.columns.encoding import TableEncoding, Variable
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.raw import number_text
 from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
+from pamc.data.columns.variable import MISSING, Variable
 from pamc.report.wording import NumberFormat, date_text
 
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
@@ -128,6 +129,8 @@ def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping
     about: dict[str, Any] = {"missing": missing, "levels": variable.levels, "cells": cells.get(variable.name)}
     if variable.kind == DATE:
         about |= {"levels": (), "parts": variable.levels}
+    if variable.kind == CATEGORY and variable.levels[-1] == MISSING:
+        about |= {"levels": variable.levels[:-1], "missing": missing | (wide[:, -1] == 1)}
     if variable.kind == GIVEN:
         # An empty cell is a value of this type, so it is not missing.
         about["levels"] = ("", "given")
@@ -142,8 +145,11 @@ def _codes(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isnan(wide[:, 0]), -1, np.nan_to_num(wide[:, 0])).astype(np.int64)
 
 
-def _indicated(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
-    return np.where(np.isnan(wide[:, 0]), -1, wide.argmax(axis=1))
+def _indicated(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    missing = np.isnan(wide[:, 0])
+    if variable.levels[-1] == MISSING:
+        missing |= wide[:, -1] == 1
+    return np.where(missing, -1, wide.argmax(axis=1))
 
 
 def _words(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
