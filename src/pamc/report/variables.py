@@ -13,7 +13,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.raw import number_text
 from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
-from pamc.data.columns.variable import MISSING, Variable
+from pamc.data.columns.variable import MISSING, Variable, words_of
 from pamc.report.wording import NumberFormat, date_text
 
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
@@ -134,7 +134,19 @@ def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping
     if variable.kind == GIVEN:
         # An empty cell is a value of this type, so it is not missing.
         about["levels"] = ("", "given")
-    return RawVariable(variable.name, variable.kind, number, _DECODERS[variable.kind](variable, wide), **about)
+    values = _DECODERS[variable.kind](variable, wide)
+    if variable.is_embedded:
+        about["levels"], values = _words_of_cells(about["cells"], len(wide))
+    return RawVariable(variable.name, variable.kind, number, values, **about)
+
+
+def _words_of_cells(cells: NDArray[Any] | None, n_rows: int) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Return the frequent words of texts, and whether each row has each of them; none if the texts are not known."""
+    texts = [] if cells is None else ["" if cell is None else str(cell) for cell in cells]
+    vectorizer = words_of(texts)
+    if vectorizer is None:
+        return (), np.zeros((n_rows, 0), dtype=bool)
+    return tuple(vectorizer.get_feature_names_out().tolist()), vectorizer.transform(texts).toarray() > 0
 
 
 def _numbers(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:

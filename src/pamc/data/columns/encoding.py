@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +21,15 @@ from pamc.data.columns.types import (
     DATE,
     GIVEN,
     NUMBER,
+    TEXT,
     ColumnError,
     ColumnType,
+    Embed,
     Types,
     listed_problems,
 )
-from pamc.data.columns.variable import MISSING, Variable, Wide, fit_variable, with_missing
-from pamc.errors import DataError, DataWarning, warn
+from pamc.data.columns.variable import MISSING, Variable, Wide, fit_embedding, fit_variable, with_missing
+from pamc.errors import ConfigError, DataError, DataWarning, warn
 
 # Empty cells of a category are a value of their own if their share lies between these bounds and if they are correlated
 # with an encoded column of another variable: at least this strongly, and more than in any of so many shuffles.
@@ -114,8 +116,23 @@ class TableEncoding:
         return {name: _cells(table[name]) for name in self.raw_names if name in table}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as plain values."""
-        return asdict(self)
+        """Return the encoding as plain values, without the functions that embed texts."""
+        plain = asdict(replace(self, variables=tuple(replace(variable, embed=None) for variable in self.variables)))
+        for variable in plain["variables"]:
+            del variable["embed"]
+        return plain
+
+    def with_functions(self, types: Types | None) -> TableEncoding:
+        """Return the encoding with the functions among `types` that embed the texts of columns."""
+        functions = {name: kind for name, kind in (types or {}).items() if callable(kind)}
+        embedded = {variable.name for variable in self.variables if variable.is_embedded}
+        if set(types or {}) - embedded or len(functions) < len(types or {}):
+            raise ConfigError(
+                "types takes functions that embed texts, for the columns "
+                f"that were embedded in the training data: {', '.join(map(repr, sorted(embedded))) or 'none'}"
+            )
+        variables = (replace(v, embed=functions[v.name]) if v.name in functions else v for v in self.variables)
+        return replace(self, variables=tuple(variables))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TableEncoding:
@@ -139,7 +156,8 @@ def fit_encoding(
     notes = {column.name: [column.note] if column.note else [] for column in columns}
     for column in columns:
         if column.is_feature:
-            variable = fit_variable(column)
+            embed = (types or {}).get(column.name)
+            variable = fit_embedding(column, embed) if callable(embed) else fit_variable(column)
             if variable is None:
                 notes[column.name] = ["left out: no value occurs in two rows or more"]
             else:
@@ -154,9 +172,14 @@ def fit_encoding(
     for name in informative:
         notes[name].append(_IS_INFORMATIVE)
     rows = tuple(_described(table[c.name], c, by_name.get(c.name), "; ".join(notes[c.name]) or None) for c in columns)
-    given = {name: kind if isinstance(kind, str) else list(kind) for name, kind in (types or {}).items()}
+    given = {name: _plain_type(kind) for name, kind in (types or {}).items()}
     encoding = TableEncoding(tuple(variable for variable, _ in encoded), ids[0] if ids else None, rows, given)
     return encoding, np.concatenate([wide for _, wide in encoded], axis=1)
+
+
+def _plain_type(kind: str | Sequence[str] | Embed) -> str | list[str]:
+    """Return a type that the user set as plain values; a function cannot be saved."""
+    return TEXT if callable(kind) else kind if isinstance(kind, str) else list(kind)
 
 
 def _with_informative_gaps(

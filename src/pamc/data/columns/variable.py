@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from pamc.data.columns.types import (
     YES_NO,
     ColumnError,
     ColumnType,
+    Embed,
 )
+from pamc.errors import DataError
 
 Wide = NDArray[np.float32]
 
@@ -60,6 +63,8 @@ class Variable:
         Inverse document frequency of each word.
     reading, unit, date_format
         How texts are read as numbers or dates, and the unit of the numbers, "" for none.
+    embed
+        Function of the user that embeds texts; it is not saved with the model. A text that was embedded has no levels.
     """
 
     name: str
@@ -70,6 +75,12 @@ class Variable:
     reading: str = ""
     unit: str = ""
     date_format: str | None = None
+    embed: Embed | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the columns are those of an embedding of texts."""
+        return self.kind == TEXT and not self.levels
 
     @property
     def encoded_as(self) -> str:
@@ -79,6 +90,8 @@ class Variable:
             pooled = ", rare values pooled" if OTHER in self.levels[-2:] else ""
             empty = ", one for empty cells" if self.levels[-1] == MISSING else ""
             return f"{n} columns, one per value{pooled}{empty}"
+        if self.is_embedded:
+            return f"embedding with {n} dimensions"
         if self.kind == TEXT:
             return f"tf-idf of {n} words"
         if self.kind == DATE:
@@ -129,16 +142,41 @@ def with_missing(category: Variable) -> Variable:
     return replace(category, columns=columns, levels=(*category.levels, MISSING))
 
 
-def _fit_words(column: ColumnType) -> Variable | None:
+def fit_embedding(column: ColumnType, embed: Embed) -> Variable | None:
+    """Return the encoding of a column of texts by a function of the user, or None if the column is empty."""
+    if not column.levels:
+        return None
+    n_dims = _embedded(embed, column.name, column.levels[:1]).shape[1]
+    return Variable(column.name, TEXT, tuple(f"{column.name}: {i}" for i in range(1, n_dims + 1)), embed=embed)
+
+
+def _embedded(embed: Embed, name: str, texts: Sequence[str]) -> NDArray[Any]:
+    """Return the vectors (n, d) of texts; raise DataError if the function returns anything else."""
+    vectors = np.asarray(embed(list(texts)))
+    is_numeric = vectors.dtype.kind in "fiu" and vectors.ndim == 2 and vectors.shape[1] > 0
+    if not is_numeric or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+        raise DataError(
+            f"the function that embeds column {name!r} must return an array of finite numbers of shape "
+            f"({len(texts)}, d) for {len(texts)} texts, got {vectors.dtype} of shape {vectors.shape}"
+        )
+    return vectors
+
+
+def words_of(texts: Sequence[str]) -> Any:
+    """Return a fitted TfidfVectorizer of the words of texts, or None if no word is frequent enough."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    codes: Any = column.values
-    texts = [column.levels[code] for code in codes if code >= 0]
     options: dict[str, Any] = {"min_df": _LEAST_ROWS_OF_WORD, "max_df": 0.5, "max_features": _MOST_WORDS}
     try:
-        vectorizer = TfidfVectorizer(**options).fit(texts)
+        return TfidfVectorizer(**options).fit(texts)
     except ValueError:
-        # No word is left.
+        return None
+
+
+def _fit_words(column: ColumnType) -> Variable | None:
+    codes: Any = column.values
+    vectorizer = words_of([column.levels[code] for code in codes if code >= 0])
+    if vectorizer is None:
         return None
     words = vectorizer.get_feature_names_out().tolist()
     names = tuple(f"{column.name}: {word}" for word in words)
@@ -237,10 +275,25 @@ def _encode_words(variable: Variable, column: RawColumn) -> NDArray[Any]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     texts, codes = column.distinct
+    if variable.is_embedded:
+        return _encode_embedded(variable, texts, codes)
     vectorizer = TfidfVectorizer(vocabulary=list(variable.levels))
     vectorizer.idf_ = np.array(variable.weights)
     words = vectorizer.transform(texts).toarray() if texts else np.zeros((0, len(variable.levels)))
     return np.asarray(np.vstack([words, np.full(words.shape[1], np.nan)])[codes])
+
+
+def _encode_embedded(variable: Variable, texts: list[str], codes: NDArray[np.int64]) -> NDArray[Any]:
+    if variable.embed is None:
+        raise ColumnError(
+            "was embedded by a function, which is not saved with the model; in Python, pass it again: "
+            f"PamCGC.load(folder, types={{{variable.name!r}: function}})"
+        )
+    n_dims = len(variable.columns)
+    vectors = _embedded(variable.embed, variable.name, texts) if texts else np.empty((0, n_dims))
+    if vectors.shape[1] != n_dims:
+        raise ColumnError(f"has embeddings with {vectors.shape[1]} dimensions; in the training data they have {n_dims}")
+    return np.asarray(np.vstack([vectors, np.full(n_dims, np.nan)])[codes])
 
 
 def _encode_date(variable: Variable, column: RawColumn) -> NDArray[Any]:
