@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from pamc.data.columns.encoding import OTHER, TableEncoding, fit_encoding
+from pamc.data.columns.encoding import TableEncoding, fit_encoding
 from pamc.data.columns.types import find_types
+from pamc.data.columns.variable import OTHER
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.errors import DataError, DataWarning
 from tests.columns.conftest import table
@@ -110,3 +111,43 @@ def test_a_column_of_another_type_is_refused(fitted, cells, column, value, says)
 def test_a_table_without_any_of_the_columns_is_refused(fitted):
     with pytest.raises(DataError, match="has none of the columns"):
         fitted[0].encode(table(x=["1"]))
+
+
+def with_gaps(which, n_rows=400):
+    """Return a table whose steel is empty in some rows: if the form is a coil ("depend"), or anywhere."""
+    rng = np.random.default_rng(0)
+    form = rng.choice(["coil", "sheet"], n_rows)
+    is_empty = (form == "coil") & (rng.random(n_rows) < 0.8) if which == "depend" else rng.random(n_rows) < 0.4
+    steel = np.where(is_empty, None, rng.choice(["A", "R", "S"], n_rows))
+    return table(form=form, steel=steel, width=[f"{value:.2f}" for value in rng.normal(size=n_rows)]), is_empty
+
+
+def test_empty_cells_of_a_category_that_depend_on_other_columns_are_a_value():
+    raw, is_empty = with_gaps("depend")
+    encoding, wide = fit_encoding(raw, find_types(raw))
+    columns = {name: wide[:, i] for i, name in enumerate(encoding.feature_names)}
+    assert np.array_equal(columns["steel is missing"] == 1, is_empty)
+    assert not np.isnan(wide).any()
+    row = next(row for row in encoding.table if row["name"] == "steel")
+    assert row["encoding"] == "4 columns, one per value, one for empty cells"
+    assert "depend on other columns" in row["note"]
+    assert row["missing"] == pytest.approx(is_empty.mean())
+    with pytest.warns(DataWarning, match="has no column 'steel'"):
+        unknown = encoding.encode(table(form=["coil"], width=["1"]))
+    assert np.isnan(unknown[0, list(columns).index("steel is missing")])
+
+
+@pytest.mark.parametrize(("which", "types"), [("random", None), ("depend", {"steel": "category"})])
+def test_other_empty_cells_are_missing(which, types):
+    raw, is_empty = with_gaps(which)
+    encoding, wide = fit_encoding(raw, find_types(raw, types))
+    assert "steel is missing" not in encoding.feature_names
+    assert np.array_equal(np.isnan(wide).any(axis=1), is_empty)
+
+
+def test_of_columns_that_are_empty_in_the_same_rows_one_has_a_value_for_empty_cells():
+    raw, is_empty = with_gaps("depend")
+    grade = np.where(is_empty, None, np.random.default_rng(1).choice(["x", "y"], len(is_empty)))
+    both = table(**{column.name: column.texts for column in raw.columns}, grade=grade)
+    names = fit_encoding(both, find_types(both))[0].feature_names
+    assert sum(name.endswith("is missing") for name in names) == 1

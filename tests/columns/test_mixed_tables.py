@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from pamc import PamCGC, choose_k, clusterer, evaluate, explain
+from pamc import PamCGC, choose_k, clusterer, evaluate, explain, ingest
 from pamc.data.customers import make_customers
-from pamc.errors import DataError, DataWarning
+from pamc.errors import ConfigError, DataError, DataWarning
 
 FAST = {"n_epochs": 3, "advanced": {"hidden": (16,), "pretrain_epochs": 9}, "random_state": 0, "device": "cpu"}
 NOTES = "ignore:.*identifies the rows:pamc.errors.DataWarning"
@@ -86,6 +86,73 @@ def test_new_rows_may_have_new_missing_cells_unseen_categories_and_fewer_columns
         fitted.predict(frame.assign(age="old"))
     with pytest.raises(DataError, match="must be a data frame"):
         fitted.predict(np.zeros((3, 10)))
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 3])
+def test_new_rows_may_be_empty_and_so_may_the_table_of_new_rows(fitted, frame, n_rows):
+    empty = frame.iloc[:n_rows].astype(object).assign(**dict.fromkeys(frame.columns[1:]))
+    assert fitted.predict(empty).shape == (n_rows,)
+
+
+@pytest.mark.filterwarnings("ignore:.*without any value")
+@pytest.mark.parametrize("name", ["plan", "comment"])
+def test_a_single_column_of_categories_or_texts_with_empty_cells_can_be_clustered(commented, name):
+    model = PamCGC(3, **FAST).fit(commented[[name]])
+    known = commented[name].notna().to_numpy()
+    truth = commented[name][known] if name == "plan" else counted(commented[name][known]).argmax(axis=1)
+    assert evaluate(truth, model.labels_[known])["ari"] > 0.9
+
+
+WORDS = ["good", "bad", "late"]
+
+
+def counted(texts):
+    """Embed texts by how often they contain each of three words."""
+    return np.array([[text.count(word) for word in WORDS] for text in texts], dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def commented(frame):
+    words = np.random.default_rng(0).choice(WORDS, len(frame))
+    texts = [f"the {word} product number {i} arrived {word}" for i, word in enumerate(words)]
+    return frame.assign(comment=np.where(np.arange(len(frame)) % 9, texts, None))
+
+
+def test_texts_are_embedded_by_a_function_that_is_passed_again_to_label_new_rows(commented, tmp_path):
+    model = PamCGC(4, types={"comment": counted}, **FAST).fit(commented)
+    row = next(row for row in model.columns_.table if row["name"] == "comment")
+    assert (row["type"], row["encoding"]) == ("text", "embedding with 3 dimensions")
+    model.save(tmp_path / "run")
+    loaded = PamCGC.load(tmp_path / "run", types={"comment": counted}, device="cpu")
+    assert np.array_equal(loaded.predict(commented.iloc[:20]), model.labels_[:20])
+    without = PamCGC.load(tmp_path / "run", device="cpu")
+    with pytest.raises(DataError, match=r"was embedded by a function.*PamCGC.load\(folder, types="):
+        without.predict(commented)
+    with pytest.raises(ConfigError, match="were embedded in the training data: 'comment'"):
+        PamCGC.load(tmp_path / "run", types={"city": counted}, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*without any value")
+def test_clusters_of_embedded_texts_are_described_by_their_words(commented):
+    model = PamCGC(3, types={"comment": counted}, **FAST).fit(commented[["comment", "city"]])
+    described = explain(model, commented[["comment", "city"]]).features
+    assert {trait for trait in described["trait"] if trait.startswith("comment: ")} == {
+        f"comment: “{word}”" for word in WORDS
+    }
+
+
+@pytest.mark.parametrize(
+    "embed", [lambda texts: np.zeros(len(texts)), lambda texts: np.full((len(texts), 2), np.nan), lambda texts: [["a"]]]
+)
+def test_an_embedding_of_another_shape_is_refused(commented, embed):
+    with pytest.raises(DataError, match="the function that embeds column 'comment' must return"):
+        PamCGC(4, types={"comment": embed}, **FAST).fit(commented)
+
+
+def test_a_store_has_no_functions_among_its_types(commented, tmp_path):
+    commented.to_csv(tmp_path / "table.csv", index=False)
+    with pytest.raises(ConfigError, match="types of a store cannot be functions"):
+        ingest(tmp_path / "table.csv", out=tmp_path / "store", types={"comment": counted})
 
 
 @pytest.mark.slow

@@ -98,3 +98,13 @@ def test_rows_without_missing_cells_are_modeled_for_new_rows():
     assert complete(rows, arrays) is not rows
     np.testing.assert_array_equal(complete(rows, arrays), rows)
     assert np.isfinite(complete(np.full((2, 4), np.nan), arrays)).all()
+
+
+@pytest.mark.parametrize("n_different", [2, 5, 60])
+def test_rows_that_are_mostly_equal_are_completed(n_different):
+    kinds = np.random.default_rng(0).normal(size=(n_different, 4))
+    complete_rows = kinds[np.arange(600) % n_different]
+    rows, _ = emptied(complete_rows, 0.1)
+    completed = complete(rows, fit_completion(rows))
+    assert np.isfinite(completed).all()
+    assert np.abs(completed).max() < 2 * np.abs(kinds).max()

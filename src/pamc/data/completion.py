@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _MOST_FACTORS, _MOST_FACTORS_OF_MANY, _MOST_SHARE = 12, 6, 0.5
 _N_ITERATIONS = 15
 
-# Numbers of components that are compared, and the minimum number of rows per component.
+# Numbers of components that are compared, and the minimum number of different rows per component.
 _N_COMPONENTS, _ROWS_PER_COMPONENT = (4, 12, 24), 20
 
 # Share of the variables that are held out to compare numbers of components, and the minimum decrease of the squared
@@ -34,7 +34,7 @@ _PRIOR_ROWS = 1.0
 _MOST_ROWS, _MOST_ROWS_OF_MANY = 20_000, 5000
 _ROWS_AT_A_TIME = 4096
 
-# Minimum variance of the noise, as a share of the mean variance of a column.
+# Minimum variance of the noise of a component, as a share of the mean variance of the columns.
 _LEAST_NOISE = 1e-3
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -130,9 +130,11 @@ def _n_components(rows: Floats, variable: NDArray[Any]) -> int:
     def errors(mixture: Mixture) -> Floats:
         return np.asarray(np.square(_imputed(rest, mixture)[aside] - rows[aside]))
 
-    best_number, lowest_errors = 1, errors(_single(rest))
+    single = _single(rest)
+    best_number, lowest_errors = 1, errors(single)
+    n_different = len(np.unique(_imputed(rest, single), axis=0))
     for number in _N_COMPONENTS:
-        if len(rows) < number * _ROWS_PER_COMPONENT or not len(lowest_errors):
+        if n_different < number * _ROWS_PER_COMPONENT or not len(lowest_errors):
             break
         new_errors = errors(_several(rest, number))
         gain = lowest_errors - new_errors
@@ -143,15 +145,26 @@ def _n_components(rows: Floats, variable: NDArray[Any]) -> int:
 
 def _single(rows: Floats) -> Mixture:
     """Return a single factor model of the rows."""
-    known = ~np.isnan(rows)
-    values = np.where(known, rows, 0.0)
-    mean = values.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    centered = np.where(known, rows - mean, 0.0)
-    factors, noise = _principal(centered.T @ centered / len(rows), _n_factors(rows, _MOST_FACTORS))
+    mean, centered = _centered(rows)
+    least = _least_noise(rows)
+    factors, noise = _principal(centered.T @ centered / len(rows), _n_factors(rows, _MOST_FACTORS), least)
     share = np.ones(len(rows))
-    for _ in range(_N_ITERATIONS if not known.all() else 0):
-        mean, factors, noise = _maximized(rows, share, _conditional(rows, mean, factors, noise), mean)
+    for _ in range(_N_ITERATIONS if np.isnan(rows).any() else 0):
+        mean, factors, noise = _maximized(rows, share, _conditional(rows, mean, factors, noise), mean, least)
     return Mixture(np.ones(1), mean[None], factors[None], np.array([noise]))
+
+
+def _centered(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the mean (d,) of the known cells of each column, and the rows minus this mean, 0 for missing cells."""
+    known = ~np.isnan(rows)
+    mean = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return mean, np.where(known, rows - mean, 0.0)
+
+
+def _least_noise(rows: Floats) -> float:
+    """Return the minimum variance of the noise: that of all rows counts, because those of a component may be equal."""
+    variance = np.square(_centered(rows)[1]).sum() / max(int((~np.isnan(rows)).sum()), 1)
+    return _LEAST_NOISE * max(float(variance), np.finfo(np.float64).tiny)
 
 
 def _several(rows: Floats, n_components: int) -> Mixture:
@@ -163,7 +176,8 @@ def _several(rows: Floats, n_components: int) -> Mixture:
     overall, n_factors = filled.mean(axis=0), _n_factors(rows, _MOST_FACTORS_OF_MANY)
     members = [filled[labels == component] for component in range(n_components)]
     means = [part.mean(axis=0) for part in members]
-    parts = [_principal(_covariance(part, filled), n_factors) for part in members]
+    least = _least_noise(rows)
+    parts = [_principal(_covariance(part, filled), n_factors, least) for part in members]
     factors, noise = (list(values) for values in zip(*parts, strict=True))
     weights = np.bincount(labels, minlength=n_components) / len(rows)
     for _ in range(_N_ITERATIONS):
@@ -176,7 +190,7 @@ def _several(rows: Floats, n_components: int) -> Mixture:
                 continue
             weights[number] = max(share.sum() / len(rows), np.finfo(np.float64).eps)
             conditional = _conditional(rows[row], means[number], factors[number], noise[number])
-            means[number], factors[number], noise[number] = _maximized(rows[row], share, conditional, overall)
+            means[number], factors[number], noise[number] = _maximized(rows[row], share, conditional, overall, least)
     return Mixture(weights, np.stack(means), np.stack(factors), np.array(noise))
 
 
@@ -187,17 +201,18 @@ def _covariance(part: Floats, rows: Floats) -> Floats:
     return np.asarray((1 - borrowed) * of_part + borrowed * of_all)
 
 
-def _principal(covariance: Floats, n_factors: int) -> tuple[Floats, float]:
+def _principal(covariance: Floats, n_factors: int, least: float) -> tuple[Floats, float]:
     """Return the factors (d, r) and the noise of the model with this covariance (d, d)."""
     variances, directions = np.linalg.eigh(covariance)
     variances, directions = variances[::-1], directions[:, ::-1]
     rest = variances[n_factors:]
-    least = _LEAST_NOISE * max(float(variances.mean()), np.finfo(np.float64).tiny)
     noise = max(float(rest.mean()) if len(rest) else 0.0, least)
     return directions[:, :n_factors] * np.sqrt(np.maximum(variances[:n_factors] - noise, 0.0)), noise
 
 
-def _maximized(rows: Floats, share: Floats, conditional: _Conditional, prior: Floats) -> tuple[Floats, Floats, float]:
+def _maximized(
+    rows: Floats, share: Floats, conditional: _Conditional, prior: Floats, least: float
+) -> tuple[Floats, Floats, float]:
     """Return the mean, factors and noise with the largest likelihood, given the posterior of t and row weights `share`.
 
     Each column is regressed on the factors over its known cells. The prior, which counts as one row, keeps the
@@ -220,7 +235,6 @@ def _maximized(rows: Floats, share: Floats, conditional: _Conditional, prior: Fl
     explained = 2 * (fitted * cross).sum(axis=1) - np.einsum("di,dij,dj->d", fitted, second, fitted)
     square = share @ np.square(values)
     total = max(float(counted.sum()), np.finfo(np.float64).eps)
-    least = _LEAST_NOISE * max(float(square.sum() / total), np.finfo(np.float64).tiny)
     noise = max(float((square - explained).sum() / total), least)
     return np.asarray(fitted[:, -1], dtype=np.float64), np.asarray(fitted[:, :-1], dtype=np.float64), noise
 

@@ -296,7 +296,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        encoder: nn.Module | None = None,
+        types: Mapping[str, Any] | None = None,
+        device: str = "auto",
+    ) -> Self:
         """Load the fitted estimator of a run folder.
 
         Parameters
@@ -306,6 +313,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         encoder
             A module of the same class and sizes, if the model was fitted with a custom encoder; its weights are
             replaced by the saved ones.
+        types
+            The functions that embed texts, by column, if the model was fitted with such functions; they are not saved.
         device
             Device for predictions.
         """
@@ -318,9 +327,12 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model.n_features_in_ = saved.n_features
         if saved.feature_names is not None:
             model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-        model._expect(saved.encoding)
-        if saved.encoding is not None:
-            model.types = dict(saved.encoding.types) or None
+        encoding = saved.encoding
+        if encoding is None and types:
+            raise ConfigError("types takes functions that embed texts, but the model was fitted to plain numbers")
+        model._expect(encoding if encoding is None else encoding.with_functions(types))
+        if encoding is not None:
+            model.types = {**encoding.types, **(types or {})} or None
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:

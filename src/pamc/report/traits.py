@@ -193,10 +193,10 @@ def _aspects(variable: RawVariable, members: Members) -> Iterator[tuple[_Compare
     known = ~variable.missing
     if variable.kind in (NUMBER, ORDERED, DATE):
         yield _ranks(variable, members), 1, _ORDERED[variable.kind]
-    elif variable.kind == TEXT:
+    elif variable.kind == TEXT and variable.levels:
         sums = np.stack([variable.values[rows].sum(axis=0) for rows in members.rows])
         yield _Compared.of(sums, members.counts(known)), _MOST_WORDS, _describe_words
-    else:
+    elif variable.kind != TEXT:
         compared = _shares(variable.values, len(variable.levels), members)
         if variable.kind == CATEGORY:
             yield compared, _MOST_VALUES, _describe_values

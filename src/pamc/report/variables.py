@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.columns.encoding import TableEncoding, Variable
+from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.raw import number_text
 from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
+from pamc.data.columns.variable import MISSING, Variable, words_of
 from pamc.report.wording import NumberFormat, date_text
 
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
@@ -128,10 +129,24 @@ def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping
     about: dict[str, Any] = {"missing": missing, "levels": variable.levels, "cells": cells.get(variable.name)}
     if variable.kind == DATE:
         about |= {"levels": (), "parts": variable.levels}
+    if variable.kind == CATEGORY and variable.levels[-1] == MISSING:
+        about |= {"levels": variable.levels[:-1], "missing": missing | (wide[:, -1] == 1)}
     if variable.kind == GIVEN:
         # An empty cell is a value of this type, so it is not missing.
         about["levels"] = ("", "given")
-    return RawVariable(variable.name, variable.kind, number, _DECODERS[variable.kind](variable, wide), **about)
+    values = _DECODERS[variable.kind](variable, wide)
+    if variable.is_embedded:
+        about["levels"], values = _words_of_cells(about["cells"], len(wide))
+    return RawVariable(variable.name, variable.kind, number, values, **about)
+
+
+def _words_of_cells(cells: NDArray[Any] | None, n_rows: int) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Return the frequent words of texts, and whether each row has each of them; none if the texts are not known."""
+    texts = [] if cells is None else ["" if cell is None else str(cell) for cell in cells]
+    vectorizer = words_of(texts)
+    if vectorizer is None:
+        return (), np.zeros((n_rows, 0), dtype=bool)
+    return tuple(vectorizer.get_feature_names_out().tolist()), vectorizer.transform(texts).toarray() > 0
 
 
 def _numbers(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
@@ -142,8 +157,11 @@ def _codes(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isnan(wide[:, 0]), -1, np.nan_to_num(wide[:, 0])).astype(np.int64)
 
 
-def _indicated(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
-    return np.where(np.isnan(wide[:, 0]), -1, wide.argmax(axis=1))
+def _indicated(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
+    missing = np.isnan(wide[:, 0])
+    if variable.levels[-1] == MISSING:
+        missing |= wide[:, -1] == 1
+    return np.where(missing, -1, wide.argmax(axis=1))
 
 
 def _words(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:

@@ -1,103 +1,44 @@
-"""Encode typed columns as numbers in their original units: one column per number, and one per value of a category.
+"""The encoding of a table: columns of typed variables, fitted once and applied to new rows.
 
-The encoding is fitted once and stored with the model, so that new rows are encoded from the same raw columns. Missing
-cells, values that do not occur in the training data, and missing columns become NaN.
+The encoding is stored with the model, so that new rows are encoded from the same raw columns. Missing cells, values
+that do not occur in the training data, and missing columns become NaN.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.parsing import read_dates, read_numbers, without_unit
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
 from pamc.data.columns.types import (
-    BOOLEAN,
     CATEGORY,
     DATE,
     GIVEN,
     NUMBER,
-    ORDERED,
     TEXT,
-    YES_NO,
     ColumnError,
     ColumnType,
+    Embed,
     Types,
     listed_problems,
 )
-from pamc.errors import DataError, DataWarning, warn
+from pamc.data.columns.variable import MISSING, Variable, Wide, fit_embedding, fit_variable, with_missing
+from pamc.errors import ConfigError, DataError, DataWarning, warn
 
-Wide = NDArray[np.float32]
-
-# Values of a category that occur in fewer rows are pooled, and so are the rarest values beyond a maximum number.
-_LEAST_ROWS, _LEAST_SHARE, _MOST_VALUES = 2, 0.005, 100
-OTHER = "(other)"
-
-# Maximum number of words of a text column, the most frequent ones, and the fewest rows that a word must occur in.
-_MOST_WORDS, _LEAST_ROWS_OF_WORD = 300, 3
-
-# The season is encoded only if the dates span at least this many years.
-_LEAST_YEARS = 2.0
-_SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
-
-# A column of new rows raises an error if a larger share of its values does not occur in the training data.
-_MOST_UNREADABLE = 0.5
-_FEWEST_COMPARED = 2
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One encoded column of a table.
-
-    Parameters
-    ----------
-    name, kind
-        Name and type of the raw column.
-    columns
-        Names of its encoded columns.
-    levels
-        Values of a category, one per encoded column, the last of which may be "(other)"; the values of an ordered
-        category; the words of a text; or the words for no and yes.
-    weights
-        Inverse document frequency of each word.
-    reading, unit, date_format
-        How texts are read as numbers or dates, and the unit of the numbers, "" for none.
-    """
-
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    levels: tuple[str, ...] = ()
-    weights: tuple[float, ...] = ()
-    reading: str = ""
-    unit: str = ""
-    date_format: str | None = None
-
-    @property
-    def encoded_as(self) -> str:
-        """Description of the encoding, as shown to the user."""
-        n = len(self.columns)
-        if self.kind == CATEGORY:
-            pooled = ", rare values pooled" if self.levels[-1] == OTHER else ""
-            return f"{n} columns, one per value{pooled}"
-        if self.kind == TEXT:
-            return f"tf-idf of {n} words"
-        if self.kind == DATE:
-            return ", ".join(column.removeprefix(f"{self.name}: ") for column in self.columns)
-        if self.kind == ORDERED:
-            return f"rank 0 to {len(self.levels) - 1}"
-        return {NUMBER: "robustly scaled", BOOLEAN: "0 or 1", GIVEN: "1 if the cell is filled, else 0"}[self.kind]
-
-    def values(self, column: RawColumn) -> Wide:
-        """Return the encoded columns (N, n) of a raw column; raise ColumnError if its cells do not match the type."""
-        encoded = _ENCODERS[self.kind](self, column)
-        return np.asarray(encoded, dtype=np.float32).reshape(len(column), len(self.columns))
+# Empty cells of a category are a value of their own if their share lies between these bounds and if they are correlated
+# with an encoded column of another variable: at least this strongly, and more than in any of so many shuffles.
+_LEAST_EMPTY, _MOST_EMPTY, _LEAST_CORRELATION, _N_SHUFFLES = 0.05, 0.95, 0.3, 99
+# Maximum number of rows that are compared, and the correlation from which two columns are empty in the same rows.
+_MOST_COMPARED, _SAME_ROWS = 5000, 0.7
+_IS_INFORMATIVE = (
+    f"empty cells count as a value, because they depend on other columns; the type {CATEGORY} imputes them"
+)
 
 
 @dataclass(frozen=True)
@@ -175,8 +116,23 @@ class TableEncoding:
         return {name: _cells(table[name]) for name in self.raw_names if name in table}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as plain values."""
-        return asdict(self)
+        """Return the encoding as plain values, without the functions that embed texts."""
+        plain = asdict(replace(self, variables=tuple(replace(variable, embed=None) for variable in self.variables)))
+        for variable in plain["variables"]:
+            del variable["embed"]
+        return plain
+
+    def with_functions(self, types: Types | None) -> TableEncoding:
+        """Return the encoding with the functions among `types` that embed the texts of columns."""
+        functions = {name: kind for name, kind in (types or {}).items() if callable(kind)}
+        embedded = {variable.name for variable in self.variables if variable.is_embedded}
+        if set(types or {}) - embedded or len(functions) < len(types or {}):
+            raise ConfigError(
+                "types takes functions that embed texts, for the columns "
+                f"that were embedded in the training data: {', '.join(map(repr, sorted(embedded))) or 'none'}"
+            )
+        variables = (replace(v, embed=functions[v.name]) if v.name in functions else v for v in self.variables)
+        return replace(self, variables=tuple(variables))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TableEncoding:
@@ -197,24 +153,99 @@ def fit_encoding(
     `types` are the types set by the user, which are recorded in the encoding.
     """
     encoded: list[tuple[Variable, Wide]] = []
-    replaced: dict[str, str] = {}
+    notes = {column.name: [column.note] if column.note else [] for column in columns}
     for column in columns:
         if column.is_feature:
-            variable = _variable(column)
+            embed = (types or {}).get(column.name)
+            variable = fit_embedding(column, embed) if callable(embed) else fit_variable(column)
             if variable is None:
-                replaced[column.name] = "left out: no value occurs in two rows or more"
+                notes[column.name] = ["left out: no value occurs in two rows or more"]
             else:
                 encoded.append((variable, variable.values(table[column.name])))
     if not encoded:
-        raise DataError(f"{table.source}: no feature column is left; {_why_left_out(columns, replaced)}")
+        raise DataError(f"{table.source}: no feature column is left; {_why_left_out(notes)}")
+    encoded, informative = _with_informative_gaps(table, encoded, columns)
     if any(variable.kind != NUMBER for variable, _ in encoded):
         encoded.sort(key=lambda pair: hashlib.sha256(pair[1].tobytes()).digest())
     by_name = {variable.name: variable for variable, _ in encoded}
     ids = [column.name for column in columns if column.kind == "id"]
-    rows = tuple(_described(table[c.name], c, by_name.get(c.name), replaced.get(c.name, c.note)) for c in columns)
-    given = {name: kind if isinstance(kind, str) else list(kind) for name, kind in (types or {}).items()}
+    for name in informative:
+        notes[name].append(_IS_INFORMATIVE)
+    rows = tuple(_described(table[c.name], c, by_name.get(c.name), "; ".join(notes[c.name]) or None) for c in columns)
+    given = {name: _plain_type(kind) for name, kind in (types or {}).items()}
     encoding = TableEncoding(tuple(variable for variable, _ in encoded), ids[0] if ids else None, rows, given)
     return encoding, np.concatenate([wide for _, wide in encoded], axis=1)
+
+
+def _plain_type(kind: str | Sequence[str] | Embed) -> str | list[str]:
+    """Return a type that the user set as plain values; a function cannot be saved."""
+    return TEXT if callable(kind) else kind if isinstance(kind, str) else list(kind)
+
+
+def _with_informative_gaps(
+    table: RawTable, encoded: Sequence[tuple[Variable, Wide]], columns: Sequence[ColumnType]
+) -> tuple[list[tuple[Variable, Wide]], list[str]]:
+    """Return the variables, in which empty cells of a category may be a value of their own, and the names of these.
+
+    They are such a value if they depend on the other columns, as "?" for "does not apply" does; empty cells that are
+    unrelated to all other columns say nothing about a row. Of several columns that are empty in the same rows, one has
+    this value, so that it counts once. The type `category` set by the user means that empty cells are missing.
+    """
+    is_given = {column.name for column in columns if column.is_given}
+    empty = {
+        number: np.isnan(wide[:: _step_of(wide), 0])
+        for number, (variable, wide) in enumerate(encoded)
+        if variable.kind == CATEGORY and variable.name not in is_given and MISSING not in variable.levels
+    }
+    empty = {number: mask for number, mask in empty.items() if _LEAST_EMPTY <= mask.mean() <= _MOST_EMPTY}
+    if not empty:
+        return list(encoded), []
+    others = _standardized(encoded)
+    variable_of = np.repeat(np.arange(len(encoded)), [len(variable.columns) for variable, _ in encoded])
+    strength = {number: _relation(mask, others[:, variable_of != number]) for number, mask in empty.items()}
+    chosen: list[int] = []
+    for number in sorted((number for number in empty if strength[number] > 0), key=lambda number: -strength[number]):
+        if all(abs(np.corrcoef(empty[number], empty[other])[0, 1]) < _SAME_ROWS for other in chosen):
+            chosen.append(number)
+    result = list(encoded)
+    for number in chosen:
+        variable = with_missing(encoded[number][0])
+        result[number] = (variable, variable.values(table[variable.name]))
+    return result, [encoded[number][0].name for number in chosen]
+
+
+def _step_of(wide: Wide) -> int:
+    """Return the distance between the rows that are compared."""
+    return max(1, -(-len(wide) // _MOST_COMPARED))
+
+
+def _standardized(encoded: Sequence[tuple[Variable, Wide]]) -> NDArray[np.float64]:
+    """Return columns of length 1 and mean 0 of the compared rows, with 0 for missing cells; numbers as ranks."""
+    from scipy.stats import rankdata
+
+    parts = []
+    for variable, wide in encoded:
+        values = wide[:: _step_of(wide)].astype(np.float64)
+        if variable.kind == NUMBER:
+            values = rankdata(values, axis=0, nan_policy="omit")
+        known = ~np.isnan(values)
+        n_known = np.maximum(known.sum(axis=0), 1)
+        centered = np.where(known, values - np.where(known, values, 0.0).sum(axis=0) / n_known, 0.0)
+        norm = np.sqrt(np.square(centered).sum(axis=0))
+        parts.append(np.divide(centered, norm, out=np.zeros_like(centered), where=norm > 0))
+    return np.concatenate(parts, axis=1)
+
+
+def _relation(is_empty: NDArray[np.bool_], others: NDArray[np.float64]) -> float:
+    """Return the correlation of a mask (N,) with the most similar of (N, d) columns, or 0 if it may be chance."""
+    mask = is_empty - is_empty.mean()
+    mask /= np.sqrt(np.square(mask).sum())
+    correlation = float(np.abs(mask @ others).max(initial=0.0))
+    if correlation < _LEAST_CORRELATION:
+        return 0.0
+    rng = np.random.default_rng(0)
+    by_chance = max(np.abs(rng.permutation(mask) @ others).max() for _ in range(_N_SHUFFLES))
+    return correlation if correlation > by_chance else 0.0
 
 
 def _located(problem: ColumnError, table: RawTable, name: str) -> str:
@@ -233,9 +264,8 @@ def _cells(column: RawColumn) -> NDArray[Any]:
     return np.array([*texts, None], dtype=object)[codes]
 
 
-def _why_left_out(columns: Sequence[ColumnType], replaced: dict[str, str]) -> str:
-    notes = [f"{column.name!r} {replaced.get(column.name, column.note) or 'is not a feature'}" for column in columns]
-    return "; ".join(notes[:5])
+def _why_left_out(notes: Mapping[str, list[str]]) -> str:
+    return "; ".join(f"{name!r} {'; '.join(texts) or 'is not a feature'}" for name, texts in [*notes.items()][:5])
 
 
 def _described(
@@ -256,179 +286,3 @@ def _described(
         "example": next(examples, ""),
         "note": note,
     }
-
-
-# Functions that fit a variable to a typed column.
-
-
-def _variable(column: ColumnType) -> Variable | None:
-    if column.kind in (CATEGORY, TEXT):
-        return _fit_category(column) if column.kind == CATEGORY else _fit_words(column)
-    if column.kind == DATE:
-        return _fit_date(column)
-    name = f"{column.name} is given" if column.kind == GIVEN else column.name
-    return Variable(column.name, column.kind, (name,), column.levels, reading=column.reading, unit=column.unit)
-
-
-def _fit_category(column: ColumnType) -> Variable | None:
-    """Return a category with one column per common value, the most common first, then by first appearance."""
-    codes: Any = column.values
-    counts = np.bincount(codes[codes >= 0], minlength=len(column.levels))
-    least = max(_LEAST_ROWS, int(np.ceil(_LEAST_SHARE * counts.sum())))
-    order = np.argsort(-counts, kind="stable")[:_MOST_VALUES]
-    common = [int(code) for code in order if counts[code] >= least]
-    if not common:
-        return None
-    levels = [column.levels[code] for code in common]
-    if counts.sum() - counts[common].sum() >= least:
-        levels.append(OTHER)
-    if len(levels) < 2:
-        return None
-    return Variable(column.name, CATEGORY, tuple(f"{column.name} = {level}" for level in levels), tuple(levels))
-
-
-def _fit_words(column: ColumnType) -> Variable | None:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    codes: Any = column.values
-    texts = [column.levels[code] for code in codes if code >= 0]
-    options: dict[str, Any] = {"min_df": _LEAST_ROWS_OF_WORD, "max_df": 0.5, "max_features": _MOST_WORDS}
-    try:
-        vectorizer = TfidfVectorizer(**options).fit(texts)
-    except ValueError:
-        # No word is left.
-        return None
-    words = vectorizer.get_feature_names_out().tolist()
-    names = tuple(f"{column.name}: {word}" for word in words)
-    return Variable(column.name, TEXT, names, tuple(words), tuple(vectorizer.idf_.tolist()))
-
-
-def _fit_date(column: ColumnType) -> Variable:
-    dates: Any = column.values[~column.missing] if column.values is not None else None
-    parts = ["year"]
-    if (dates.max() - dates.min()).astype(np.int64) >= _LEAST_YEARS * _DAYS_PER_YEAR * _SECONDS_PER_DAY:
-        parts += ["season (cosine)", "season (sine)"]
-    if len(np.unique(dates.astype(np.int64) % _SECONDS_PER_DAY)) > 1:
-        parts += ["time of day (cosine)", "time of day (sine)"]
-    names = tuple(f"{column.name}: {part}" for part in parts)
-    return Variable(column.name, DATE, names, tuple(parts), date_format=column.date_format)
-
-
-# Functions that encode raw cells.
-
-
-def _encode_number(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    if column.numbers is not None:
-        return column.numbers
-    if column.dates is not None:
-        raise ColumnError("contains dates; in the training data it contains numbers")
-    texts, codes = column.distinct
-    numbers = read_numbers(texts)
-    values = np.append(numbers.values[variable.reading], np.nan)
-    wrong = [
-        text for text, value, ok in zip(texts, values[:-1], numbers.is_number, strict=True) if _is_bad(value, ok, text)
-    ]
-    if wrong:
-        raise ColumnError(
-            f"{wrong[0]!r} is not a number with a {variable.reading}, as in the training data", text=wrong[0]
-        )
-    if not numbers.units <= {variable.unit}:
-        other = next(text for text in texts if without_unit(text).unit != variable.unit)
-        raise ColumnError(f"{other!r} does not have {_unit(variable.unit)}, as in the training data", text=other)
-    return np.asarray(values[codes])
-
-
-def _unit(unit: str) -> str:
-    return f"the unit {unit}" if unit else "a number without a unit"
-
-
-def _is_bad(value: float, is_number: bool, text: str) -> bool:
-    return bool(np.isnan(value)) and (not is_number or any(mark.isdigit() for mark in text))
-
-
-def _encode_boolean(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    texts, codes = column.distinct
-    no, yes = variable.levels
-    wrong = [text for text in texts if text.lower() not in (*YES_NO, *YES_NO.values())]
-    if wrong:
-        raise ColumnError(f"{wrong[0]!r} is neither {yes} nor {no}", text=wrong[0])
-    return np.array([float(text.lower() in YES_NO) for text in texts] + [np.nan])[codes]
-
-
-def _encode_given(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    return (column.distinct.codes >= 0).astype(np.float64)
-
-
-def _encode_category(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    """Return indicators of the values; an unseen value counts as "(other)", or as missing if there is no such value."""
-    texts, codes = column.distinct
-    place = {level: i for i, level in enumerate(variable.levels)}
-    other = place.get(OTHER, -1)
-    places = np.array([place.get(text, other) for text in texts] + [-1], dtype=np.int64)
-    rows = np.vstack([np.eye(len(place), dtype=np.float32), np.full(len(place), np.nan, dtype=np.float32)])
-    _check_known(texts, places[:-1] >= 0 if other < 0 else np.array([text in place for text in texts]), other >= 0)
-    return np.asarray(rows[places[codes]])
-
-
-def _check_known(texts: list[str], is_known: NDArray[np.bool_], has_other: bool = False) -> None:
-    """Raise ColumnError if so many values do not occur in the training data that they must be those of another column.
-
-    A single new value raises no error, because it may be rare.
-    """
-    if len(texts) < _FEWEST_COMPARED or (has_other and is_known.any()):
-        return
-    if not is_known.any() or (len(texts) > _FEWEST_COMPARED and is_known.mean() < 1 - _MOST_UNREADABLE):
-        new = texts[int(np.flatnonzero(~is_known)[0])]
-        others = "all other values do" if not is_known.any() else "most other values do"
-        raise ColumnError(f"{new!r} and {others} not occur in the training data", text=new)
-
-
-def _encode_ordered(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    texts, codes = column.distinct
-    place = {level: float(i) for i, level in enumerate(variable.levels)}
-    _check_known(texts, np.array([text in place for text in texts], dtype=bool))
-    return np.array([place.get(text, np.nan) for text in texts] + [np.nan])[codes]
-
-
-def _encode_words(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    texts, codes = column.distinct
-    vectorizer = TfidfVectorizer(vocabulary=list(variable.levels))
-    vectorizer.idf_ = np.array(variable.weights)
-    words = vectorizer.transform(texts).toarray() if texts else np.zeros((0, len(variable.levels)))
-    return np.asarray(np.vstack([words, np.full(words.shape[1], np.nan)])[codes])
-
-
-def _encode_date(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    if column.dates is None and column.texts is None:
-        raise ColumnError("contains numbers; in the training data it contains dates")
-    dates = column.dates
-    if dates is None:
-        texts, codes = column.distinct
-        read = read_dates(texts, variable.date_format or "%Y-%m-%d")
-        is_wrong = np.isnat(read) & [text.lower() not in MISSING_NUMBERS for text in texts]
-        if is_wrong.any():
-            wrong = texts[int(np.flatnonzero(is_wrong)[0])]
-            raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
-        dates = np.append(read, np.datetime64("NaT"))[codes]
-    missing = np.isnat(dates)
-    seconds = np.where(missing, 0, dates.astype("M8[s]").astype(np.int64))
-    years = 1970 + seconds / (_SECONDS_PER_DAY * _DAYS_PER_YEAR)
-    day = 2 * np.pi * (seconds % _SECONDS_PER_DAY) / _SECONDS_PER_DAY
-    season = 2 * np.pi * (years % 1)
-    known = {"year": years, "season (cosine)": np.cos(season), "season (sine)": np.sin(season)}
-    known |= {"time of day (cosine)": np.cos(day), "time of day (sine)": np.sin(day)}
-    parts = np.stack([known[part] for part in variable.levels], axis=1)
-    return np.where(missing[:, None], np.nan, parts)
-
-
-_ENCODERS = {
-    NUMBER: _encode_number,
-    BOOLEAN: _encode_boolean,
-    GIVEN: _encode_given,
-    CATEGORY: _encode_category,
-    ORDERED: _encode_ordered,
-    DATE: _encode_date,
-    TEXT: _encode_words,
-}

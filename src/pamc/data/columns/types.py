@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -28,8 +28,10 @@ NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category",
 GIVEN, ID, IGNORE = "given", "id", "ignore"
 KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT, GIVEN, ID, IGNORE)
 
-# A type by name, or the values of an ordered category, lowest first.
-Types: TypeAlias = "Mapping[str, str | Sequence[str]]"
+# A function that embeds n texts as n vectors.
+Embed: TypeAlias = "Callable[[list[str]], Any]"
+# A type by name; the values of an ordered category, lowest first; or a function that embeds the texts of a column.
+Types: TypeAlias = "Mapping[str, str | Sequence[str] | Embed]"
 
 YES_NO = {"yes": "no", "y": "n", "true": "false", "t": "f", "on": "off", "1": "0"}
 
@@ -160,7 +162,9 @@ def _checked_types(table: RawTable, types: Types) -> dict[str, tuple[str, tuple[
         if name not in table:
             known = choices(name, table.names).replace("allowed are", "the columns are")
             raise DataError(f"{table.source}: types names a column {name!r} that does not exist; {known}")
-        if isinstance(kind, str) and "<" not in kind:
+        if callable(kind):
+            chosen[name] = (TEXT, ())
+        elif isinstance(kind, str) and "<" not in kind:
             if kind not in KINDS:
                 raise UnknownNameError("column type", kind, KINDS)
             chosen[name] = (kind, ())
@@ -175,7 +179,8 @@ def _order(name: str, values: Any) -> tuple[str, ...]:
         values = [value.strip() for value in values.split("<")]
     elif not isinstance(values, Sequence | np.ndarray):
         raise ConfigError(
-            f"the type of column {name!r} must be a name or a list of ordered values, got {type(values).__name__}"
+            f"the type of column {name!r} must be a name, a list of ordered values or a function, got "
+            f"{type(values).__name__}"
         )
     is_number = (int, float, np.integer, np.floating)
     texts = tuple(number_text(float(v)) if isinstance(v, is_number) else str(v).strip() for v in values)

@@ -104,6 +104,8 @@ def ingest(
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
     # If bad rows are to be skipped, a column of numbers may have many other cells.
+    if any(callable(kind) for kind in (types or {}).values()):
+        raise ConfigError("the types of a store cannot be functions: add the embeddings as columns to the files")
     is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
     _check(first, names, dtype, is_mixed=is_mixed, skip_bad_rows=skip_bad_rows, explicit=columns is not None)
     return _Ingest(
@@ -210,7 +212,7 @@ class _Options(NamedTuple):
     dtype: str
     skip_bad_rows: bool
     is_mixed: bool
-    types: dict[str, str | Sequence[str]]
+    types: dict[str, Any]
 
 
 @dataclass(frozen=True)
