@@ -68,7 +68,7 @@ FEATURES = {
     "a file's name": ("rows.csv", ["'rows.csv'", "read_graph", "fit_graph"]),
     "a path": (Path("rows.csv"), ["'rows.csv'", "read_graph"]),
     "a graph": (AttributedGraph(X), ["AttributedGraph", "fit_graph"]),
-    "a networkx graph": (nx.path_graph(4), "a networkx graph has no features"),
+    "a networkx graph": (nx.path_graph(4), "X is a networkx graph: pass it as adjacency"),
     "constant rows": (np.ones((9, 3)), ["number of distinct rows, 1", "ask for fewer clusters"]),
     "zero rows": (np.zeros((9, 3)), "number of distinct rows, 1"),
     "too large": (X * 1e300, ["cannot be scaled in float64", "Rescale the features"]),

@@ -309,10 +309,16 @@ def test_edge_features_and_graph_labels_are_left_out_aloud():
 
 
 def test_torch_geometric_data_that_cannot_be_used_are_refused(refusal):
-    assert "Data has no x" in refusal(from_object, pyg_data(edge_index=torch.tensor(ENDS)))
+    assert "neither x nor edge_index" in refusal(from_object, pyg_data(y=torch.zeros(3)))
     data = pyg_data(x=torch.tensor(X))
     data.adj_t = torch.tensor(ADJACENCY)
     assert "ToSparseTensor" in refusal(from_object, data)
+
+
+def test_torch_geometric_data_without_x_are_a_graph_without_features():
+    edges = torch.tensor(ENDS)
+    assert from_object(pyg_data(edge_index=edges)).features.shape == (int(edges.max()) + 1, 0)
+    assert from_object(pyg_data(edge_index=edges, num_nodes=9)).features.shape == (9, 0)
 
 
 def ann_data(**parts):
@@ -350,9 +356,11 @@ def test_ann_data_without_x_are_refused(refusal):
     assert "the AnnData has no X" in refusal(from_object, ann_data())
 
 
-def test_a_networkx_graph_alone_is_refused_for_want_of_features(refusal):
+def test_a_networkx_graph_alone_is_a_graph_without_features():
     networkx = pytest.importorskip("networkx")
-    assert "no features" in refusal(from_object, networkx.path_graph(3))
+    graph = from_object(networkx.path_graph(3))
+    assert graph.features.shape == (3, 0)
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
 
 
 def test_a_graph_is_returned_as_it_is_and_arrays_become_one():

@@ -134,7 +134,7 @@ def _check_has_rows(X: Any, recipient: str = "") -> None:
     if _comes_from(X, "polars") and as_frame(X) is None:
         raise DataError(f"X must be a table of rows and columns, got a polars {type(X).__name__}")
     if _comes_from(X, "networkx"):
-        raise DataError("a networkx graph has no features: pass features as an array and the graph as adjacency")
+        raise DataError("X is a networkx graph: pass it as adjacency, alone or with features as X")
 
 
 def why_not_a_table(X: Any, error: Exception) -> DataError:
@@ -223,10 +223,10 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
 
 
 def from_object(obj: Any) -> AttributedGraph:
-    """Return the graph of a torch_geometric Data or an AnnData, or the features of anything `as_features` accepts.
+    """Return the graph of a networkx, torch_geometric or AnnData object, or the features that `as_features` accepts.
 
-    From torch_geometric: x, edge_index, edge_weight or a one-column edge_attr, y. From AnnData: X, obs_names as ids,
-    var_names, obsp["connectivities"] as edges.
+    From torch_geometric: x if there is one, edge_index, edge_weight or a one-column edge_attr, y. From AnnData: X,
+    obs_names as ids, var_names, obsp["connectivities"] as edges. From networkx: as :func:`graph_alone`.
 
     Examples
     --------
@@ -235,6 +235,8 @@ def from_object(obj: Any) -> AttributedGraph:
     """
     if isinstance(obj, AttributedGraph):
         return obj
+    if _comes_from(obj, "networkx"):
+        return graph_alone(obj)
     _check_has_rows(obj)
     if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
@@ -266,6 +268,8 @@ def as_graph(
             ids = _ids_of(table, encoding.id_column)
         elif ids is None and _comes_from(X, "pandas"):
             ids = _index_ids(X)
+    elif X is None:
+        graph, adjacency = graph_alone(adjacency), None
     else:
         graph = from_object(X).without_labels()
     if adjacency is not None:
@@ -320,6 +324,69 @@ def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> 
         return as_edges(adjacency, n_nodes, row_names=row_names)
     except DataError as error:
         raise DataError(f"relation {name!r}: {error}") from error
+
+
+def graph_alone(adjacency: Any) -> AttributedGraph:
+    """Return a graph as rows without features, or with the numeric attributes of its nodes as features.
+
+    Parameters
+    ----------
+    adjacency
+        A networkx graph, whose nodes are the ids of the rows; a scipy sparse, torch sparse or dense (N, N) matrix; or
+        an (E, 2) or (2, E) array of row indices, the largest of which is N − 1.
+
+    Examples
+    --------
+    >>> graph = graph_alone([[0, 1], [1, 2], [0, 2]])
+    >>> graph.n_nodes, graph.n_features, graph.n_edges
+    (3, 0, 3)
+    """
+    if _comes_from(adjacency, "networkx"):
+        return _from_networkx(adjacency)
+    if isinstance(adjacency, Mapping):
+        raise DataError("several relations need the rows that they join: pass X, or combine them into one graph")
+    matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
+    if not sp.issparse(matrix) and not isinstance(matrix, str | os.PathLike):
+        matrix = _array(matrix, "adjacency")
+    n_nodes = 0
+    if getattr(matrix, "ndim", 0) == 2:
+        is_list = matrix.shape[0] != matrix.shape[1] and not sp.issparse(matrix)
+        n_nodes = matrix.shape[0] if not is_list else int(matrix.max()) + 1 if matrix.size else 2
+    edges, weight = as_edges(matrix, n_nodes)
+    return AttributedGraph(np.empty((n_nodes, 0), dtype=np.float32), edges=edges, edge_weight=weight)
+
+
+def _from_networkx(graph: Any) -> AttributedGraph:
+    if len(graph) == 0:
+        raise DataError("the networkx graph has no nodes: there are no rows to cluster")
+    if graph.is_directed():
+        warn(DataWarning("the graph is directed: every edge is used in both directions"), stacklevel=4)
+    names = list(graph.nodes)
+    edges, weight = _networkx_edges(graph, len(names), names)
+    features, columns = _node_attributes([graph.nodes[name] for name in names])
+    ids = None if names == list(range(len(names))) else np.array([str(name) for name in names])
+    return AttributedGraph(features, edges=edges, edge_weight=weight, ids=ids, feature_names=columns or None)
+
+
+def _node_attributes(nodes: Sequence[Mapping[Any, Any]]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Return the numeric attributes of nodes as columns, NaN where missing, and their names; warn about the others."""
+    columns: dict[str, list[float]] = {}
+    others = []
+    for name in dict.fromkeys(name for node in nodes for name in node):
+        values = [node.get(name) for node in nodes]
+        if all(value is None or isinstance(value, int | float | np.number) for value in values):
+            columns[str(name)] = [np.nan if value is None else float(value) for value in values]
+        else:
+            others.append(repr(name))
+    if others:
+        warn(
+            DataWarning(
+                f"node attributes that are not numbers are left out: {', '.join(others[:_MOST_NOTES])}. To use them, "
+                "pass a data frame with a row for each node as X"
+            ),
+            stacklevel=5,
+        )
+    return np.array(list(columns.values())).reshape(len(columns), len(nodes)).T, tuple(columns)
 
 
 def is_adjacency(array: NDArray[Any], n_nodes: int) -> bool:
@@ -424,17 +491,24 @@ def _rows_of_nodes(nodes: list[Any], row_names: list[Any]) -> dict[Any, int]:
 
 def _from_torch_geometric(data: Any) -> AttributedGraph:
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
-    if x is None:
-        raise DataError(f"the torch_geometric {type(data).__name__} has no x: there are no features to cluster")
     if edge_index is None and getattr(data, "adj_t", None) is not None:
         raise DataError("the torch_geometric data has adj_t, not edge_index: leave out the ToSparseTensor transform")
-    features = _tensor_matrix(x)
+    if x is None and edge_index is None:
+        raise DataError(f"the torch_geometric {type(data).__name__} has neither x nor edge_index: nothing to cluster")
+    features = _no_features(data) if x is None else _tensor_matrix(x)
     labels = _attribute(data, ["y"], features.shape[0], "one label per node")
     if edge_index is None:
         return AttributedGraph(features, labels=labels)
     edges = _tensor_matrix(edge_index)
     weight = _attribute(data, ["edge_weight", "edge_attr"], edges.shape[1], "one weight per edge")
     return AttributedGraph(features, edges=edges, edge_weight=weight, labels=labels)
+
+
+def _no_features(data: Any) -> NDArray[np.float32]:
+    """Return an (N, 0) array for torch_geometric data without x, where N is `num_nodes` or covers all edges."""
+    edges = _tensor_matrix(data.edge_index)
+    n_nodes = data.num_nodes if "num_nodes" in data else int(edges.max(initial=-1)) + 1
+    return np.empty((n_nodes, 0), dtype=np.float32)
 
 
 def _attribute(data: Any, names: Sequence[str], size: int, meaning: str) -> NDArray[Any] | None:

@@ -36,7 +36,7 @@ class AttributedGraph:
     ----------
     features
         (N, d) floating-point array or scipy CSR matrix. Integers and booleans are converted to float32. NaN in an array
-        is a missing cell, which is imputed internally.
+        is a missing cell, which is imputed internally. A graph whose rows have no features has an (N, 0) array.
     edges
         (2, E) integer array of row indices, as listed in the source (one or both directions), or None.
     edge_weight
@@ -57,6 +57,8 @@ class AttributedGraph:
         Cells (N,) of the columns that the encoding does not contain completely, such as texts, None if missing.
     relations
         The relations that the edges belong to, or None if all edges are of one kind.
+    described_by_edges
+        True if the features were computed from the edges, because the rows have none.
 
     Examples
     --------
@@ -77,9 +79,11 @@ class AttributedGraph:
     encoding: TableEncoding | None = field(default=None, kw_only=True)
     cells: Mapping[str, NDArray[Any]] | None = field(default=None, kw_only=True)
     relations: Relations | None = field(default=None, kw_only=True)
+    described_by_edges: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        features = check_features(self.features, names=self.feature_names, ids=self.ids)
+        about: dict[str, Any] = {"names": self.feature_names, "ids": self.ids}
+        features = check_features(self.features, **about, may_be_empty=self.edges is not None)
         n_nodes, n_features = features.shape
         object.__setattr__(self, "features", features)
         if self.edges is not None:
@@ -129,12 +133,19 @@ class AttributedGraph:
         return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False, relations=None)
 
 
-def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: NDArray[Any] | None = None) -> Features:
+def check_features(
+    features: Any,
+    *,
+    names: tuple[str, ...] | None = None,
+    ids: NDArray[Any] | None = None,
+    may_be_empty: bool = False,
+) -> Features:
     """Return features as an (N, d) float array or CSR matrix; raise DataError naming the first invalid cell.
 
     NaN in an array is a missing cell; infinite cells, and NaN in a sparse matrix, are invalid. The array is stored row
     by row, because sums of floats depend on the order in memory. The argument is never modified, and is copied only if
-    its dtype or its order must change. O(N·d) time, O(d) additional memory.
+    its dtype or its order must change. `may_be_empty` allows rows without columns, which are described by edges.
+    O(N·d) time, O(d) additional memory.
     """
     if sp.issparse(features):
         check_sparse(features, what="features")
@@ -146,12 +157,12 @@ def check_features(features: Any, *, names: tuple[str, ...] | None = None, ids: 
         if len(bad):
             row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
             raise _not_finite(row, int(matrix.indices[bad[0]]), matrix.data[bad[0]], len(bad), names, ids)
-        _check_shape(matrix.shape)
+        _check_shape(matrix.shape, may_be_empty=may_be_empty)
         return matrix
     array = np.asarray(features)
     if array.ndim != 2:
         raise DataError(f"features must be a 2-D array (rows × columns), got {array.ndim}-D of shape {array.shape}")
-    _check_shape(array.shape)
+    _check_shape(array.shape, may_be_empty=may_be_empty)
     if array.dtype == object or array.dtype.kind in "USMmV":
         raise DataError(f"features must be numbers, got dtype {array.dtype}")
     array = np.ascontiguousarray(_as_float(array))
@@ -328,11 +339,11 @@ def label_codes(labels: NDArray[Any], *, what: str) -> NDArray[np.int64]:
         raise DataError(f"{what} must hold integers or strings, not a mixture; got {kinds}") from None
 
 
-def _check_shape(shape: tuple[int, ...]) -> None:
+def _check_shape(shape: tuple[int, ...], *, may_be_empty: bool) -> None:
     n_nodes, n_features = shape
     if n_nodes == 0:
         raise DataError(f"Found array with 0 sample(s) (shape={shape}): there are no rows to cluster")
-    if n_features == 0:
+    if n_features == 0 and not may_be_empty:
         raise DataError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
 
 

@@ -17,7 +17,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pamc.config import MethodConfig
-from pamc.data.adapters import as_table, frame_graph, from_object, why_not_a_table, with_adjacency
+from pamc.data.adapters import (
+    as_table,
+    frame_graph,
+    from_object,
+    graph_alone,
+    why_not_a_table,
+    with_adjacency,
+)
 from pamc.data.attributed_graph import AttributedGraph, Features, check_features, check_known
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.frames import raw_table
@@ -25,6 +32,8 @@ from pamc.data.columns.raw import RawTable
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
+from pamc.estimator.new_rows import EdgesOfNewRows, edges_of_new_rows
+from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
 from pamc.progress import FitProgress, Progress
@@ -75,7 +84,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
+        X: Any = None,
         y: Any = None,
         *,
         adjacency: Any = None,
@@ -88,7 +97,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             (N, d) array, scipy sparse matrix, torch tensor, or data frame of pandas, polars or Arrow, whose columns may
-            have any type. Missing cells (NaN, None) are imputed internally.
+            have any type. Missing cells (NaN, None) are imputed internally. None clusters the nodes of `adjacency`
+            by its edges and, for a networkx graph, by the numeric attributes of its nodes.
         y
             Ignored, as in every scikit-learn clusterer: labels never reach training through a pipeline.
         adjacency
@@ -103,6 +113,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
             meta-node of their cluster.
         """
+        if X is None:
+            return self._fit_graph_alone(adjacency, known_labels)
         graph = frame_graph(X, self.types)
         if graph is None:
             array = self._validated(X, reset=True)
@@ -114,6 +126,12 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._fit(graph, known_labels=known_labels, progress=FitProgress() if self.verbose else None)
         self._row_ids = graph.ids
         return self
+
+    def _fit_graph_alone(self, adjacency: Any, known_labels: Any) -> Self:
+        if adjacency is None:
+            raise DataError("there is nothing to cluster: pass X, adjacency, or both")
+        progress = FitProgress() if self.verbose else None
+        return self.fit_graph(graph_alone(adjacency), known_labels=known_labels, progress=progress)
 
     def fit_graph(
         self,
@@ -130,7 +148,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         graph
-            The graph, or a torch_geometric Data or AnnData object. Its labels are not used.
+            The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
         known_labels
             Same as in :meth:`fit`.
         progress
@@ -144,7 +162,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Process group that trains together; None for a single process.
         """
         graph = from_object(graph)
-        if graph.encoding is None:
+        if graph.n_features == 0:
+            self._expect_no_features()
+        elif graph.encoding is None:
             self._validated(graph.features, reset=True)
             if graph.feature_names is not None:
                 self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
@@ -203,6 +223,12 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if encoding is not None:
             self.n_features_in_ = len(encoding.raw_names)
             self.feature_names_in_ = np.array(encoding.raw_names, dtype=object)
+
+    def _expect_no_features(self) -> None:
+        """Set the number of features of a graph without any, and forget the names of an earlier fit."""
+        self.n_features_in_ = 0
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _adopt(self, fit: Fit) -> Self:
         self._fit_result = fit
@@ -355,23 +381,46 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
-    """A clusterer with a row-wise encoder, which assigns new rows without a graph."""
+    """A clusterer with a row-wise encoder, which assigns new rows by their features, and optionally their edges."""
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return the cluster (n,) of each row; no graph is needed."""
-        return self._assign(X)[1].argmax(dim=1).cpu().numpy()
+    def predict(self, X: Any = None, *, adjacency: Any = None) -> NDArray[np.int64]:
+        """Return the cluster (n,) of each row.
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
-        """Return the probability (n, C) of each cluster for each row (Eq 9)."""
-        return self._assign(X)[1].cpu().numpy()
+        Parameters
+        ----------
+        X
+            (n, d) new rows; None for a model of a graph without features.
+        adjacency
+            (n, N) weights of the edges between the new rows and the N rows of the fit, sparse or dense. A model of a
+            graph without features needs them. Otherwise, the probabilities by the features of a row are averaged with
+            those of its neighbors, weighted by how far the fit trusted its graph; by default only features count.
+        """
+        return self._assign(X, adjacency)[1].argmax(dim=1).cpu().numpy()
 
-    def predict_with_confidence(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    def predict_proba(self, X: Any = None, *, adjacency: Any = None) -> NDArray[np.floating]:
+        """Return the probability (n, C) of each cluster for each row (Eq 9); `adjacency` as in :meth:`predict`."""
+        return self._assign(X, adjacency)[1].cpu().numpy()
+
+    def predict_with_confidence(
+        self, X: Any = None, *, adjacency: Any = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
         """Return the cluster (n,) of each row, and its confidence (n,), which is defined like `confidence_`.
 
         Confidence is the share of fits to halves of the training rows that are expected to agree with the cluster (see
-        `docs/choosing.md`); it decreases toward 1 / C for outliers. Uncalibrated, it is the largest probability.
+        `docs/choosing.md`); it decreases toward 1 / C for outliers. Uncalibrated, it is the largest probability. With
+        `adjacency`, as in :meth:`predict`, the confidence of neighbors in the same cluster is averaged with it.
         """
-        rows = self._rows(X)
+        edges = self._edges(X, adjacency)
+        if edges is None:
+            return self._with_confidence(self._rows(X))
+        labels = self._assign(X, adjacency)[1].argmax(dim=1).cpu().numpy()
+        by_features = None if X is None else self._votes(*self._with_confidence(self._rows(X)))
+        votes = edges.mixed(by_features, self._votes(self.labels_, self.confidence_))
+        # The sum of weights exceeds 1 by rounding.
+        return labels, votes.numpy()[np.arange(len(labels)), labels].clip(max=1)
+
+    def _with_confidence(self, rows: FeatureLoader) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+        """Return the cluster (n,) of each row by its features, and its confidence (n,)."""
         largest, labels = self._assigned(rows)[1].max(dim=1)
         calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
         if calibration is None:
@@ -379,9 +428,18 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
         return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
 
-    def transform(self, X: Any) -> NDArray[np.floating]:
-        """Return the embedding z (n, n_dims) of each row."""
-        return self._assign(X)[0].cpu().numpy()
+    def _votes(self, labels: NDArray[np.int64], confidence: NDArray[np.floating]) -> Tensor:
+        """Return (n, C): the confidence of each row in the column of its cluster, 0 elsewhere."""
+        votes = torch.zeros(len(labels), len(self.cluster_centers_), dtype=torch.float64)
+        votes[np.arange(len(labels)), labels] = torch.from_numpy(np.asarray(confidence, dtype=np.float64))
+        return votes
+
+    def transform(self, X: Any, *, adjacency: Any = None) -> NDArray[np.floating]:
+        """Return the embedding z (n, n_dims) of each row; with `adjacency`, averaged with those of its neighbors.
+
+        Pass None as X for a model of a graph without features.
+        """
+        return self._assign(X, adjacency)[0].cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the negative mean squared distance between the z of each row and the center of its cluster."""
@@ -389,8 +447,31 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         centers = torch.from_numpy(self.cluster_centers_).to(z)
         return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
 
-    def _assign(self, X: Any) -> tuple[Tensor, Tensor]:
-        return self._assigned(self._rows(X))
+    def _assign(self, X: Any, adjacency: Any = None) -> tuple[Tensor, Tensor]:
+        """Return z (n, n_dims) and q (n, C) of new rows by their features, their edges to fitted rows, or both."""
+        edges = self._edges(X, adjacency)
+        if edges is None:
+            return self._assigned(self._rows(X))
+        fit: Any = self._fit_result
+        z, q = (None, None) if X is None else self._assigned(self._rows(X))
+        fitted_q = log_soft_assignment(fit.z, fit.centers, eta=getattr(fit.config, "eta", 1.0)).exp()
+        return edges.mixed(z, fit.z), edges.mixed(q, fitted_q)
+
+    def _edges(self, X: Any, adjacency: Any) -> EdgesOfNewRows | None:
+        """Return the edges of new rows, None without any; raise DataError if X or adjacency is missing or too many."""
+        check_is_fitted(self)
+        if self.n_features_in_ == 0:
+            if X is not None or adjacency is None:
+                raise DataError(
+                    "the model was fitted to a graph without features: leave out X, and pass adjacency, the (n, N) "
+                    "edges between new and fitted rows"
+                )
+        elif X is None:
+            raise DataError("X is missing: the model needs the features of new rows")
+        if adjacency is None:
+            return None
+        n_rows = None if X is None else X.n_rows if isinstance(X, RawTable) else len(as_table(X))
+        return edges_of_new_rows(adjacency, self._fit_result, n_rows=n_rows)
 
     def _rows(self, X: Any) -> FeatureLoader:
         """Return validated and preprocessed rows for the encoder."""

@@ -23,10 +23,12 @@ from pamc.initialize.family import (
     MIDDLE,
     FamilyInput,
     Judge,
+    choose_communities,
     choose_partitions,
     repeated_kmeans,
     smoothed_embeddings,
 )
+from pamc.initialize.partitions import with_moved_rows
 from pamc.ops.kmeans import Labels
 from pamc.ops.scores import adjusted_rand
 from pamc.runtime import one_thread, quiet_libraries, seed_for, side_by_side
@@ -52,8 +54,15 @@ _MOST_COMPARED = 200_000
 # With fewer edges (each counted in both directions), the test of similarity has too little power.
 _LEAST_EDGES = 400
 
+# Iterations of the randomized SVD of a graph without features.
+_SVD_ITERATIONS = 8
+
 # Shares of correct predictions are clipped to at least this distance from 0 and 1.
 _LEAST_SHARE = 0.01
+
+# The kind of the inputs if the rows have no features, and the families that follow the graph.
+GRAPH_ALONE = "graph without features"
+_GRAPH_FAMILIES = (_ROBUST_FAMILY, "merged groups")
 
 _CPU = torch.device("cpu")
 
@@ -65,7 +74,7 @@ class InputSource:
     Parameters
     ----------
     kind
-        "features and graph"; or "features" or "graph" alone, if the two are unrelated.
+        "features and graph"; "features" or "graph" alone, if the two are unrelated; or "graph without features".
     rows
         (N, r) coordinates to smooth.
     adjacency
@@ -108,8 +117,8 @@ class Agreed:
     judge
         Scores partitions of the rows; None if only one family was tried.
     graph_trust
-        How far the given graph is trusted (:func:`graph_trust`), 1 if the features are left out; None if the graph was
-        built from the rows, or if one family was tried.
+        How far the given graph is trusted (:func:`graph_trust`), 1 without features or if they are left out; None if
+        the graph was built from the rows, or if one family was tried.
     """
 
     labels: Labels
@@ -140,7 +149,9 @@ def agreed_clusters(
 ) -> Agreed:
     """Cluster the rows by all families, and return the partition that agrees best with the others and with the graph.
 
-    If several partitions are nearly equally good, and no graph is given, the result is their consensus.
+    If several partitions are nearly equally good, and no graph is given, the result is their consensus. Without
+    features, only families that follow the graph are used; rows move between the clusters of each while this increases
+    the modularity, and the partition with the largest modularity is returned.
 
     Parameters
     ----------
@@ -158,8 +169,9 @@ def agreed_clusters(
     n_rows, points = len(inputs.rows), inputs.points()
     if not 1 < n_clusters <= _MOST_CLUSTERS or n_rows < ROWS_PER_GROUP * n_clusters:
         family = _ROBUST_FAMILY
+    is_alone = inputs.kind == GRAPH_ALONE
     edges = np.empty((2, 0), dtype=np.int64)
-    if family != _ROBUST_FAMILY:
+    if family != _ROBUST_FAMILY and not is_alone:
         edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
     with one_thread(), quiet_libraries:
         family_input = FamilyInput(
@@ -176,18 +188,21 @@ def agreed_clusters(
 
         def clusters_by(name: str) -> Labels:
             labels = FAMILIES[name](family_input)
+            if is_alone:
+                labels = with_moved_rows(labels, inputs.adjacency, n_clusters, seed=seed_for(seed, f"moves of {name}"))
             if on_family is not None:
                 on_family()
             return labels
 
-        names = list(FAMILIES) if family is None else [family]
+        everything = _GRAPH_FAMILIES if is_alone else FAMILIES
+        names = list(everything) if family is None else [family]
         tasks = [partial(clusters_by, name) for name in names]
         partitions = dict(zip(names, side_by_side(tasks, device, n_rows=n_rows), strict=True))
     # If rows form fewer groups, some families leave clusters empty.
     complete = {name: labels for name, labels in partitions.items() if len(np.unique(labels)) == n_clusters}
     partitions = complete or partitions
     graph = _mutual_neighbors(edges, n_rows) if inputs.is_knn else inputs.adjacency
-    families, judge = choose_partitions(partitions, graph)
+    families, judge = (choose_communities if is_alone else choose_partitions)(partitions, graph)
     labels = partitions[families[0]]
     if not inputs.is_knn:
         # Most families do not use a given graph, so a consensus of several would hardly follow it.
@@ -195,7 +210,7 @@ def agreed_clusters(
     if len(families) > 1 and judge is not None:
         with one_thread(), quiet_libraries:
             families, labels = _combined(families, partitions, judge, n_clusters, seed, device)
-    trust = None
+    trust = 1.0 if is_alone else None
     if not inputs.is_knn and edges.size:
         alone = inputs.kind == "graph"
         trust = 1.0 if alone else graph_trust(inputs.adjacency, family_input.neighbors, labels)
@@ -315,6 +330,22 @@ def _graph_directions(adjacency: Adjacency, n_clusters: int, seed: int) -> Float
     rank = min(2 * n_clusters, step.shape[0])
     u, s, _ = randomized_svd(step, rank, n_iter=10, random_state=seed_for(seed, "directions of the graph"))
     return np.asarray(u * s)
+
+
+def directions_of_graph(adjacency: Adjacency, n_clusters: int, seed: int) -> Floats:
+    """Return features (N, 2C) of the rows of a graph without features: its leading directions, as rows of length 1.
+
+    These are the directions of the adjacency normalized by degrees to which the mean degree is added, so that small
+    components do not take up the leading directions (regularized spectral clustering, Amini et al. 2013). A row without
+    edges is 0. O(E·C) time.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    degree = np.asarray(adjacency.sum(axis=1)).ravel()
+    scale = sp.diags_array(1 / np.sqrt(degree + degree.mean()), format="csr")
+    rank, seed = min(2 * n_clusters, len(degree)), seed_for(seed, "directions of the graph")
+    u, s, _ = randomized_svd(sp.csr_matrix(scale @ adjacency @ scale), rank, n_iter=_SVD_ITERATIONS, random_state=seed)
+    return unit_rows(np.asarray(u * s))
 
 
 def _stability(inputs: InputSource, n_clusters: int, seed: int, device: torch.device) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pamc.graph.adjacency import Adjacency
 from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
 from pamc.ops.kmeans import Labels, kmeans, nearest_centers
-from pamc.ops.scores import adjusted_rand, conductance
+from pamc.ops.scores import adjusted_rand, conductance, modularity
 from pamc.registry import Registry
 from pamc.runtime import seed_for
 
@@ -34,6 +34,9 @@ _N_SUPPORTERS = 2
 # Weight of the log conductance relative to the support, and the constant that is added to the conductance before.
 _CONDUCTANCE_WEIGHT = 0.1
 _LEAST_CONDUCTANCE = 1e-4
+
+# Factor of the modularity in the score of the partitions of a graph without features.
+_MODULARITY_WEIGHT = 10.0
 
 # Partitions whose scores are at most this far below the best are combined, if there are at least this many.
 _NEARLY_EQUAL, LEAST_COMBINED = 0.15, 3
@@ -107,7 +110,7 @@ class Judge:
     ----------
     partitions
         (F, N) partitions by all families. The family whose partition is most similar to the judged one counts as its
-        own, and does not support it.
+        own, and does not support it. Without any (F = 0), the score is the modularity on the graph alone.
     graph
         (N, N) symmetric weights of the edges that clusters should not cut.
     rows
@@ -118,12 +121,31 @@ class Judge:
     graph: Adjacency
     rows: NDArray[np.int64] | None = None
 
-    def score(self, labels: Labels) -> Score:
+    def score(self, labels: Labels) -> Score | Modularity:
         """Return the score of the clusters of all rows of the table."""
         labels = np.unique(labels if self.rows is None else labels[self.rows], return_inverse=True)[1]
+        if len(self.partitions) == 0:
+            return Modularity(modularity(self.graph, labels))
         similarity = sorted(adjusted_rand(other, labels) for other in self.partitions)
         supporters = similarity[:-1][-_N_SUPPORTERS:]
         return Score(float(np.mean(supporters)), float(conductance(self.graph, labels).mean()))
+
+
+class Modularity(NamedTuple):
+    """The score of a partition of a graph without features.
+
+    Parameters
+    ----------
+    initial_modularity
+        The modularity of the partition on the graph.
+    """
+
+    initial_modularity: float
+
+    @property
+    def value(self) -> float:
+        """Ten times the modularity, whose differences are then comparable to those of :class:`Score`."""
+        return _MODULARITY_WEIGHT * self.initial_modularity
 
 
 class Choice(NamedTuple):
@@ -149,6 +171,12 @@ def choose_partitions(partitions: Mapping[str, Labels], graph: Adjacency) -> Cho
     ranked = sorted(value, key=lambda name: -value[name])
     best = [name for name in ranked if value[name] >= value[ranked[0]] - _NEARLY_EQUAL]
     return Choice(tuple(best if len(best) >= LEAST_COMBINED else best[:1]), judge)
+
+
+def choose_communities(partitions: Mapping[str, Labels], graph: Adjacency) -> Choice:
+    """Return the family whose partition has the largest modularity on a graph without features, and its judge."""
+    judge = Judge(np.empty((0, graph.shape[0]), dtype=np.int64), graph)
+    return Choice((max(partitions, key=lambda name: judge.score(partitions[name]).value),), judge)
 
 
 def smoothed_dims(n_clusters: int) -> int:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preprocessing import THIN_SHARE, Preprocessing
-from pamc.errors import DataError, DataWarning, warn
+from pamc.errors import DataError, DataWarning, counted, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.influence import positive_pairs
 from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions, shared_directions
-from pamc.initialize.consensus import InputSource, choose_inputs
+from pamc.initialize.consensus import GRAPH_ALONE, InputSource, choose_inputs, directions_of_graph
 from pamc.initialize.relations import graph_of_relations
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
@@ -72,6 +74,8 @@ def graph_and_inputs(
     )
     if not needs_inputs or adjacency is None or directions is None:
         return adjacency, None, facts
+    if graph.described_by_edges:
+        return adjacency, InputSource(GRAPH_ALONE, np.asarray(features, dtype=np.float64), adjacency), facts
     if graph.edges is None or config.graph_trust == "always":
         is_knn = graph.edges is None
         family = family_for(preprocessing) if is_knn else None
@@ -114,7 +118,7 @@ def _adjacency(
         if edges is None:
             return None, facts
         warn(DataWarning(f"{method.title} uses the features only: the graph is ignored"), stacklevel=2)
-    elif not method.uses_features and edges is not None:
+    elif not method.uses_features and edges is not None and not graph.described_by_edges:
         warn(DataWarning(f"{method.title} uses the graph only: the features are ignored"), stacklevel=2)
     if edges is None:
         neighbors = _neighbors(features, directions, config, seed, device)
@@ -128,6 +132,26 @@ def _adjacency(
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:
         raise DataError("the graph has no edges between different rows; leave it out to use a kNN graph")
     return adjacency, facts
+
+
+def described_by_edges(graph: AttributedGraph, n_clusters: int, *, seed: int) -> AttributedGraph:
+    """Return a graph whose rows have no features with the leading directions of the graph as features.
+
+    The edges are those of its adjacency, each in one direction.
+    """
+    edges: Any = graph.edges
+    adjacency = build_adjacency(edges, graph.edge_weight, n_nodes=graph.n_nodes)
+    if adjacency.nnz == 0:
+        raise DataError("the graph has no edges between different rows, and no features: there is nothing to cluster")
+    n_isolated = int((np.diff(adjacency.indptr) == 0).sum())
+    if n_isolated:
+        warn(DataWarning(f"{counted(n_isolated, 'row')} without edges cannot be distinguished"), stacklevel=2)
+    with one_thread():
+        features = directions_of_graph(adjacency, n_clusters, seed)
+    once: Any = sp.triu(adjacency).tocoo()
+    weight = None if (once.data == 1).all() else once.data
+    ends = np.stack([once.row, once.col])
+    return replace(graph, features=features, edges=ends, edge_weight=weight, relations=None, described_by_edges=True)
 
 
 def neighbor_edges(features: Features, config: Any, *, seed: int, preprocessing: Preprocessing) -> NDArray[np.int64]:

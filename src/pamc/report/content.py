@@ -80,7 +80,9 @@ def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extr
         rows=rows,
         classes=graph.labels,
         read=_reader(graph, rows),
-        feature_silhouette=_feature_silhouette(graph.features, np.asarray(model.labels_), record, graph.encoding),
+        feature_silhouette=None
+        if graph.n_features == 0
+        else _feature_silhouette(graph.features, np.asarray(model.labels_), record, graph.encoding),
         began=began,
     )
 

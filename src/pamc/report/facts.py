@@ -307,8 +307,9 @@ _NEAR, _ROUNDED, _MOST = 0.05, 0.01, 0.98
 def are_rows_of_fit(model: Any, features: Any) -> bool:
     """Return whether a fitted model gives rows the same embedding as in the fit.
 
-    Returns True if this cannot be decided: for methods without a row-wise encoder, and for a user's encoder, whose
-    output may change after training, as with batch normalization. O(d + n_dims) for each of at most 4,096 rows.
+    Returns True if this cannot be decided: for methods without a row-wise encoder, for a graph without features, and
+    for a user's encoder, whose output may change after training, as with batch normalization. O(d + n_dims) for each of
+    at most 4,096 rows.
 
     Examples
     --------
@@ -319,7 +320,8 @@ def are_rows_of_fit(model: Any, features: Any) -> bool:
     >>> are_rows_of_fit(model, X), are_rows_of_fit(model, X[::-1])
     (True, False)
     """
-    if not hasattr(model, "transform") or getattr(model, "encoder", None) is not None:
+    is_alone = getattr(model, "n_features_in_", None) == 0
+    if not hasattr(model, "transform") or getattr(model, "encoder", None) is not None or is_alone:
         return True
     embedding = np.asarray(model.embedding_)
     rows = np.unique(np.linspace(0, len(embedding) - 1, min(_ENCODED_ROWS, len(embedding))).astype(np.int64))

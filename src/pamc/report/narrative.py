@@ -8,6 +8,7 @@ from typing import Any
 from pamc.data.store import has_manifest
 from pamc.errors import UnknownNameError, counted
 from pamc.estimator.advanced import EXPERT
+from pamc.initialize.consensus import GRAPH_ALONE
 from pamc.models.method import METHODS
 from pamc.report.page_file import plain
 from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
@@ -29,6 +30,10 @@ _INPUTS = {
     "graph": "The features were not used to find clusters: rows joined by an edge are no more similar than other rows, "
     "and the graph alone gives more stable clusters.",
 }
+_INPUTS[GRAPH_ALONE] = (
+    "The rows have no features. The leading directions of the graph were used in their place, and initial clusters "
+    "were found along its edges."
+)
 _CLUSTERED_BY = {
     "Gaussian mixture": "a mixture of Gaussians",
     "k-means": "K-means",
@@ -85,7 +90,9 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
     if n_pairs and n_hops:
         steps = "one step" if n_hops == 1 else f"up to {n_hops} steps"
         text += f" Rows {steps} apart on it are positive pairs: {counted(n_pairs, 'pair', grouped=True)}."
-    if "graph_trust" in facts:
+    if facts.get("inputs") == GRAPH_ALONE:
+        text += f" The weight of the contrastive loss is {config['alpha']:g}."
+    elif "graph_trust" in facts:
         text += (
             f" The trust in the graph is {100 * facts['graph_trust']:.0f} %: it measures how well the edges predict "
             "the initial cluster of a row, compared with the nearest neighbors by features. The weight of the "
@@ -104,6 +111,11 @@ def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     families = [_CLUSTERED_BY.get(name, name) for name in str(facts["clusters_by"]).split(", ")]
     how = families[0]
     encoder = _FITTED_TO.get(str(facts.get("encoder_fitted_to")), "")
+    if "initial_modularity" in facts:
+        return (
+            f"{rows} were clustered by {how}, and then moved to the cluster of a neighbor while this increased the "
+            f"modularity, which is {facts['initial_modularity']:.3f}. The encoder was fitted to these clusters."
+        )
     if "support" not in facts:
         return f"{rows} were clustered by {how}. {encoder}".rstrip()
     if len(families) > 1:
@@ -223,6 +235,9 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     if features is not None and (large or has_manifest(features)):
         fit = ".fit_store(store)" if large else ".fit_graph(store.to_graph())"
         return {"pamc.data.store": ["open_store"]}, [f"store = open_store({features!r})"], fit
+    if features is None and data.get("edges") is not None:
+        reading = [f"graph = read_graph(edges={data['edges']!r})"]
+        return {"pamc.data.readers": ["read_graph"]}, reading, ".fit_graph(graph)"
     if features is not None:
         options = {"edges": data.get("edges"), **(data.get("read") or {})}
         arguments = "".join([repr(features), *(f", {key}={value!r}" for key, value in options.items() if value)])
@@ -230,6 +245,8 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     if name is not None and "read" in data:
         without = ".without_edges()" if facts.get("graph") == "knn" else ""
         return {"pamc": ["load_dataset"]}, [f"graph = load_dataset({name!r}){without}"], ".fit_graph(graph)"
+    if facts.get("inputs") == GRAPH_ALONE:
+        return {}, [], ".fit(adjacency=A)  # A: your graph"
     fit = ".fit(X, adjacency=A)  # X, A: your rows, their graph"
     return {}, [], fit if facts.get("graph") == "given" else ".fit(X)  # X: your rows"
 

@@ -241,6 +241,8 @@ def choose_k(
     3
     """
     graph = as_graph(X, adjacency)
+    if graph.n_features == 0:
+        raise DataError("choose_k needs features: for a graph without features, choose the number of clusters yourself")
     numbers = _checked_candidates(candidates, graph.features)
     seed, where = seed_of(random_state), resolve_device(device)
     clock = Clock(progress or SilentProgress())

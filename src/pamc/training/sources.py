@@ -34,7 +34,7 @@ from pamc.initialize.base import (
     mean_centers,
 )
 from pamc.initialize.calibration import fit_split_halves
-from pamc.initialize.inputs import graph_and_inputs, kind_of_graph, positives
+from pamc.initialize.inputs import described_by_edges, graph_and_inputs, kind_of_graph, positives
 from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows, with_neighbors
 from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
@@ -59,6 +59,8 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
+    if data.n_features == 0:
+        data = described_by_edges(data, fit.config.n_clusters, seed=fit.seed)
     is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
     can_sample = can_sample and (data.relations is None or len(data.relations.names) == 1)
@@ -126,7 +128,8 @@ class GraphSource:
             preprocessing=prepared.preprocessing,
             device=fit.device,
         )
-        return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **facts})
+        origin = {"features": "leading directions of the graph"} if graph.described_by_edges else {}
+        return Neighbors(adjacency, inputs, {"graph": kind_of_graph(fit.method, graph), **origin, **facts})
 
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
         """Return the networks that the method's initializer fits to all rows, and centers in their embedding."""

@@ -55,7 +55,10 @@ class FitOptions:
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
     )
     edges: Path | None = option(
-        "--edges FILE", "Read edges from this file: source, target[, weight] (default: a kNN graph).", panel=_INPUT
+        "--edges FILE",
+        "Read edges from this file: source, target[, weight] (default: a kNN graph). Without a file of rows, cluster "
+        "the ends of the edges.",
+        panel=_INPUT,
     )
     id_column: str | None = shared("--id", _INPUT)
     truth: str | None = shared("--truth", _INPUT)
@@ -208,10 +211,14 @@ class FitOptions:
         from pamc.data.readers import read_graph
         from pamc.data.store import has_manifest, open_store
 
-        if self.features is None and self.dataset is None:
-            raise ConfigError("there is nothing to cluster: give a file of rows, or --dataset NAME (see pamc datasets)")
+        if self.features is None and self.dataset is None and self.edges is None:
+            raise ConfigError(
+                "there is nothing to cluster: give a file of rows, --edges FILE, or --dataset NAME (see pamc datasets)"
+            )
         if self.features is not None and self.dataset is not None:
             raise ConfigError("give either a file of rows or --dataset, not both")
+        if self.features is None and self.dataset is None:
+            return read_graph(edges=self.edges, **self.reading)
         if self.features is None:
             from pamc.data.catalog import load_dataset
 
@@ -242,6 +249,7 @@ def fit(options: FitOptions) -> None:
       pamc fit customers.csv --id customer --n-clusters auto
       pamc fit customers.csv --id customer --n-clusters 2-60
       pamc fit papers.csv --id doi --edges citations.csv -k 7
+      pamc fit --edges friends.csv -k 5
       pamc fit papers-store --n-clusters 7      (see pamc ingest)
       pamc fit --dataset acm --preset paper --n-clusters 3
       torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run

@@ -10,14 +10,17 @@ import typer
 
 from pamc.cli.options import CLUSTER, command, option, shared, split_names
 from pamc.cli.show import check_output_file, note, print_json, print_text
-from pamc.errors import ConfigError, counted
+from pamc.errors import ConfigError, DataError, counted
 
 
 @command(CLUSTER, 2)
 def predict(
     run: Path = typer.Argument(..., help="Run folder with the model."),
-    features: Path = typer.Argument(..., help="Rows to assign, with the columns of the training file."),
+    features: Path | None = typer.Argument(
+        None, help="Rows to assign, with the columns of the training file; none for a graph without features."
+    ),
     out: Path = option("--out FILE", "Write id, cluster and confidence to this .csv or .parquet file.", ...),
+    edges: Path | None = option("--edges FILE", "Read the edges between new rows and rows of the run from this file."),
     id_column: str | None = option("--id COLUMN", "Identify rows by this column.", show_default="as in the run"),
     columns: list[str] | None = option("--columns NAMES", "Use these feature columns.", show_default="as in the run"),
     drop: list[str] | None = option("--drop NAMES", "Ignore these columns.", show_default="as in the run"),
@@ -25,11 +28,12 @@ def predict(
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Assign new rows to the clusters of a saved run, without a graph.
+    """Assign new rows to the clusters of a saved run, by their features, or by their edges to rows of the run.
 
     \b
-    Example:
+    Examples:
       pamc predict pamc-run-1 new-customers.csv --out clusters.csv
+      pamc predict pamc-run-2 --edges new-friends.csv --out clusters.csv
     """  # noqa: D301
     import numpy as np
 
@@ -40,11 +44,18 @@ def predict(
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
     check_output_file(out, overwrite=overwrite)
-    if model.columns_ is not None:
+    if features is None:
+        rows, ids = None, np.empty(0)
+        if edges is None:
+            raise ConfigError("there is nothing to assign: give a file of rows, --edges FILE, or both")
+    elif model.columns_ is not None:
         rows, ids = _table_rows(features, model, id_column or recorded_id)
     else:
         rows, ids = _plain_rows(features, model, id_column, recorded_id, columns, drop)
-    labels, confidence = model.predict_with_confidence(rows)
+    weight = None
+    if edges is not None:
+        weight, ids = _edges_of(run, edges, None if features is None else ids)
+    labels, confidence = model.predict_with_confidence(rows, adjacency=weight)
     # Write to a temporary folder and rename the file, so that it is never incomplete.
     folder = partial_of(out)
     with new_run_folder(folder) as partial:
@@ -55,6 +66,20 @@ def predict(
         print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes})
     else:
         print_text(f"{counted(len(labels), 'row')} → {out}")
+
+
+def _edges_of(run: Path, edges: Path, ids: Any) -> tuple[Any, Any]:
+    """Return the weights (n, N) of the edges between new rows and the rows of a run, and the ids of the new rows."""
+    from pamc.data.readers import open_table
+    from pamc.data.readers.edges import read_new_row_edges
+    from pamc.results.run_folder import LABEL_FORMATS
+
+    files = [run / f"labels.{file_format}" for file_format in LABEL_FORMATS]
+    labels = next((path for path in files if path.is_file()), None)
+    if labels is None:
+        raise DataError(f"{run} has no labels.csv, which holds the ids that edges refer to")
+    fitted_ids, _ = open_table(labels).texts("id")
+    return read_new_row_edges(edges, fitted_ids, ids)
 
 
 def _plain_rows(

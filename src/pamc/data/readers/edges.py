@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from pamc.data.adapters import as_edges, is_adjacency, orient_edge_list
-from pamc.data.attributed_graph import check_edges
+from pamc.data.adapters import as_edges, graph_alone, is_adjacency, orient_edge_list
+from pamc.data.attributed_graph import AttributedGraph, check_edges
 from pamc.data.files import existing_file, naming
-from pamc.data.readers.columns import find_rows
+from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.readers.format import EdgeList, format_of, open_table, wrong_ending
 from pamc.data.readers.tables import Cell, Table, first_record, is_integer_text
 from pamc.data.relations import Edges
@@ -64,6 +65,118 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
         return check_edges(rows, stored.weight, n_nodes=n_nodes, ids=ids)
 
 
+def read_edge_graph(path: str | PathLike[str]) -> AttributedGraph:
+    r"""Read a file of edges as a graph without features, whose rows are the ends of the edges.
+
+    The rows are in ascending order of their names. Those of an adjacency matrix keep its order, and have no names.
+
+    Parameters
+    ----------
+    path
+        A file as in :func:`read_edges`. The first line is a header if it contains usual column names, or if it alone
+        is not made of integers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "friends.txt")
+    ...     _ = path.write_text("eve bob\nbob ann\n")
+    ...     graph = read_edge_graph(path)
+    >>> graph.ids.tolist(), graph.edges.tolist(), graph.n_features
+    (['ann', 'bob', 'eve'], [[2, 1], [1, 0]], 0)
+    """
+    path = existing_file(path)
+    file_format = format_of(path)
+    if file_format is None or not file_format.gives("edges"):
+        raise wrong_ending(path, "edges")
+    stored = read_named_edges(path) if file_format.read_edges is None else file_format.read_edges(path)
+    name = path.name.partition(".")[0]
+    with naming(path):
+        if not isinstance(stored, EdgeList):
+            graph = graph_alone(stored)
+            return replace(graph, name=name)
+        ids, ends = np.unique(stored.ends, return_inverse=True)
+        features = np.empty((len(ids), 0), dtype=np.float32)
+        return AttributedGraph(features, ends.reshape(2, -1), stored.weight, ids=ids, name=name)
+
+
+class NewRowEdges(NamedTuple):
+    """The (n, N) weights of the edges between new rows and the rows of a fit, and the (n,) ids of the new rows."""
+
+    weight: Any
+    ids: NDArray[Any]
+
+
+def read_new_row_edges(
+    path: str | PathLike[str], fitted_ids: NDArray[Any], ids: NDArray[Any] | None = None
+) -> NewRowEdges:
+    r"""Read the edges between new rows and the rows of a fit, in either direction; other edges are left out.
+
+    Parameters
+    ----------
+    path
+        A table with two or three columns: source, target, weight.
+    fitted_ids
+        (N,) ids of the rows of the fit.
+    ids
+        (n,) ids of the new rows; by default all ends of edges that are not rows of the fit, in ascending order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "new.txt")
+    ...     _ = path.write_text("dan ann\nbob dan\nann bob\n")
+    ...     edges = read_new_row_edges(path, np.array(["ann", "bob"]))
+    >>> edges.weight.toarray().tolist(), edges.ids.tolist()
+    ([[1.0, 1.0]], ['dan'])
+    """
+    path = existing_file(path)
+    file_format = format_of(path)
+    if file_format is None or file_format.read_edges is not None:
+        raise wrong_ending(path, "edges")
+    stored = read_named_edges(path)
+    ends = stored.ends
+    fitted, is_not_fitted = find_rows(ends, fitted_ids)
+    ids = np.unique(ends[is_not_fitted]) if ids is None else ids
+    if len(ids) == 0:
+        raise DataError(f"{path}: every end of an edge is a row of the fit: there are no new rows")
+    new, is_not_new = find_rows(ends, ids)
+    joins = ~is_not_new & ~is_not_fitted[::-1]
+    n_left_out = int((~joins.any(axis=0)).sum())
+    if not joins.any():
+        raise DataError(
+            f"{path}: no edge joins a new row with a row of the fit; ids of the fit look like {str(fitted_ids[0])!r}, "
+            f"ids of new rows like {str(ids[0])!r}"
+        )
+    if n_left_out:
+        message = f"{path}: {n_left_out} of {ends.shape[1]} edges join no new row with a fitted row: they are ignored"
+        warnings.warn(message, DataWarning, stacklevel=2)
+    weight = np.ones(ends.shape[1]) if stored.weight is None else stored.weight.astype(np.float64)
+    entries = (np.broadcast_to(weight, ends.shape)[joins], (new[joins], fitted[::-1][joins]))
+    return NewRowEdges(sp.csr_matrix(entries, shape=(len(ids), len(fitted_ids))), ids)
+
+
+def read_named_edges(path: Path) -> EdgeList:
+    """Read the edges of a table without known rows; names are integers if all of them are."""
+    first = first_ends(path)
+    table = open_edge_table(path, header=True)
+    names = table.names[:2]
+    if first is not None and not _END_NAMES.issuperset(end.lower() for end in first):
+        # Without usual column names, only a line of text above integers is a header.
+        is_header = not any(map(is_integer_text, first)) and table.numbers(names, dtype="int64")[1] is None
+        table = open_edge_table(path, header=is_header)
+        names = table.names[:2]
+    (sources, wrong), (targets, no_target) = (table.texts(name) for name in names)
+    wrong = wrong or no_target
+    if wrong is not None:
+        raise DataError(f"{path}: {wrong.where}: {_not_an_end(wrong, None)}")
+    if len(sources) == 0:
+        raise DataError(f"{path}: has no edges: there is nothing to cluster")
+    return EdgeList(integers_if_all(np.stack([sources, targets])), _weights(path, table))
+
+
 def first_ends(path: Path) -> list[str] | None:
     """Return the first two cells of an edge table, or None if its format stores the column names."""
     file_format = format_of(path)
@@ -105,13 +218,18 @@ def _from_table(path: Path, ids: NDArray[Any] | None) -> EdgeList:
         raise DataError(f"{path}: {wrong.where}: {_not_an_end(wrong, ids)}")
     if ends.shape[1] == 0:
         raise no_edges(path)
+    return EdgeList(ends, _weights(path, table))
+
+
+def _weights(path: Path, table: Table) -> NDArray[Any] | None:
+    """Return the weights (E,) in the third column, or None if there are two columns."""
     if len(table.names) == 2:
-        return EdgeList(ends)
+        return None
     weight, wrong = table.numbers(table.names[2:])
     if wrong is not None:
         problem = "the cell is empty" if wrong.text is None else f"{wrong.text!r} is not a finite number"
         raise DataError(f"{path}: {wrong.where}: {problem}; the third column is the weight of the edge")
-    return EdgeList(ends, weight[:, 0])
+    return weight[:, 0]
 
 
 def _has_header(path: Path, ids: NDArray[Any] | None, *, by_number: bool) -> bool:

@@ -25,7 +25,7 @@ from pamc.data.readers.columns import (
     warn_about_columns,
     warn_about_points,
 )
-from pamc.data.readers.edges import read_edges
+from pamc.data.readers.edges import read_edge_graph, read_edges
 from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Cell, Table, not_a_number
@@ -33,7 +33,7 @@ from pamc.errors import ConfigError, DataError
 
 
 def read_graph(
-    features_path: str | PathLike[str],
+    features_path: str | PathLike[str] | None = None,
     *,
     edges: str | PathLike[str] | None = None,
     id_column: str | None = None,
@@ -43,7 +43,7 @@ def read_graph(
     types: Types | None = None,
     dtype: str = "float32",
 ) -> AttributedGraph:
-    r"""Read the features of one file and the edges of another.
+    r"""Read the features of one file and the edges of another, or a graph without features from a file of edges alone.
 
     Edges refer to ids if the rows have ids, else to row numbers from 0. An edge file replaces the edges stored in an
     .npz file of features. The other options are those of `read_features`.
@@ -60,11 +60,26 @@ def read_graph(
     (['ann', 'bob'], ('age', 'size'), [[1], [0]])
     """
     options: dict[str, Any] = {"columns": columns, "drop": drop, "types": types, "dtype": dtype}
+    if features_path is None:
+        if edges is None:
+            raise ConfigError("there is nothing to read: give a file of rows, a file of edges, or both")
+        roles: dict[str, Any] = {"--id": id_column, "--truth": truth_column}
+        _refuse_columns({**roles, "--columns": columns, "--drop": drop, "--types": types})
+        return read_edge_graph(edges)
     graph = read_features(features_path, id_column=id_column, truth_column=truth_column, **options)
     if edges is None:
         return graph
     pairs, weight = read_edges(edges, graph.ids, graph.n_nodes)
     return replace(graph, edges=pairs, edge_weight=weight)
+
+
+def _refuse_columns(options: dict[str, Any]) -> None:
+    """Raise ConfigError if an option is set that applies to the columns of rows."""
+    named = [name for name, value in options.items() if value]
+    if named:
+        raise ConfigError(
+            f"{', '.join(named)} applies to columns of rows, but there are only edges: add a file of rows"
+        )
 
 
 def read_features(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult
-from pamc.initialize.consensus import agreed_clusters
+from pamc.initialize.consensus import GRAPH_ALONE, agreed_clusters
 from pamc.initialize.family import FAMILIES
 from pamc.initialize.fitting import fitted_encoder
 
@@ -23,7 +23,7 @@ def fit_consensus(context: InitContext) -> InitResult:
     with context.progress.phase("consensus", len(FAMILIES)) as phase:
         options: dict[str, Any] = {"seed": context.seed, "device": context.rows.device, "on_family": phase.advance}
         agreed = agreed_clusters(inputs, config.n_clusters, **options)
-    coded = inputs.family is not None
+    coded = inputs.family is not None or inputs.kind == GRAPH_ALONE
     encoder, targets = fitted_encoder(agreed, context, by_heart=inputs.kind == "graph", coded=coded)
     facts = {"inputs": inputs.kind, "encoder_fitted_to": targets, **agreed.facts()}
     return InitResult(encoder, labels=agreed.labels, facts=facts, judge=agreed.judge)
