@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from pamc.data.columns.raw import RawTable
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
+from pamc.estimator.noise import assign, limit_of, noise_kinds, noise_names
+from pamc.initialize.noise import without_noise
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
 from pamc.progress import FitProgress, Progress
@@ -207,7 +209,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _adopt(self, fit: Fit) -> Self:
         self._fit_result = fit
         self._row_ids = None
-        self.labels_ = fit.labels
+        self.labels_ = without_noise(fit.labels, fit.noise)
+        self.noise_ = None if fit.noise is None else noise_names(fit.noise)
         self.confidence_ = fit.confidence
         self.embedding_ = fit.z.cpu().numpy()
         self.cluster_centers_ = fit.centers.cpu().numpy()
@@ -291,7 +294,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         save_fit(folder / MODEL_FILE, saved)
         ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
-        write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
+        write_labels(folder, row_ids, self.labels_, self.confidence_, noise=self.noise_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)
         (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
 
@@ -345,9 +348,22 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
     """A clusterer with a row-wise encoder, which assigns new rows without a graph."""
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return the cluster (n,) of each row; no graph is needed."""
-        return self._assign(X)[1].argmax(dim=1).cpu().numpy()
+    def predict(self, X: Any, *, min_confidence: float | None = None) -> NDArray[np.int64]:
+        """Return the cluster (n,) of each row; no graph is needed.
+
+        Parameters
+        ----------
+        X
+            Rows with the columns of the training rows.
+        min_confidence
+            Label rows −1 (noise) if their confidence is lower, or if they are unlike the training rows. By default,
+            the parameter of the model; 0 labels only rows unlike the training rows −1.
+        """
+        check_is_fitted(self)
+        limit = limit_of(self, min_confidence)
+        if limit is None:
+            return self._assign(X)[1].argmax(dim=1).cpu().numpy()
+        return assign(self, X, limit).labels
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability (n, C) of each cluster for each row (Eq 9)."""
@@ -359,13 +375,17 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         Confidence is the share of fits to halves of the training rows that are expected to agree with the cluster (see
         `docs/choosing.md`); it decreases toward 1 / C for outliers. Uncalibrated, it is the largest probability.
         """
-        rows = self._rows(X)
-        largest, labels = self._assigned(rows)[1].max(dim=1)
-        calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
-        if calibration is None:
-            return labels.cpu().numpy(), largest.cpu().numpy()
-        margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
-        return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
+        check_is_fitted(self)
+        return assign(self, X, limit_of(self, None))[:2]
+
+    def noise_kinds(self, X: Any, *, min_confidence: float | None = None) -> NDArray[np.str_]:
+        """Return why each row (n,) is noise: "between clusters", "unlike the training rows", or "" if it is not.
+
+        A row between clusters has a confidence below `min_confidence`. A row unlike the training rows lies outside of
+        all clusters, however certain its nearest cluster is (see `docs/choosing.md`).
+        """
+        check_is_fitted(self)
+        return noise_kinds(self, X, min_confidence)
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row."""

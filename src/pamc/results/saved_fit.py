@@ -18,6 +18,7 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.preprocessing import Preprocessing
 from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
+from pamc.initialize.noise import NoiseRule
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
@@ -79,7 +80,7 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
 _ENCODER, _NETWORK, _PREPROCESSING, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
-_BEFORE = "before."
+_BEFORE, _NOISE = "before.", "noise."
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +110,7 @@ def save_fit(path: Path, saved: SavedFit) -> None:
         "labels": torch.from_numpy(fit.labels),
         "confidence": torch.from_numpy(fit.confidence),
         **_calibration_tensors(fit.calibration),
+        **_noise_tensors(fit),
         **{_PREPROCESSING + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
     }
@@ -145,6 +147,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         labels=tensors["labels"].numpy(),
         confidence=tensors["confidence"].numpy(),
         calibration=_calibration(path, tensors, about, config.precision),
+        **_noise(_under(_NOISE, tensors)),
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")
@@ -183,6 +186,19 @@ def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], 
         reach=float(saved["reach"]),
         error=about["facts"]["confidence_error"],
     )
+
+
+def _noise_tensors(fit: Fit) -> dict[str, Tensor]:
+    rule, codes = fit.noise_rule, fit.noise
+    arrays = {} if rule is None else {"means": rule.means, "reaches": rule.reaches}
+    arrays |= {} if codes is None else {"codes": codes}
+    return {_NOISE + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _noise(saved: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the rule that tells noise from clusters and the codes of the training rows, if the fit has them."""
+    rule = NoiseRule(saved["means"].numpy(), saved["reaches"].numpy()) if "means" in saved else None
+    return {"noise_rule": rule, "noise": saved["codes"].numpy() if "codes" in saved else None}
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

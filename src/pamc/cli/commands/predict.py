@@ -21,6 +21,11 @@ def predict(
     id_column: str | None = option("--id COLUMN", "Identify rows by this column.", show_default="as in the run"),
     columns: list[str] | None = option("--columns NAMES", "Use these feature columns.", show_default="as in the run"),
     drop: list[str] | None = option("--drop NAMES", "Ignore these columns.", show_default="as in the run"),
+    min_confidence: float | None = option(
+        "--min-confidence X",
+        "Label rows −1 (noise) if their confidence is lower or if they are unlike the training rows.",
+        show_default="as in the run",
+    ),
     device: str = shared("--device"),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),
@@ -30,10 +35,14 @@ def predict(
     \b
     Example:
       pamc predict pamc-run-1 new-customers.csv --out clusters.csv
+      pamc predict pamc-run-1 new-customers.csv --out clusters.csv --min-confidence 0.7
     """  # noqa: D301
     import numpy as np
 
+    from pamc.cli.show import noise_text
     from pamc.data.files import partial_of
+    from pamc.estimator.noise import assign, limit_of, noise_names
+    from pamc.initialize.noise import noise_facts
     from pamc.results.run_folder import new_run_folder, write_labels
 
     model, recorded_id = _loaded(run, device)
@@ -44,17 +53,19 @@ def predict(
         rows, ids = _table_rows(features, model, id_column or recorded_id)
     else:
         rows, ids = _plain_rows(features, model, id_column, recorded_id, columns, drop)
-    labels, confidence = model.predict_with_confidence(rows)
+    labels, confidence, codes = assign(model, rows, limit_of(model, min_confidence))
+    noise = None if codes is None else noise_names(codes)
     # Write to a temporary folder and rename the file, so that it is never incomplete.
     folder = partial_of(out)
     with new_run_folder(folder) as partial:
-        write_labels(partial, ids, labels, confidence, file_format=out.suffix[1:]).replace(out)
+        write_labels(partial, ids, labels, confidence, noise=noise, file_format=out.suffix[1:]).replace(out)
     folder.rmdir()
-    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
+    sizes = np.bincount(labels[labels >= 0], minlength=model.n_clusters).tolist()
+    facts = noise_facts(codes)
     if as_json:
-        print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes})
+        print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes, **facts})
     else:
-        print_text(f"{counted(len(labels), 'row')} → {out}")
+        print_text(f"{counted(len(labels), 'row')} → {out}{noise_text(facts)}")
 
 
 def _plain_rows(
