@@ -25,6 +25,7 @@ from pamc.data.columns.raw import RawTable
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
+from pamc.estimator.export import export_model
 from pamc.estimator.noise import assign, limit_of, noise_kinds, noise_names
 from pamc.initialize.noise import without_noise
 from pamc.models.loader import FeatureLoader, on_device
@@ -54,6 +55,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     device: str
     verbose: bool
     _row_ids: Any
+    _slim_record: RunRecord | None = None
     encoder: nn.Module | None = None
     pretrained: str | None = None
     types: Any = None
@@ -207,12 +209,20 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(encoding.raw_names, dtype=object)
 
     def _adopt(self, fit: Fit) -> Self:
-        self._fit_result = fit
-        self._row_ids = None
+        self._row_ids = self._slim_record = None
         self.labels_ = without_noise(fit.labels, fit.noise)
         self.noise_ = None if fit.noise is None else noise_names(fit.noise)
         self.confidence_ = fit.confidence
         self.embedding_ = fit.z.cpu().numpy()
+        return self._adopt_model(fit)
+
+    def _adopt_slim(self, fit: Fit, record: RunRecord) -> Self:
+        """Set the fitted attributes of a model without training rows."""
+        self._row_ids, self._slim_record = None, record
+        return self._adopt_model(fit)
+
+    def _adopt_model(self, fit: Fit) -> Self:
+        self._fit_result = fit
         self.cluster_centers_ = fit.centers.cpu().numpy()
         self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
         self.history_ = fit.history
@@ -243,6 +253,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> RunRecord:
         """Return the record of the fit, with facts about the data, metrics and command that the caller adds."""
         check_is_fitted(self)
+        if self._slim_record is not None:
+            return self._slim_record
         facts = {"n_nodes": len(self.labels_), "n_features": self.n_features_in_, **(data or {})}
         if self.columns_ is not None:
             facts["columns"] = list(self.columns_.table)
@@ -256,6 +268,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ids: Any = None,
         labels_format: str = "csv",
         record: RunRecord | None = None,
+        slim: bool = False,
     ) -> None:
         """Write a run folder atomically: model, labels, embedding and record, without pickle.
 
@@ -272,16 +285,27 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Format of the labels, "csv" or "parquet".
         record
             The record to write to `run.json`; by default :meth:`record`.
+        slim
+            Whether to leave out everything of the training rows: labels, confidence, embedding and ids. The loaded
+            model predicts as before, but has no `labels_`, `confidence_` and `embedding_`.
         """
         check_is_fitted(self)
         with new_run_folder(Path(folder), overwrite=overwrite) as partial:
-            self.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+            self.write_run(partial, ids=ids, labels_format=labels_format, record=record, slim=slim)
 
     def write_run(
-        self, folder: Path, *, ids: Any = None, labels_format: str = "csv", record: RunRecord | None = None
+        self,
+        folder: Path,
+        *,
+        ids: Any = None,
+        labels_format: str = "csv",
+        record: RunRecord | None = None,
+        slim: bool = False,
     ) -> None:
         """Write the files of a run into an existing folder."""
         check_is_fitted(self)
+        if self._slim_record is not None and not slim:
+            raise ConfigError("this model has no training rows, because it was saved with slim=True: pass slim=True")
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(str(name) for name in names)
         record = record or self.record()
@@ -291,12 +315,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         saved = SavedFit(
             self._fit_result, self.n_features_in_, columns, self.encoder is not None, id_column, self.columns_
         )
-        save_fit(folder / MODEL_FILE, saved)
+        save_fit(folder / MODEL_FILE, saved, slim=slim)
+        (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
+        if slim:
+            return
         ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
         write_labels(folder, row_ids, self.labels_, self.confidence_, noise=self.noise_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)
-        (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
@@ -324,6 +350,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model._expect(saved.encoding)
         if saved.encoding is not None:
             model.types = dict(saved.encoding.types) or None
+        if saved.is_slim:
+            text = (Path(folder) / RECORD_FILE).read_text(encoding="utf-8")
+            return model._adopt_slim(saved.fit, RunRecord.from_json(text))
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
@@ -377,6 +406,22 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return assign(self, X, limit_of(self, None))[:2]
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write preprocessing, encoder, assignment and confidence to one ONNX file, and return its path.
+
+        The file runs in onnxruntime without pamc and contains no training rows. Before it is written, its clusters and
+        probabilities are compared with those of `predict` on random rows.
+
+        Parameters
+        ----------
+        path
+            File to write, which ends in `.onnx`.
+        overwrite
+            Whether to replace an existing file.
+        """
+        check_is_fitted(self)
+        return export_model(self, Path(path), overwrite=overwrite)
 
     def noise_kinds(self, X: Any, *, min_confidence: float | None = None) -> NDArray[np.str_]:
         """Return why each row (n,) is noise: "between clusters", "unlike the training rows", or "" if it is not.

@@ -217,6 +217,8 @@ def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.in
     """Return the cluster (N,) of each row; raise an error if the model was not fitted on this graph."""
     labels = getattr(model, "labels_", None)
     if labels is None:
+        if getattr(model, "_slim_record", None) is not None:
+            raise ConfigError("this model has no training rows, because it was saved with slim=True: load a whole run")
         raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
     if len(labels) != graph.n_nodes:
         raise DataError(

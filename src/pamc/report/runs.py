@@ -169,6 +169,8 @@ def _record_of(folder: Path) -> RunRecord:
 def _model_of(folder: Path) -> Any:
     """Return the stored results of a fit, which do not need a user's encoder."""
     tensors, about = read_model(folder / MODEL_FILE)
+    if "labels" not in tensors:
+        raise DataError(f"{folder}: was saved without training rows (slim), so it has no report")
     arrays = {f"{name}_": tensors[name].numpy() for name in ("confidence", "meta_nodes")}
     codes = tensors.get("noise.codes")
     arrays["labels_"] = without_noise(tensors["labels"].numpy(), None if codes is None else codes.numpy())

@@ -45,7 +45,7 @@ def predict(
     from pamc.initialize.noise import noise_facts
     from pamc.results.run_folder import new_run_folder, write_labels
 
-    model, recorded_id = _loaded(run, device)
+    model, recorded_id = loaded(run, device)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
     check_output_file(out, overwrite=overwrite)
@@ -105,7 +105,7 @@ def _table_rows(features: Path, model: Any, id_column: str | None) -> tuple[Any,
     return rows, integers_if_all(id_texts(table, id_column))
 
 
-def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
+def loaded(run: Path, device: str) -> tuple[Any, str | None]:
     """Return the model of a run and its id column; raise ConfigError if it cannot label new rows."""
     from pamc.estimator import estimator_class
     from pamc.results.run_folder import MODEL_FILE
