@@ -293,6 +293,14 @@ class FitConfig(
         "two per cluster, or 16 more than clusters if that is less, at most 80.",
         optional=True,
     )
+    min_confidence: float | None = setting(
+        None,
+        Number(at_most=1),
+        "Label rows −1 (noise) if their confidence is lower than this or if they are unlike all other rows. Training "
+        "does not depend on it. The default, None, assigns every row to a cluster.",
+        optional=True,
+        expert=False,
+    )
     graph_trust: str = setting(
         "auto",
         Choice(("auto", "always")),

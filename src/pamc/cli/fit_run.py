@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pamc.cli.commands.report import add_report
 from pamc.cli.launch import launched, restarted, resume_command, will_restart
 from pamc.cli.options import parse_bytes
-from pamc.cli.show import Interrupted, link_to, near, note, print_json, print_table, print_text, typed
+from pamc.cli.show import Interrupted, link_to, near, noise_text, note, print_json, print_table, print_text, typed
 from pamc.config import FitConfig, MethodConfig
 from pamc.data.files import partial_of
 from pamc.data.store import Store, has_manifest, open_store
@@ -61,6 +61,7 @@ def run_fit(options: FitOptions, config: MethodConfig, source: Source, group: To
         return
     names = ("cluster_sizes", "scores", "metrics", "selection", "seconds", "warnings")
     counts = {"n_nodes": record.data["n_nodes"], "n_clusters": record.config["n_clusters"]}
+    counts |= {name: record.facts[name] for name in ("n_between_clusters", "n_unlike_training") if name in record.facts}
     facts = {"run": str(target), **counts, **{name: getattr(record, name) for name in names}}
     print_json({**facts, "report": None if page is None else str(page)})
 
@@ -222,13 +223,13 @@ def _way_back(target: Path) -> str:
 
 def _show(record: RunRecord, model: Any, target: Path, page: Path | None) -> None:
     sizes = record.cluster_sizes
-    total = sum(sizes)
+    total = record.data["n_nodes"]
     rows = []
     for cluster, size in enumerate(sizes):
         confidence = f"{model.confidence_[model.labels_ == cluster].mean():.2f}" if size else "–"
         rows.append([str(cluster), f"{size}", f"{100 * size / total:.1f} %", confidence])
     print_table(
-        f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}",
+        f"{counted(total, 'row')} in {counted(sum(size > 0 for size in sizes), 'cluster')}{noise_text(record.facts)}",
         ["cluster", "rows", "share", "confidence"],
         rows,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,20 @@ def check_output_file(path: Path, *, overwrite: bool) -> None:
         raise OutputError(f"{path} is a folder; name a file")
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; name another file, or pass --overwrite to replace it")
+
+
+def noise_text(facts: Mapping[str, Any]) -> str:
+    """Return the number of noise rows of each kind for display, "" if noise was not requested.
+
+    Examples
+    --------
+    >>> noise_text({"n_between_clusters": 3, "n_unlike_training": 12})
+    ', 15 in no cluster (3 between clusters, 12 unlike the training rows)'
+    """
+    if "n_unlike_training" not in facts:
+        return ""
+    between, unlike = facts["n_between_clusters"], facts["n_unlike_training"]
+    return f", {between + unlike} in no cluster ({between} between clusters, {unlike} unlike the training rows)"
 
 
 def shown_bytes(n_bytes: int) -> str:

@@ -25,7 +25,7 @@ _N_COMPONENTS, _ROWS_PER_COMPONENT = (4, 12, 24), 20
 _SET_ASIDE, _LEAST_GAIN, _BEYOND_CHANCE = 0.1, 0.05, 3.0
 
 # Number of components that a row may belong to: those with the largest likelihood if columns were independent.
-_MOST_PER_ROW = 3
+MOST_PER_ROW = 3
 
 # Weight of the prior of a component, in rows.
 _PRIOR_ROWS = 1.0
@@ -271,7 +271,7 @@ def _likely_components(rows: Floats, mixture: Mixture) -> NDArray[np.int64]:
     distance = np.square(values) @ inverse.T - 2 * values @ (mixture.means * inverse).T
     distance += known @ (np.square(mixture.means) * inverse + np.log(variance)).T
     distance -= 2 * np.log(mixture.weights)
-    most = min(_MOST_PER_ROW, len(mixture.weights))
+    most = min(MOST_PER_ROW, len(mixture.weights))
     return np.argpartition(distance, most - 1, axis=1)[:, :most]
 
 

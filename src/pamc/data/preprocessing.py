@@ -33,7 +33,7 @@ _SMALLEST = {"float32": 1e-30, "float64": 1e-150}
 _NORMAL_RANGE = 1.349
 
 # Numbers are limited to this many times their spread from the median.
-_LIMIT = 20.0
+LIMIT = 20.0
 
 # The total variance of a category of m values is (m − 1) to this power; that of any other variable is 1.
 _VALUES_POWER = 0.5
@@ -77,7 +77,7 @@ class Preprocessing:
         """
         if not _has_missing(features):
             return self._transformed(features)
-        if self.kind in _BY_ROW:
+        if self.kind in BY_ROW:
             return self._transformed(np.nan_to_num(features))
         transformed = np.asarray(self._transformed(features))
         if "hidden_factors" in self.arrays:
@@ -172,9 +172,9 @@ def fit_preprocessing(features: Features, kind: str = "auto", *, table: TableEnc
     else:
         if kind in ("scale", "standardize"):
             _check_magnitude(known)
-        fitted_to = known if kind in _BY_ROW else features
+        fitted_to = known if kind in BY_ROW else features
         preprocessing = Preprocessing(kind, _FITS[kind](fitted_to) if kind in _FITS else {})
-    if kind not in _BY_ROW and (has_missing or table is not None):
+    if kind not in BY_ROW and (has_missing or table is not None):
         transformed = np.asarray(preprocessing._transformed(features))
         completion = fit_completion(transformed, preprocessing.arrays.get("variable"))
         preprocessing = Preprocessing(kind, {**preprocessing.arrays, **completion})
@@ -258,7 +258,7 @@ def _compressed(values: NDArray[np.float64], center: NDArray[Any], spread: NDArr
     numbers = spread > 0
     result = values.copy()
     distance = (values[:, numbers] - center[numbers]) / spread[numbers]
-    result[:, numbers] = np.arcsinh(np.clip(distance, -_LIMIT, _LIMIT))
+    result[:, numbers] = np.arcsinh(np.clip(distance, -LIMIT, LIMIT))
     return result
 
 
@@ -291,7 +291,7 @@ def _near_one(features: Features) -> Features:
 
 
 # Kinds that scale each row.
-_BY_ROW = ("unit", "rms", "tfidf")
+BY_ROW = ("unit", "rms", "tfidf")
 # Kinds that keep the mean of each column.
 _NOT_CENTERED = ("none", "scale")
 _KINDS = ("none", "scale", "standardize", "unit", "rms", "tfidf")

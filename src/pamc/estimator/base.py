@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -32,7 +32,10 @@ from pamc.data.columns.raw import RawTable
 from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
+from pamc.estimator.export import export_model
 from pamc.estimator.new_rows import EdgesOfNewRows, edges_of_new_rows
+from pamc.estimator.noise import assign, limit_of, noise_kinds, noise_names
+from pamc.initialize.noise import without_noise
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.models.method import METHODS
@@ -61,6 +64,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     device: str
     verbose: bool
     _row_ids: Any
+    _slim_record: RunRecord | None = None
     encoder: nn.Module | None = None
     pretrained: str | None = None
     types: Any = None
@@ -231,11 +235,20 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _adopt(self, fit: Fit) -> Self:
-        self._fit_result = fit
-        self._row_ids = None
-        self.labels_ = fit.labels
+        self._row_ids = self._slim_record = None
+        self.labels_ = without_noise(fit.labels, fit.noise)
+        self.noise_ = None if fit.noise is None else noise_names(fit.noise)
         self.confidence_ = fit.confidence
         self.embedding_ = fit.z.cpu().numpy()
+        return self._adopt_model(fit)
+
+    def _adopt_slim(self, fit: Fit, record: RunRecord) -> Self:
+        """Set the fitted attributes of a model without training rows."""
+        self._row_ids, self._slim_record = None, record
+        return self._adopt_model(fit)
+
+    def _adopt_model(self, fit: Fit) -> Self:
+        self._fit_result = fit
         self.cluster_centers_ = fit.centers.cpu().numpy()
         self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
         self.history_ = fit.history
@@ -266,6 +279,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> RunRecord:
         """Return the record of the fit, with facts about the data, metrics and command that the caller adds."""
         check_is_fitted(self)
+        if self._slim_record is not None:
+            return self._slim_record
         facts = {"n_nodes": len(self.labels_), "n_features": self.n_features_in_, **(data or {})}
         if self.columns_ is not None:
             facts["columns"] = list(self.columns_.table)
@@ -279,6 +294,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ids: Any = None,
         labels_format: str = "csv",
         record: RunRecord | None = None,
+        slim: bool = False,
     ) -> None:
         """Write a run folder atomically: model, labels, embedding and record, without pickle.
 
@@ -295,16 +311,27 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Format of the labels, "csv" or "parquet".
         record
             The record to write to `run.json`; by default :meth:`record`.
+        slim
+            Whether to leave out everything of the training rows: labels, confidence, embedding and ids. The loaded
+            model predicts as before, but has no `labels_`, `confidence_` and `embedding_`.
         """
         check_is_fitted(self)
         with new_run_folder(Path(folder), overwrite=overwrite) as partial:
-            self.write_run(partial, ids=ids, labels_format=labels_format, record=record)
+            self.write_run(partial, ids=ids, labels_format=labels_format, record=record, slim=slim)
 
     def write_run(
-        self, folder: Path, *, ids: Any = None, labels_format: str = "csv", record: RunRecord | None = None
+        self,
+        folder: Path,
+        *,
+        ids: Any = None,
+        labels_format: str = "csv",
+        record: RunRecord | None = None,
+        slim: bool = False,
     ) -> None:
         """Write the files of a run into an existing folder."""
         check_is_fitted(self)
+        if self._slim_record is not None and not slim:
+            raise ConfigError("this model has no training rows, because it was saved with slim=True: pass slim=True")
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(str(name) for name in names)
         record = record or self.record()
@@ -314,12 +341,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         saved = SavedFit(
             self._fit_result, self.n_features_in_, columns, self.encoder is not None, id_column, self.columns_
         )
-        save_fit(folder / MODEL_FILE, saved)
+        save_fit(folder / MODEL_FILE, saved, slim=slim)
+        (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
+        if slim:
+            return
         ids = self._row_ids if ids is None else ids
         row_ids = np.arange(len(self.labels_)) if ids is None else ids if callable(ids) else np.asarray(ids)
-        write_labels(folder, row_ids, self.labels_, self.confidence_, file_format=labels_format)
+        write_labels(folder, row_ids, self.labels_, self.confidence_, noise=self.noise_, file_format=labels_format)
         np.save(folder / "embedding.npy", self.embedding_)
-        (folder / RECORD_FILE).write_text(record.to_json(), encoding="utf-8")
 
     @classmethod
     def load(
@@ -359,6 +388,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model._expect(encoding if encoding is None else encoding.with_functions(types))
         if encoding is not None:
             model.types = {**encoding.types, **(types or {})} or None
+        if saved.is_slim:
+            text = (Path(folder) / RECORD_FILE).read_text(encoding="utf-8")
+            return model._adopt_slim(saved.fit, RunRecord.from_json(text))
         return model._adopt(saved.fit)
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
@@ -383,7 +415,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
     """A clusterer with a row-wise encoder, which assigns new rows by their features, and optionally their edges."""
 
-    def predict(self, X: Any = None, *, adjacency: Any = None) -> NDArray[np.int64]:
+    def predict(
+        self, X: Any = None, *, adjacency: Any = None, min_confidence: float | None = None
+    ) -> NDArray[np.int64]:
         """Return the cluster (n,) of each row.
 
         Parameters
@@ -394,8 +428,15 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
             (n, N) weights of the edges between the new rows and the N rows of the fit, sparse or dense. A model of a
             graph without features needs them. Otherwise, the probabilities by the features of a row are averaged with
             those of its neighbors, weighted by how far the fit trusted its graph; by default only features count.
+        min_confidence
+            Label rows −1 (noise) if their confidence is lower, or if they are unlike the training rows. By default,
+            the parameter of the model; 0 labels only rows unlike the training rows −1.
         """
-        return self._assign(X, adjacency)[1].argmax(dim=1).cpu().numpy()
+        check_is_fitted(self)
+        limit = limit_of(self, min_confidence)
+        if limit is None:
+            return self._assign(X, adjacency)[1].argmax(dim=1).cpu().numpy()
+        return assign(self, X, limit, adjacency).labels
 
     def predict_proba(self, X: Any = None, *, adjacency: Any = None) -> NDArray[np.floating]:
         """Return the probability (n, C) of each cluster for each row (Eq 9); `adjacency` as in :meth:`predict`."""
@@ -410,29 +451,32 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
         `docs/choosing.md`); it decreases toward 1 / C for outliers. Uncalibrated, it is the largest probability. With
         `adjacency`, as in :meth:`predict`, the confidence of neighbors in the same cluster is averaged with it.
         """
-        edges = self._edges(X, adjacency)
-        if edges is None:
-            return self._with_confidence(self._rows(X))
-        labels = self._assign(X, adjacency)[1].argmax(dim=1).cpu().numpy()
-        by_features = None if X is None else self._votes(*self._with_confidence(self._rows(X)))
-        votes = edges.mixed(by_features, self._votes(self.labels_, self.confidence_))
-        # The sum of weights exceeds 1 by rounding.
-        return labels, votes.numpy()[np.arange(len(labels)), labels].clip(max=1)
+        return assign(self, X, limit_of(self, None), adjacency)[:2]
 
-    def _with_confidence(self, rows: FeatureLoader) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Return the cluster (n,) of each row by its features, and its confidence (n,)."""
-        largest, labels = self._assigned(rows)[1].max(dim=1)
-        calibration, config = self._fit_result.calibration, cast(Any, self._fit_result.config)
-        if calibration is None:
-            return labels.cpu().numpy(), largest.cpu().numpy()
-        margins = calibration.before.margins(rows, labels, eta=config.eta, chunk_size=config.chunk_size)
-        return labels.cpu().numpy(), calibration.apply(margins.cpu().numpy())
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write preprocessing, encoder, assignment and confidence to one ONNX file, and return its path.
 
-    def _votes(self, labels: NDArray[np.int64], confidence: NDArray[np.floating]) -> Tensor:
-        """Return (n, C): the confidence of each row in the column of its cluster, 0 elsewhere."""
-        votes = torch.zeros(len(labels), len(self.cluster_centers_), dtype=torch.float64)
-        votes[np.arange(len(labels)), labels] = torch.from_numpy(np.asarray(confidence, dtype=np.float64))
-        return votes
+        The file runs in onnxruntime without pamc and contains no training rows. Before it is written, its clusters and
+        probabilities are compared with those of `predict` on random rows.
+
+        Parameters
+        ----------
+        path
+            File to write, which ends in `.onnx`.
+        overwrite
+            Whether to replace an existing file.
+        """
+        check_is_fitted(self)
+        return export_model(self, Path(path), overwrite=overwrite)
+
+    def noise_kinds(self, X: Any, *, min_confidence: float | None = None) -> NDArray[np.str_]:
+        """Return why each row (n,) is noise: "between clusters", "unlike the training rows", or "" if it is not.
+
+        A row between clusters has a confidence below `min_confidence`. A row unlike the training rows lies outside of
+        all clusters, however certain its nearest cluster is (see `docs/choosing.md`).
+        """
+        check_is_fitted(self)
+        return noise_kinds(self, X, min_confidence)
 
     def transform(self, X: Any, *, adjacency: Any = None) -> NDArray[np.floating]:
         """Return the embedding z (n, n_dims) of each row; with `adjacency`, averaged with those of its neighbors.
@@ -470,6 +514,8 @@ class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
             raise DataError("X is missing: the model needs the features of new rows")
         if adjacency is None:
             return None
+        if self._slim_record is not None:
+            raise ConfigError("adjacency refers to the training rows, which a model saved with slim=True does not have")
         n_rows = None if X is None else X.n_rows if isinstance(X, RawTable) else len(as_table(X))
         return edges_of_new_rows(adjacency, self._fit_result, n_rows=n_rows)
 

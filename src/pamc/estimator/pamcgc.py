@@ -63,10 +63,13 @@ class PamCGC(RowClusterer):
     Attributes
     ----------
     labels_ : (N,) int
-        Cluster of each row: `predict(X)` at the end of training.
+        Cluster of each row: `predict(X)` at the end of training. Noise is −1 if `min_confidence` is set.
     confidence_ : (N,) float
         Expected share of clusterings of random halves of the rows that give the row the same cluster, estimated from
         its margin before training; the largest q if there were no such clusterings (see `docs/choosing.md`).
+    noise_ : (N,) str or None
+        Why each row is noise: "between clusters", "unlike the training rows", or "" if it is in a cluster; None unless
+        `min_confidence` is set.
     embedding_ : (N, n_dims) float
         Embedding z of each row.
     cluster_centers_ : (C, n_dims) float
@@ -111,6 +114,7 @@ class PamCGC(RowClusterer):
         alpha: float | None = FitConfig.alpha,
         beta: float = FitConfig.beta,
         n_epochs: int | None = FitConfig.n_epochs,
+        min_confidence: float | None = FitConfig.min_confidence,
         advanced: Advanced | Mapping[str, Any] | None = None,
         types: Mapping[str, Any] | None = None,
         encoder: nn.Module | None = None,
@@ -125,6 +129,7 @@ class PamCGC(RowClusterer):
         self.alpha = alpha
         self.beta = beta
         self.n_epochs = n_epochs
+        self.min_confidence = min_confidence
         self.advanced = advanced
         self.types = types
         self.encoder = encoder

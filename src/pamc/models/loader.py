@@ -81,6 +81,11 @@ class FeatureLoader:
         return int(self._features.shape[0])
 
     @property
+    def features(self) -> Any:
+        """The features as they were passed."""
+        return self._features
+
+    @property
     def n_features(self) -> int:
         """Number of columns, d."""
         return int(self._features.shape[1])

@@ -35,7 +35,7 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
     labels = [
         unpack(run["points"]["cluster"])[rows].astype(np.int64) for run, rows in zip(runs, positions, strict=True)
     ]
-    sizes = [run["n_clusters"] for run in runs]
+    sizes = [_n_groups(run) for run in runs]
     matches = [_matched(labels[0], other, sizes[0], size) for other, size in zip(labels, sizes, strict=True)]
     in_first = [match["to_first"][clusters] for match, clusters in zip(matches, labels, strict=True)]
     changed = np.flatnonzero(np.any([clusters != labels[0] for clusters in in_first[1:]], axis=0))
@@ -59,6 +59,11 @@ def comparison_data(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> dic
         "notes": _notes(runs, names, len(ids)),
     }
     return dict(plain(data))
+
+
+def _n_groups(run: dict[str, Any]) -> int:
+    """Return the number of clusters of a run, and one more for noise."""
+    return int(run["n_clusters"]) + (run.get("noise") is not None)
 
 
 def _common(runs: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[list[str], list[NDArray[np.int64]]]:
@@ -105,7 +110,7 @@ def _run_data(
         "feature_silhouette": run.get("feature_silhouette"),
         "map": run["map"],
         "xy": pack(unpack(points["xy"])[rows], "u2"),
-        "cluster": pack(unpack(points["cluster"])[rows], smallest(run["n_clusters"] - 1)),
+        "cluster": pack(unpack(points["cluster"])[rows], smallest(_n_groups(run) - 1)),
         "confidence": {**points["confidence"], "values": pack(confidence, "u1")},
         "match": match,
         "record": {key: record.get(key) for key in ("method", "seed", "scores", "metrics", "seconds", "command")},

@@ -20,6 +20,7 @@ from pamc.data.store import Store
 from pamc.ops.scores import silhouette
 from pamc.report.facts import ClusterFacts, cluster_columns, cluster_facts, edge_flows
 from pamc.report.narrative import narrative, python_lines, stability
+from pamc.report.noise import noise_group, with_noise_group
 from pamc.report.page_file import pack, pack_ids, plain, smallest
 from pamc.report.points import column, confidence_steps, listed_rows, map_data
 from pamc.report.variables import raw_variables
@@ -65,6 +66,7 @@ def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extr
     For a graph without edges, the edges of the kNN graph that the fit built are used, if the model still has them.
     """
     began = time.perf_counter()
+    model = with_noise_group(model)
     if isinstance(data, Store):
         return _store_page_data(model, data, record, extras, began)
     graph = data
@@ -115,8 +117,10 @@ def assembled(
     began
         Start time, from `time.perf_counter`.
     """
+    model = with_noise_group(model)
     labels, confidence = np.asarray(model.labels_), np.asarray(model.confidence_, dtype=np.float64)
     n_nodes, n_clusters = len(labels), len(model.cluster_centers_)
+    noise = noise_group(model)
     about = {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "history"}
     tables: dict[str, Any] = {name: getattr(facts, name, None) for name in _TABLES}
     tables |= {name: getattr(facts, name) for name in _MIXED_TABLES if getattr(facts, name, None) is not None}
@@ -143,7 +147,8 @@ def assembled(
         "pamc": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "n_rows": n_nodes,
-        "n_clusters": n_clusters,
+        "n_clusters": n_clusters if noise is None else noise,
+        "noise": noise,
         "record": about,
         "history": record.history,
         "map": mapped["map"],

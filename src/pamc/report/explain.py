@@ -13,6 +13,7 @@ from pamc.data.adapters import as_graph
 from pamc.errors import BackendError
 from pamc.report.content import with_fitted_edges
 from pamc.report.facts import check_rows_of_fit, cluster_facts
+from pamc.report.noise import NOISE, noise_group, with_noise_group
 
 # Maximum number of rows of each table in a notebook.
 _NOTEBOOK_ROWS = 60
@@ -62,9 +63,11 @@ def explain(
     feature_names: Any = None,
     n_features: int = 8,
     n_rows: int = 5,
-    n_odd: int = 50,
+    n_odd: int | None = 50,
 ) -> Explanation:
     """Explain a fitted model by tidy pandas tables: clusters, features, rows, outliers, flows, similarity.
+
+    Noise (`min_confidence`) is explained as one more cluster with the number −1.
 
     A table of mixed types is explained in its own columns and values, with a profile of the clusters and the cells of
     the listed rows.
@@ -83,7 +86,8 @@ def explain(
     ids, feature_names
         N row ids and d column names, which override those of X.
     n_features, n_rows, n_odd
-        Maximum number of features and of rows of each role per cluster, and of outliers in total.
+        Maximum number of features and of rows of each role per cluster, and of outliers in total; `n_odd=None` lists
+        all outliers.
 
     Examples
     --------
@@ -115,11 +119,16 @@ def explain(
     tables: dict[str, Any] = {name: DataFrame(getattr(facts, name)) for name in ("clusters", "features", "rows", "odd")}
     for name in ("profile", "cells"):
         tables[name] = None if getattr(facts, name) is None else DataFrame(getattr(facts, name))
-    return Explanation(
-        **tables,
-        flows=DataFrame(_long(weight=flows, share=share)),
-        similarity=DataFrame(_long(cosine=facts.similarity)),
-    )
+    tables |= {
+        "flows": DataFrame(_long(weight=flows, share=share)),
+        "similarity": DataFrame(_long(cosine=facts.similarity)),
+    }
+    group = noise_group(with_noise_group(model))
+    if group is not None:
+        for table in filter(lambda table: table is not None, tables.values()):
+            named = [name for name in ("cluster", "other") if name in table]
+            table[named] = table[named].replace(group, NOISE)
+    return Explanation(**tables)
 
 
 def _long(**matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -15,6 +15,7 @@ from pamc.data.store import Store
 from pamc.errors import ConfigError, DataError, DataWarning
 from pamc.graph.adjacency import build_adjacency
 from pamc.report.differences import feature_columns
+from pamc.report.noise import with_noise_group
 from pamc.report.outliers import outlier_columns
 from pamc.report.profile import cell_columns, profile_columns
 from pamc.report.traits import trait_columns
@@ -32,7 +33,7 @@ _ROWS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class ClusterFacts:
-    """Facts about the clusters of a fit, as tables of columns.
+    """Facts about the clusters of a fit, as tables of columns. Noise, if any, is one more group after the clusters.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ class ClusterFacts:
 
 
 def cluster_facts(
-    model: Any, graph: AttributedGraph, *, n_features: int = 8, n_rows: int = 5, n_odd: int = 50
+    model: Any, graph: AttributedGraph, *, n_features: int = 8, n_rows: int = 5, n_odd: int | None = 50
 ) -> ClusterFacts:
     """Return facts about the clusters of a fitted model. O(N·(d + C·n_dims) + E) time.
 
@@ -105,7 +106,7 @@ def cluster_facts(
     n_features, n_rows
         Maximum number of features and of rows of each role per cluster.
     n_odd
-        Maximum number of outliers.
+        Maximum number of outliers; None returns all of them.
 
     Examples
     --------
@@ -117,10 +118,12 @@ def cluster_facts(
     >>> facts.clusters["n_rows"].sum(), facts.flows.shape
     (np.int64(90), (3, 3))
     """
+    n_odd = graph.n_nodes if n_odd is None else n_odd
     counts: dict[str, Any] = {"n_features": n_features, "n_rows": n_rows, "n_odd": n_odd}
     for name, value in counts.items():
         if not isinstance(value, Integral) or value < 0:
             raise ConfigError(f"{name} must be an integer of at least 0, got {value!r}")
+    model = with_noise_group(model)
     labels = _checked_labels(model, graph)
     n_clusters = len(model.cluster_centers_)
     confidence = np.asarray(model.confidence_, dtype=np.float64)
@@ -214,6 +217,8 @@ def _checked_labels(model: Any, graph: AttributedGraph | Store) -> NDArray[np.in
     """Return the cluster (N,) of each row; raise an error if the model was not fitted on this graph."""
     labels = getattr(model, "labels_", None)
     if labels is None:
+        if getattr(model, "_slim_record", None) is not None:
+            raise ConfigError("this model has no training rows, because it was saved with slim=True: load a whole run")
         raise ConfigError(f"{type(model).__name__} is not fitted yet: call fit first")
     if len(labels) != graph.n_nodes:
         raise DataError(

@@ -20,9 +20,11 @@ from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
+from pamc.initialize.noise import without_noise
 from pamc.report.content import FORMAT, TRUE_CLASS, Extras, assembled, page_data
 from pamc.report.facts import are_rows_of_fit
 from pamc.report.narrative import narrative, python_lines
+from pamc.report.noise import with_noise_group
 from pamc.report.page_file import plain, read_page, unpack
 from pamc.report.points import class_names, color_column, listed_rows, map_data
 from pamc.results.record import RunRecord
@@ -164,13 +166,19 @@ def _record_of(folder: Path) -> RunRecord:
         raise ModelFileError(f"{path} is damaged ({error}): restore it, or fit again") from None
 
 
-def _model_of(folder: Path) -> SimpleNamespace:
+def _model_of(folder: Path) -> Any:
     """Return the stored results of a fit, which do not need a user's encoder."""
     tensors, about = read_model(folder / MODEL_FILE)
-    arrays = {f"{name}_": tensors[name].numpy() for name in ("labels", "confidence", "meta_nodes")}
+    if "labels" not in tensors:
+        raise DataError(f"{folder}: was saved without training rows (slim), so it has no report")
+    arrays = {f"{name}_": tensors[name].numpy() for name in ("confidence", "meta_nodes")}
+    codes = tensors.get("noise.codes")
+    arrays["labels_"] = without_noise(tensors["labels"].numpy(), None if codes is None else codes.numpy())
     embedding = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
     columns = None if about.get("columns") is None else TableEncoding.from_dict(about["columns"])
-    return SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"], columns_=columns)
+    return with_noise_group(
+        SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"], columns_=columns)
+    )
 
 
 def _encoder_of(folder: Path) -> Any:

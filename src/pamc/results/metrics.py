@@ -1,7 +1,8 @@
 """Agreement of clusters with classes: pure functions of two labelings, independent of each other.
 
-Classes and clusters may be any integers or strings, and there may be more of one than of the other. Every label is a
-class, including −1: remove rows without a known class first. No metric changes its input. (The released program does:
+Classes and clusters may be any integers or strings, and there may be more of one than of the other. Every true label
+is a class, including −1: remove rows without a known class first. :func:`evaluate` alone knows that the cluster −1 is
+noise. No metric changes its input. (The released program does:
 if a class has no cluster, it overwrites the first predictions with that class before it computes NMI and ARI.)
 """
 
@@ -21,9 +22,15 @@ from pamc.errors import DataError
 Labels: TypeAlias = "NDArray[Any] | Sequence[int] | Sequence[str]"
 Integers: TypeAlias = "NDArray[np.int64]"
 
+# The cluster of rows that belong to none.
+_NOISE = -1
+
 
 def evaluate(y_true: Labels, y_pred: Labels) -> dict[str, float]:
     """Return the acc, nmi, ari and f1 of a clustering against the classes, 1 for perfect agreement.
+
+    Rows with the cluster −1 are noise: if there are any, the metrics are those of the other rows, and `coverage` is the
+    share of these among all rows.
 
     Parameters
     ----------
@@ -36,7 +43,16 @@ def evaluate(y_true: Labels, y_pred: Labels) -> dict[str, float]:
     --------
     >>> evaluate(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
     {'acc': 1.0, 'nmi': 1.0, 'ari': 1.0, 'f1': 1.0}
+    >>> evaluate(["cat", "cat", "dog", "dog"], [1, 1, 0, -1])["coverage"]
+    0.75
     """
+    is_noise = np.asarray(y_pred) == _NOISE
+    if is_noise.any() and np.shape(y_true) == is_noise.shape:
+        label_codes(np.asarray(y_true), what="y_true")
+        if is_noise.all():
+            return {"acc": 0.0, "nmi": 0.0, "ari": 0.0, "f1": 0.0, "coverage": 0.0}
+        clustered = evaluate(np.asarray(y_true)[~is_noise], np.asarray(y_pred)[~is_noise])
+        return {**clustered, "coverage": float(1 - is_noise.mean())}
     return {
         "acc": accuracy(y_true, y_pred),
         "nmi": nmi(y_true, y_pred),

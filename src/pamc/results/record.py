@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pamc.initialize.noise import without_noise
 from pamc.runtime import environment
 from pamc.training.constants import fit_constants
 from pamc.training.fallback import INITIAL_RETURNED, TRAINING_UNDONE
@@ -41,7 +43,7 @@ class RunRecord:
     history
         Values of every epoch, by name.
     cluster_sizes
-        Number of rows per cluster.
+        Number of rows per cluster, without noise.
     scores
         Label-free scores of the result.
     metrics
@@ -91,7 +93,7 @@ class RunRecord:
             config=fit.config.to_dict(),
             n_epochs_run=n_epochs_run,
             stopped=_why_stopped(fit, n_epochs_run),
-            cluster_sizes=np.bincount(fit.labels, minlength=fit.config.n_clusters).tolist(),
+            cluster_sizes=np.bincount(_in_clusters(fit), minlength=fit.config.n_clusters).tolist(),
             environment=environment(),
             metrics=metrics,
             warnings=list(fit.warnings),
@@ -103,6 +105,12 @@ class RunRecord:
     def from_json(cls, text: str) -> RunRecord:
         """Return the record that :meth:`to_json` wrote."""
         return cls(**json.loads(text))
+
+
+def _in_clusters(fit: Fit) -> NDArray[np.int64]:
+    """Return the clusters of the rows that are not noise."""
+    labels = without_noise(fit.labels, fit.noise)
+    return labels[labels >= 0]
 
 
 def _why_stopped(fit: Fit, n_epochs_run: int) -> str:

@@ -104,9 +104,12 @@ def write_labels(
     labels: NDArray[np.int64],
     confidence: NDArray[Any],
     *,
+    noise: NDArray[np.str_] | None = None,
     file_format: str = "csv",
 ) -> Path:
     """Write `labels.csv` or `labels.parquet` (columns id, cluster, confidence) and return its path.
+
+    `noise` (N,), if given, is one more column: why a row is in no cluster, "" if it is in one.
 
     `ids` may be a function that returns the ids of the rows from `start` to `stop`; a CSV file is then written in
     blocks.
@@ -118,18 +121,20 @@ def write_labels(
     if file_format == "csv":
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["id", "cluster", "confidence"])
+            writer.writerow(["id", "cluster", "confidence", *([] if noise is None else ["noise"])])
             for start in range(0, len(labels), _ROWS_PER_BLOCK):
                 block = slice(start, min(start + _ROWS_PER_BLOCK, len(labels)))
-                columns = (read(block.start, block.stop), labels[block], confidence[block])
+                others = () if noise is None else (noise[block],)
+                columns = (read(block.start, block.stop), labels[block], confidence[block], *others)
                 rows = zip(*(column.tolist() for column in columns), strict=True)
-                writer.writerows((name, cluster, f"{value:.6f}") for name, cluster, value in rows)
+                writer.writerows((name, cluster, f"{value:.6f}", *rest) for name, cluster, value, *rest in rows)
         return path
     import duckdb
 
     names = read(0, len(labels))
     names = names if names.dtype.kind in "iu" else names.astype(str)
     table = {"id": names, "cluster": labels, "confidence": confidence.astype(np.float32)}
+    table |= {} if noise is None else {"noise": noise}
     with connected() as connection:
         connection.register("result", table)
         try:

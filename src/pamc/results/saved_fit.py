@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -18,6 +19,7 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.preprocessing import Preprocessing
 from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
+from pamc.initialize.noise import NoiseRule
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
@@ -79,7 +81,7 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
 _ENCODER, _NETWORK, _PREPROCESSING, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
-_BEFORE = "before."
+_BEFORE, _NOISE = "before.", "noise."
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +99,18 @@ class SavedFit:
     own_encoder: bool = False
     id_column: str | None = None
     encoding: TableEncoding | None = None
+    is_slim: bool = False
 
 
-def save_fit(path: Path, saved: SavedFit) -> None:
-    """Write a fit to a file."""
+def save_fit(path: Path, saved: SavedFit, *, slim: bool = False) -> None:
+    """Write a fit to a file; `slim` leaves out everything that has one value or more per training row."""
     fit = saved.fit
     tensors = {
         "centers": fit.centers,
         "meta_nodes": fit.meta_nodes,
-        "z": fit.z,
-        "labels": torch.from_numpy(fit.labels),
-        "confidence": torch.from_numpy(fit.confidence),
+        **({} if slim else _row_tensors(fit)),
         **_calibration_tensors(fit.calibration),
+        **_rule_tensors(fit.noise_rule),
         **{_PREPROCESSING + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
     }
@@ -131,7 +133,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
     method = METHODS[about["method"]]
     config = method.config.from_dict(about["config"])
     own_encoder = method.inductive and about["sizes"] is None
-    weights = _under(_ENCODER, tensors)
+    weights, has_rows = _under(_ENCODER, tensors), "labels" in tensors
     fit = Fit(
         config=config,
         encoder=_restored(path, about["sizes"], encoder, weights, config.precision) if method.inductive else None,
@@ -141,10 +143,11 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         ),
         centers=tensors["centers"],
         meta_nodes=tensors["meta_nodes"],
-        z=tensors["z"],
-        labels=tensors["labels"].numpy(),
-        confidence=tensors["confidence"].numpy(),
+        z=tensors["z"] if has_rows else tensors["centers"][:0],
+        labels=tensors["labels"].numpy() if has_rows else np.empty(0, dtype=np.int64),
+        confidence=tensors["confidence"].numpy() if has_rows else np.empty(0, dtype=np.float32),
         calibration=_calibration(path, tensors, about, config.precision),
+        **_noise(_under(_NOISE, tensors)),
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")
@@ -155,6 +158,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         own_encoder,
         about["id_column"],
         None if columns is None else TableEncoding.from_dict(columns),
+        is_slim=not has_rows,
     )
 
 
@@ -183,6 +187,23 @@ def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], 
         reach=float(saved["reach"]),
         error=about["facts"]["confidence_error"],
     )
+
+
+def _row_tensors(fit: Fit) -> dict[str, Tensor]:
+    arrays = {"labels": fit.labels, "confidence": fit.confidence}
+    arrays |= {} if fit.noise is None else {_NOISE + "codes": fit.noise}
+    return {"z": fit.z, **{name: torch.from_numpy(array) for name, array in arrays.items()}}
+
+
+def _rule_tensors(rule: NoiseRule | None) -> dict[str, Tensor]:
+    arrays = {} if rule is None else {"means": rule.means, "reaches": rule.reaches}
+    return {_NOISE + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _noise(saved: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the rule that tells noise from clusters and the codes of the training rows, if the fit has them."""
+    rule = NoiseRule(saved["means"].numpy(), saved["reaches"].numpy()) if "means" in saved else None
+    return {"noise_rule": rule, "noise": saved["codes"].numpy() if "codes" in saved else None}
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

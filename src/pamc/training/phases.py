@@ -25,6 +25,7 @@ from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.initialize.consensus import InputSource
+from pamc.initialize.noise import NoiseRule
 from pamc.models.loader import FeatureLoader
 from pamc.models.method import Method
 from pamc.progress import Progress
@@ -239,6 +240,9 @@ class Fit:
         (N, n_dims), (N,), (N,): embedding, clusters and confidence of the training rows.
     calibration
         Map from margins before training to confidence; None if confidence is the largest q.
+    noise_rule, noise
+        Rule that tells noise from clusters, and the codes (N,) of the training rows
+        (:data:`pamc.initialize.noise.NOISE_KINDS`); None if noise was not requested.
     history
         Every value of every epoch, by name.
     seconds
@@ -273,6 +277,8 @@ class Fit:
     facts: dict[str, object]
     warnings: tuple[str, ...] = ()
     calibration: Calibration | None = None
+    noise_rule: NoiseRule | None = None
+    noise: NDArray[np.int8] | None = None
     adjacency: Adjacency | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:

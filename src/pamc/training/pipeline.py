@@ -23,6 +23,7 @@ from pamc.distributed.scatter import check_shareable, share_out, take_share
 from pamc.errors import ConfigError
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
+from pamc.initialize.noise import NoiseRule, fit_noise_rule, noise_codes, noise_facts
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import bound_holds, meta_nodes
 from pamc.models.base import Model
@@ -386,6 +387,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         margins_and_distances = margins.cpu().numpy()
         calibration = calibrated(margins_and_distances, clusters, init.halves, before)
         confidence = calibration.apply(margins_and_distances)
+    rule, noise = _noise(fit.config, ready.prepared, clusters, confidence)
     modularity = source.modularity(ready.neighbors, clusters)
     sample: dict[str, Any] = {"sample_size": _SILHOUETTE_ROWS, "random_state": fit.seed}
     scores = {} if modularity is None else {"modularity": modularity}
@@ -405,6 +407,8 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         labels=clusters,
         confidence=confidence,
         calibration=calibration,
+        noise_rule=rule,
+        noise=noise,
         history=by_name(history),
         seconds=fit.clock.seconds,
         scores={**scores, **objective_score(history, fit.config)},
@@ -413,9 +417,21 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             "fallback": trained.fallback,
             **trained.facts,
             **confidence_facts(calibration),
+            **noise_facts(noise),
         },
         adjacency=source.adjacency(ready.neighbors),
     )
+
+
+def _noise(
+    config: Any, prepared: Prepared, labels: NDArray[np.int64], confidence: NDArray[Any]
+) -> tuple[NoiseRule | None, NDArray[np.int8] | None]:
+    """Return the rule that tells noise from clusters, and the codes (N,) of the rows; None without `min_confidence`."""
+    limit = getattr(config, "min_confidence", None)
+    if limit is None:
+        return None, None
+    rule = fit_noise_rule(prepared.features, labels, config.n_clusters)
+    return rule, noise_codes(confidence, rule.is_unlike(prepared.features, labels), min_confidence=limit)
 
 
 def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | None) -> dict[str, object]:

@@ -41,6 +41,7 @@ def _setting_option(name: str, usage: str) -> Any:
     """Return an option for a setting of PamCGC, with the declared help and default."""
     declared = FitConfig.settings()[name]
     default = "automatic" if declared.default is None else f"{declared.default:g}"
+    default = "no noise" if name == "min_confidence" else default
     return option(usage, declared.about, panel=_MODEL, show_default=default)
 
 
@@ -84,6 +85,7 @@ class FitOptions:
     alpha: float | None = _setting_option("alpha", "--alpha X")
     beta: float | None = _setting_option("beta", "--beta X")
     n_hops: int | None = _setting_option("n_hops", "--n-hops N")
+    min_confidence: float | None = _setting_option("min_confidence", "--min-confidence X")
     settings: list[str] | None = option(
         "--set NAME=VALUE",
         "Change any setting (repeatable; docs/parameters.md).",
@@ -144,6 +146,7 @@ class FitOptions:
         """Settings given by `--config`, overridden by `--set`, overridden by their own options."""
         config_class = _config_class(self.method)
         options = {"n_epochs": self.epochs, "alpha": self.alpha, "beta": self.beta, "n_hops": self.n_hops}
+        options["min_confidence"] = self.min_confidence
         return {
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),

@@ -24,6 +24,11 @@ def predict(
     id_column: str | None = option("--id COLUMN", "Identify rows by this column.", show_default="as in the run"),
     columns: list[str] | None = option("--columns NAMES", "Use these feature columns.", show_default="as in the run"),
     drop: list[str] | None = option("--drop NAMES", "Ignore these columns.", show_default="as in the run"),
+    min_confidence: float | None = option(
+        "--min-confidence X",
+        "Label rows −1 (noise) if their confidence is lower or if they are unlike the training rows.",
+        show_default="as in the run",
+    ),
     device: str = shared("--device"),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
     as_json: bool = shared("--json"),
@@ -34,13 +39,17 @@ def predict(
     Examples:
       pamc predict pamc-run-1 new-customers.csv --out clusters.csv
       pamc predict pamc-run-2 --edges new-friends.csv --out clusters.csv
+      pamc predict pamc-run-1 new-customers.csv --out clusters.csv --min-confidence 0.7
     """  # noqa: D301
     import numpy as np
 
+    from pamc.cli.show import noise_text
     from pamc.data.files import partial_of
+    from pamc.estimator.noise import assign, limit_of, noise_names
+    from pamc.initialize.noise import noise_facts
     from pamc.results.run_folder import new_run_folder, write_labels
 
-    model, recorded_id = _loaded(run, device)
+    model, recorded_id = loaded(run, device)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
     check_output_file(out, overwrite=overwrite)
@@ -55,17 +64,19 @@ def predict(
     weight = None
     if edges is not None:
         weight, ids = _edges_of(run, edges, None if features is None else ids)
-    labels, confidence = model.predict_with_confidence(rows, adjacency=weight)
+    labels, confidence, codes = assign(model, rows, limit_of(model, min_confidence), weight)
+    noise = None if codes is None else noise_names(codes)
     # Write to a temporary folder and rename the file, so that it is never incomplete.
     folder = partial_of(out)
     with new_run_folder(folder) as partial:
-        write_labels(partial, ids, labels, confidence, file_format=out.suffix[1:]).replace(out)
+        write_labels(partial, ids, labels, confidence, noise=noise, file_format=out.suffix[1:]).replace(out)
     folder.rmdir()
-    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
+    sizes = np.bincount(labels[labels >= 0], minlength=model.n_clusters).tolist()
+    facts = noise_facts(codes)
     if as_json:
-        print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes})
+        print_json({"out": str(out), "n_nodes": len(labels), "cluster_sizes": sizes, **facts})
     else:
-        print_text(f"{counted(len(labels), 'row')} → {out}")
+        print_text(f"{counted(len(labels), 'row')} → {out}{noise_text(facts)}")
 
 
 def _edges_of(run: Path, edges: Path, ids: Any) -> tuple[Any, Any]:
@@ -119,7 +130,7 @@ def _table_rows(features: Path, model: Any, id_column: str | None) -> tuple[Any,
     return rows, integers_if_all(id_texts(table, id_column))
 
 
-def _loaded(run: Path, device: str) -> tuple[Any, str | None]:
+def loaded(run: Path, device: str) -> tuple[Any, str | None]:
     """Return the model of a run and its id column; raise ConfigError if it cannot label new rows."""
     from pamc.estimator import estimator_class
     from pamc.results.run_folder import MODEL_FILE

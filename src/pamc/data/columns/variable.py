@@ -105,6 +105,20 @@ class Variable:
         encoded = _ENCODERS[self.kind](self, column)
         return np.asarray(encoded, dtype=np.float32).reshape(len(column), len(self.columns))
 
+    def dates(self, column: RawColumn) -> NDArray[np.datetime64]:
+        """Return the cells (N,) of a raw column of dates, NaT if missing; raise ColumnError if they are no dates."""
+        if column.dates is not None:
+            return column.dates
+        if column.texts is None:
+            raise ColumnError("contains numbers; in the training data it contains dates")
+        texts, codes = column.distinct
+        read = read_dates(texts, self.date_format or "%Y-%m-%d")
+        is_wrong = np.isnat(read) & np.array([text.lower() not in MISSING_NUMBERS for text in texts], dtype=bool)
+        if is_wrong.any():
+            wrong = texts[int(np.flatnonzero(is_wrong)[0])]
+            raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
+        return np.asarray(np.append(read, np.datetime64("NaT"))[codes])
+
 
 # Functions that fit a variable to a typed column.
 
@@ -297,17 +311,7 @@ def _encode_embedded(variable: Variable, texts: list[str], codes: NDArray[np.int
 
 
 def _encode_date(variable: Variable, column: RawColumn) -> NDArray[Any]:
-    if column.dates is None and column.texts is None:
-        raise ColumnError("contains numbers; in the training data it contains dates")
-    dates = column.dates
-    if dates is None:
-        texts, codes = column.distinct
-        read = read_dates(texts, variable.date_format or "%Y-%m-%d")
-        is_wrong = np.isnat(read) & np.array([text.lower() not in MISSING_NUMBERS for text in texts], dtype=bool)
-        if is_wrong.any():
-            wrong = texts[int(np.flatnonzero(is_wrong)[0])]
-            raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
-        dates = np.append(read, np.datetime64("NaT"))[codes]
+    dates = variable.dates(column)
     missing = np.isnat(dates)
     seconds = np.where(missing, 0, dates.astype("M8[s]").astype(np.int64))
     years = 1970 + seconds / (_SECONDS_PER_DAY * _DAYS_PER_YEAR)

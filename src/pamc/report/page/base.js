@@ -96,7 +96,10 @@ const luminance = (rgb) => {
 };
 // Black or white, whichever is readable on the color: one of them always has a contrast above 4.5.
 pamc.on = (rgb) => (luminance(rgb) > 0.179 ? "#000" : "#fff");
-pamc.dot = (label, rgb) => pamc.el("span", { class: "dot", text: label, style: { background: pamc.css(rgb), color: pamc.on(rgb) } });
+// The group of rows in no cluster on the page of a run, null without noise.
+pamc.noise = null;
+pamc.clusterText = (cluster) => (cluster === pamc.noise ? "in no cluster" : `cluster ${cluster}`);
+pamc.dot = (label, rgb) => pamc.el("span", { class: "dot", text: pamc.noise !== null && label === pamc.noise ? "–" : label, style: { background: pamc.css(rgb), color: pamc.on(rgb) } });
 pamc.variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 pamc.ramp = () => {
   const low = pamc.rgb(pamc.variable("--low")), high = pamc.rgb(pamc.variable("--high"));

@@ -39,7 +39,7 @@ pamc.clusterName = (page, cluster) => pamc.el("span", { class: "cluster-name" },
 
 // A cluster's number on its color, as a button that filters.
 pamc.clusterButton = (page, cluster, ...more) => {
-  const button = pamc.el("button", { type: "button", class: "cluster-button", "aria-pressed": "false", "data-filter": cluster, title: `Show only cluster ${cluster}` },
+  const button = pamc.el("button", { type: "button", class: "cluster-button", "aria-pressed": "false", "data-filter": cluster, title: `Show only ${cluster === pamc.noise ? "rows in no cluster" : `cluster ${cluster}`}` },
     pamc.dot(cluster, page.palette[cluster]), ...more);
   button.addEventListener("click", (event) => page.select(cluster, event.shiftKey || event.ctrlKey || event.metaKey));
   return button;
@@ -81,7 +81,7 @@ pamc.cards = (page) => {
   const cards = page.clusters.map(({ cluster, n_rows: size, share, edges_inside: inside }) => {
     const color = pamc.css(page.palette[cluster]), listed = features.get(cluster) || [], members = rows.get(cluster) || [], name = page.names[cluster];
     const title = name ? pamc.el("bdi", { dir: "auto", text: name }) : pamc.el("span", { text: `Cluster ${cluster}` });
-    const card = pamc.el("article", { class: "panel card", "data-cluster": cluster, "aria-label": name ? `Cluster ${cluster}: ${name}` : `Cluster ${cluster}` });
+    const card = pamc.el("article", { class: "panel card", "data-cluster": cluster, "aria-label": cluster === pamc.noise ? name : name ? `Cluster ${cluster}: ${name}` : `Cluster ${cluster}` });
     card.append(pamc.el("h3", { class: "head" }, pamc.clusterButton(page, cluster, title)),
       pamc.el("p", { class: "size" }, pamc.el("strong", { text: pamc.counted(size, "row") }), `, ${pamc.percent(share)} of all`),
       pamc.el("div", { class: "meter", "aria-hidden": "true" }, pamc.el("i", { style: { width: pamc.percent(share).replace(" ", ""), background: color } })));
@@ -146,10 +146,10 @@ pamc.isCalibrated = (data) => data.record.facts.confidence === "agreement of hal
 // The clear rows and all listed rows of each cluster; null if this is not known.
 pamc.clearRows = (page) => {
   if (!pamc.isCalibrated(page.data)) return null;
-  const of = new Array(page.data.n_clusters).fill(0), n = [...of], { min, max, at } = page.confidence, halfStep = (max - min) / 510;
+  const of = new Array(page.clusters.length).fill(0), n = [...of], { min, max, at } = page.confidence, halfStep = (max - min) / 510;
   for (let i = 0; i < page.n; i++) {
     n[page.cluster[i]]++;
-    if (at(i) >= CLEAR - halfStep) of[page.cluster[i]]++;
+    if (page.cluster[i] !== pamc.noise && at(i) >= CLEAR - halfStep) of[page.cluster[i]]++;
   }
   // Sizes are those of all rows, also if only a sample is listed.
   const sum = page.clusters.reduce((total, { cluster, n_rows: size }) => total + (n[cluster] ? (size * of[cluster]) / n[cluster] : 0), 0);
@@ -161,16 +161,23 @@ pamc.blends = (page) => {
   if (!page.clear || !leaning) return pairs;
   const size = page.clusters.map((c) => c.n_rows);
   for (let i = 0; i < size.length; i++) for (let j = i + 1; j < size.length; j++) {
+    if (j === pamc.noise) continue;
     const rows = leaning[i][j] * size[i] + leaning[j][i] * size[j];
     if (rows >= 2 && rows >= 0.01 * (size[i] + size[j])) pairs.push({ pair: [i, j], rows: Math.round(rows), share: rows / (size[i] + size[j]) });
   }
   return pairs.sort((a, b) => b.share - a.share);
 };
+// How many rows are in no cluster, and why; "" without noise.
+pamc.noiseText = ({ n_between_clusters: between, n_unlike_training: unlike }) => {
+  if (!between && !unlike) return "";
+  const n = between + unlike, one = (count, singular, plural) => `${pamc.count(count)} ${count === 1 ? singular : plural}`;
+  return ` ${pamc.counted(n, "row")} ${n === 1 ? "is" : "are"} in no cluster: ${one(between, "lies", "lie")} between clusters, and ${one(unlike, "is", "are")} unlike all others.`;
+};
 pamc.headline = (page) => {
-  const { n_rows: n, n_clusters: c } = page.data, filled = page.clusters.filter((k) => k.n_rows).length, [most] = page.blends;
+  const { n_rows: n, n_clusters: c } = page.data, filled = page.clusters.filter((k) => k.n_rows && k.cluster !== pamc.noise).length, [most] = page.blends;
   const count = filled === c ? pamc.counted(c, "cluster") : `${filled} of ${c} clusters have rows:`;
   const sure = page.clear ? ` ${pamc.share(page.clear.share)} of the rows clearly belong to their cluster${most ? `; clusters ${most.pair.join(" and ")} blend the most` : ""}.` : " How sure this is was not measured.";
-  return filled === c ? `${count} in ${pamc.counted(n, "row")}.${sure}` : `${count} ${pamc.counted(n, "row")}.${sure}`;
+  return `${count}${filled === c ? " in" : ""} ${pamc.counted(n, "row")}.${sure}${pamc.noiseText(page.data.record.facts)}`;
 };
 
 pamc.sureness = (page) => {

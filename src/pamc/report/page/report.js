@@ -5,6 +5,8 @@ class Report {
     this.data = data;
     this.clusters = pamc.records(data.clusters);
     this.palette = pamc.palette(data.n_clusters);
+    pamc.noise = data.noise ?? null;
+    if (pamc.noise !== null) this.palette[pamc.noise] = [128, 128, 128];
     this.selected = new Set();
     const { points } = data;
     this.n = points.n;
@@ -15,6 +17,7 @@ class Report {
     this.columns = data.columns.map((column) => ({ ...column, values: pamc.unpack(column.values) }));
     if (this.rows) this.position = new Map(Array.from(this.rows, (row, i) => [row, i]));
     this.names = pamc.clusterNames(data.features, data.n_clusters, data.clusters);
+    if (pamc.noise !== null) this.names[pamc.noise] = "In no cluster";
     this.cells = pamc.grouped(pamc.records(data.cells), "row");
     this.coloring = "cluster";
   }
@@ -182,7 +185,7 @@ class Report {
     this.tip.hidden = i < 0;
     if (i < 0) return;
     const column = this.columns[this.coloring];
-    this.tip.replaceChildren(pamc.el("strong", {}, pamc.name(this.id(i), 60)), `cluster ${this.cluster[i]} · confidence ${pamc.number(this.confidence.at(i), 2)}`,
+    this.tip.replaceChildren(pamc.el("strong", {}, pamc.name(this.id(i), 60)), `${pamc.clusterText(this.cluster[i])} · confidence ${pamc.number(this.confidence.at(i), 2)}`,
       ...(column ? [pamc.el("br"), pamc.name(`${column.name}: ${this.value(column, i)}`, 80)] : []));
     const { clientWidth } = this.map.box;
     this.tip.style.transform = `translate(${Math.round(x > clientWidth / 2 ? x - this.tip.offsetWidth - 14 : x + 14)}px, ${Math.round(Math.max(4, y - this.tip.offsetHeight - 10))}px)`;
