@@ -159,7 +159,7 @@ class InfluenceConfig(DeclaredSettings):
         None,
         Count(),
         "Order of the cumulative influence γ = Σ_r Ā^r that defines the positive pairs: the number of steps along "
-        "edges. The default, None, is 2, or 1 for more than 50,000 rows.",
+        "edges. The default, None, is 2, or 1 for more than 50,000 rows or several relations.",
         optional=True,
         expert=False,
     )

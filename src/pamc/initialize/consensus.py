@@ -85,6 +85,8 @@ class InputSource:
         Whether rows are compared by the angle between them, as texts are, and not by their distance.
     family
         Name of the only family that clusters the rows; None compares all.
+    n_relations
+        Number of relations that form the graph.
     """
 
     kind: str
@@ -93,6 +95,7 @@ class InputSource:
     is_knn: bool = False
     by_angle: bool = False
     family: str | None = None
+    n_relations: int = 1
 
     def points(self) -> Floats:
         """Return the rows in up to 50 leading directions, with mean squared length 1, to be compared by distance."""
@@ -179,7 +182,9 @@ def agreed_clusters(
             neighbors=build_adjacency(edges, None, n_nodes=n_rows, expect_directed=True),
             adjacency=inputs.adjacency,
             rows=inputs.rows,
-            smoothed=smoothed_embeddings(inputs.rows, inputs.adjacency, n_clusters, device),
+            smoothed=smoothed_embeddings(
+                inputs.rows, inputs.adjacency, n_clusters, device, has_relations=inputs.n_relations > 1
+            ),
             n_clusters=n_clusters,
             n_repeats=n_repeats or N_REPEATS,
             seed=seed,

@@ -25,6 +25,9 @@ MIDDLE = 1
 # Dimensions of the smoothed embeddings: per cluster, and at most.
 _DIMS_PER_CLUSTER, _MOST_DIMS = 2, 32
 
+# Dimensions per cluster if several relations form the graph, because each adds directions of its own.
+_DIMS_OF_RELATIONS = 4
+
 # Size of the random sample of rows on which K-means runs if there are more: at least in total, and per cluster.
 _MOST_SAMPLED, _SAMPLED_PER_CLUSTER = 4000, 50
 
@@ -179,14 +182,19 @@ def choose_communities(partitions: Mapping[str, Labels], graph: Adjacency) -> Ch
     return Choice((max(partitions, key=lambda name: judge.score(partitions[name]).value),), judge)
 
 
-def smoothed_dims(n_clusters: int) -> int:
+def smoothed_dims(n_clusters: int, *, has_relations: bool = False) -> int:
     """Return the number of dimensions of the smoothed embeddings."""
-    return min(_DIMS_PER_CLUSTER * n_clusters, _MOST_DIMS)
+    return min((_DIMS_OF_RELATIONS if has_relations else _DIMS_PER_CLUSTER) * n_clusters, _MOST_DIMS)
 
 
-def smoothed_embeddings(rows: Floats, adjacency: Adjacency, n_clusters: int, device: torch.device) -> list[Floats]:
-    """Return the (N, 2C) embedding of the smoothed rows for each reach, with at most 32 columns."""
-    n_dims = smoothed_dims(n_clusters)
+def smoothed_embeddings(
+    rows: Floats, adjacency: Adjacency, n_clusters: int, device: torch.device, *, has_relations: bool = False
+) -> list[Floats]:
+    """Return the embedding of the smoothed rows for each reach, with at most 32 columns.
+
+    It has 2C columns, or 4C if the graph consists of several relations.
+    """
+    n_dims = smoothed_dims(n_clusters, has_relations=has_relations)
     return [embedding(smooth, n_dims) for smooth in smoothed(on_sphere(rows), adjacency, _REACHES, device=device)]
 
 

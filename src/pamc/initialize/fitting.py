@@ -74,8 +74,8 @@ def fitted_encoder(
     by_heart
         Whether the encoder must memorize the clusters of individual rows, because features do not predict them.
     coded
-        Whether the targets always encode the initial clusters, because the smoothed features follow the kNN graph,
-        which does not separate them.
+        Whether the targets always encode the initial clusters, because smoothed features do not separate them: if they
+        follow the kNN graph of a table of categories, or if the clusters come from several relations.
     """
     config = context.config
     can_code = config.n_dims > config.n_clusters > 1

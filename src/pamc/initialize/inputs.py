@@ -19,7 +19,7 @@ from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions, shared_directions
 from pamc.initialize.consensus import GRAPH_ALONE, InputSource, choose_inputs, directions_of_graph
-from pamc.initialize.relations import graph_of_relations
+from pamc.initialize.relations import graph_of_relations, n_combined
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
 
@@ -80,7 +80,7 @@ def graph_and_inputs(
         is_knn = graph.edges is None
         family = family_for(preprocessing) if is_knn else None
         inputs = InputSource("features and graph", directions, adjacency, is_knn, by_angle=is_text, family=family)
-        return adjacency, inputs, facts
+        return adjacency, replace(inputs, n_relations=n_combined(facts)), facts
     with one_thread():
         inputs = choose_inputs(
             directions,
@@ -99,7 +99,8 @@ def graph_and_inputs(
             ),
             stacklevel=2,
         )
-    return inputs.adjacency, inputs, facts
+    n_relations = 1 if inputs.kind == "features" else n_combined(facts)
+    return inputs.adjacency, replace(inputs, n_relations=n_relations), facts
 
 
 def _adjacency(

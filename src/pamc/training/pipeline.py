@@ -21,9 +21,11 @@ from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.distributed.scatter import check_shareable, share_out, take_share
 from pamc.errors import ConfigError
+from pamc.graph.smoothing import smoothed
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
 from pamc.initialize.noise import NoiseRule, fit_noise_rule, noise_codes, noise_facts
+from pamc.initialize.relations import n_combined
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import bound_holds, meta_nodes
 from pamc.models.base import Model
@@ -88,6 +90,9 @@ _SCALE_OF_GIVEN_GRAPH, _SCALE_OF_KNN_GRAPH = 2.0, 8.0
 # step, because GPU kernels are compiled for each weight.
 _ALPHA, _MOST_ALPHA, _ALPHA_STEP = 1.0, 4.0, 0.25
 
+# Probability that the walk which smooths the assignment along several relations continues.
+_REACH_OF_LABELS = 0.8
+
 # The silhouette, which compares all pairs of rows, is computed on a sample of this size.
 _SILHOUETTE_ROWS = 2000
 
@@ -137,7 +142,8 @@ def fit_method(
     """
     clock = Clock(progress or SilentProgress())
     user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
-    config = settled(config, data.n_nodes, data.n_features)
+    has_relations = getattr(data, "relations", None) is not None
+    config = settled(config, data.n_nodes, data.n_features, has_relations=has_relations)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
     source = source_of(data, fit)
     _check(fit, source)
@@ -184,10 +190,11 @@ def assign_rows(
     return z, log_soft_assignment(z, centers.detach(), eta=eta).exp()
 
 
-def settled(config: Any, n_nodes: int, n_features: int = 0) -> Any:
+def settled(config: Any, n_nodes: int, n_features: int = 0, *, has_relations: bool = False) -> Any:
     """Return the settings with sizes, epochs and hops chosen, from the other settings and the shape, if they are None.
 
-    Without a number of features, batches are those of a table with few columns.
+    Without a number of features, batches are those of a table with few columns. Hops along relations are chosen later
+    (:func:`linked`).
     """
     is_paper = getattr(config, "init", None) == PAPER_START
     if getattr(config, "hidden", ()) is None:
@@ -204,10 +211,17 @@ def settled(config: Any, n_nodes: int, n_features: int = 0) -> Any:
     if "n_dims" in config.names() and config.n_dims is None:
         n_dims = min(config.n_clusters + min(config.n_clusters, _FREE_DIMS), _MOST_DIMS)
         config = config.with_(n_dims=_PAPER_DIMS if is_paper else n_dims)
-    if "n_hops" in config.names() and config.n_hops is None:
-        # In large tables, there would be too many positive pairs beyond direct neighbors.
-        config = config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS else 1)
-    return config
+    return config if has_relations else linked(config, n_nodes)
+
+
+def linked(config: Any, n_nodes: int, n_relations: int = 1) -> Any:
+    """Return the settings with `n_hops` chosen if it is None.
+
+    In large tables, and along several relations, there would be too many positive pairs beyond direct neighbors.
+    """
+    if "n_hops" not in config.names() or config.n_hops is not None:
+        return config
+    return config.with_(n_hops=_HOPS if n_nodes <= sources.LARGE_ROWS and n_relations == 1 else 1)
 
 
 def scaled(config: Any, *, is_given: bool) -> Any:
@@ -232,7 +246,8 @@ def uses_given_graph(facts: Mapping[str, object]) -> bool:
 
 def chosen(config: Any, n_nodes: int, n_features: int, facts: Mapping[str, Any]) -> Any:
     """Return the settings with every None replaced by the value that a fit with these facts uses."""
-    config = scaled(settled(config, n_nodes, n_features), is_given=uses_given_graph(facts))
+    config = linked(settled(config, n_nodes, n_features, has_relations=True), n_nodes, n_combined(facts))
+    config = scaled(config, is_given=uses_given_graph(facts))
     return weighted(config, facts.get("graph_trust"))
 
 
@@ -283,8 +298,9 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
         else:
             neighbors = Neighbors(restored.adjacency, None, {})
     known = {**neighbors.facts, "inputs": getattr(neighbors.inputs, "kind", None)}
-    is_given = uses_given_graph(known if restored is None else restored.init.facts)
-    fit = replace(fit, config=scaled(fit.config, is_given=is_given))
+    known = known if restored is None else dict(restored.init.facts)
+    config = linked(fit.config, source.n_nodes, n_combined(known))
+    fit = replace(fit, config=scaled(config, is_given=uses_given_graph(known)))
     with clock.timed("start"):
         start = _start(fit, source, prepared, neighbors, restored)
     trust: Any = None if start.init is None else start.init.facts.get("graph_trust")
@@ -382,6 +398,12 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
     z, labels, largest, margins, centers = _read(trained.model, trained.loader, fit.config, before, **options)
     if trained.model is not model:
         model.load_state_dict(trained.model.state_dict())
+    refined: dict[str, object] = {}
+    if init is not None and n_combined(init.facts) > 1 and uses_given_graph(init.facts):
+        labels, largest, refined = _along_relations(fit, source, ready, z, centers)
+        if before is not None and init.halves is not None:
+            chunks: dict[str, Any] = {"eta": fit.config.eta, "chunk_size": fit.config.chunk_size}
+            margins = before.margins(ready.prepared.loader, labels, **chunks)
     clusters, confidence, calibration = labels.cpu().numpy(), largest.cpu().numpy(), None
     if init is not None and init.halves is not None and before is not None:
         margins_and_distances = margins.cpu().numpy()
@@ -416,6 +438,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             **_facts(fit, source, ready, plan),
             "fallback": trained.fallback,
             **trained.facts,
+            **refined,
             **confidence_facts(calibration),
             **noise_facts(noise),
         },
@@ -432,6 +455,24 @@ def _noise(
         return None, None
     rule = fit_noise_rule(prepared.features, labels, config.n_clusters)
     return rule, noise_codes(confidence, rule.is_unlike(prepared.features, labels), min_confidence=limit)
+
+
+def _along_relations(
+    fit: FitContext, source: Source, ready: Initialized, z: Tensor, centers: Tensor
+) -> tuple[Tensor, Tensor, dict[str, object]]:
+    """Return labels (N,) and the largest q (N,) after smoothing q along the relations, and facts.
+
+    The features of a row predict clusters of several relations less well than its edges do, and rows with the same
+    features may have different edges. If smoothing empties a cluster, the labels are those of q itself.
+    """
+    q = log_soft_assignment(z, centers.detach(), eta=fit.config.eta).exp().cpu()
+    adjacency: Any = source.adjacency(ready.neighbors)
+    smooth = torch.from_numpy(smoothed(q.double().numpy(), adjacency, [_REACH_OF_LABELS])[0]).to(q)
+    alone, (largest, labels) = q.argmax(dim=1), smooth.max(dim=1)
+    if torch.bincount(labels).count_nonzero() < torch.bincount(alone).count_nonzero():
+        largest, labels = q.max(dim=1)
+    share = float((labels != alone).double().mean())
+    return labels.to(z.device), largest.to(z.device), {"share_assigned_by_edges": share}
 
 
 def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | None) -> dict[str, object]:

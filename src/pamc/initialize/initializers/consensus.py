@@ -23,7 +23,8 @@ def fit_consensus(context: InitContext) -> InitResult:
     with context.progress.phase("consensus", len(FAMILIES)) as phase:
         options: dict[str, Any] = {"seed": context.seed, "device": context.rows.device, "on_family": phase.advance}
         agreed = agreed_clusters(inputs, config.n_clusters, **options)
-    coded = inputs.family is not None or inputs.kind == GRAPH_ALONE
+    # The clusters of several relations follow from the edges of a row, and its features alone predict them less well.
+    coded = inputs.family is not None or inputs.kind == GRAPH_ALONE or inputs.n_relations > 1
     encoder, targets = fitted_encoder(agreed, context, by_heart=inputs.kind == "graph", coded=coded)
     facts = {"inputs": inputs.kind, "encoder_fitted_to": targets, **agreed.facts()}
     return InitResult(encoder, labels=agreed.labels, facts=facts, judge=agreed.judge)
