@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from pamc import PamCGC, clusterer
-from pamc.errors import BackendError, ConfigError, OutputError, PamcWarning
+from pamc.errors import BackendError, ConfigError, DataWarning, OutputError, PamcWarning
 from pamc.estimator import export as exporting
 from pamc.estimator.export import onnx_inputs
 from tests.noise.planted import embeddings
@@ -118,6 +118,22 @@ def test_a_table_of_mixed_types_has_one_input_per_column(tmp_path):
         assert_same(model, path, rows)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert {item.name for item in session.get_inputs()} == {"income", "city", "member", "size", "since"}
+
+
+def test_empty_cells_that_count_as_a_value_are_one_in_the_graph_too(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    owns = np.repeat([True, False], 120)
+    frame = pandas.DataFrame(
+        {
+            "income": np.round(np.where(owns, 80, 20) + rng.normal(0, 5, 240), 1),
+            "boat": np.where(owns, rng.choice(["sail", "motor"], 240), None),
+        }
+    )
+    with pytest.warns(DataWarning, match="empty cells count as a value"):
+        model = PamCGC(2, advanced={"hidden": (16,)}, **SMALL).fit(frame)
+    assert model.columns_.variables[1].levels[-1] == "(missing)"
+    assert_same(model, model.export(tmp_path / "model.onnx"), frame)
 
 
 def test_free_text_and_a_custom_encoder_are_refused_with_the_reason(tmp_path):

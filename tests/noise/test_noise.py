@@ -146,3 +146,16 @@ def test_all_outliers_are_listed_on_request():
     rows = made_graph(model).features
     assert len(explain(model, rows).odd) == 50
     assert set(range(80)) <= set(explain(model, rows, n_odd=None).odd["row"])
+
+
+def test_edges_of_new_rows_and_a_limit_work_together(planted):
+    X, y = planted
+    paths = [np.flatnonzero(y == cluster) for cluster in range(4)]
+    ends = np.concatenate([np.stack([path[:-1], path[1:]], axis=1) for path in paths])
+    model = PamCGC(4, min_confidence=0.7, **SMALL).fit(X, adjacency=ends)
+    one, other = (path[model.labels_[path] >= 0][:3] for path in paths[:2])
+    weight = sp.csr_matrix((np.ones(9), (np.repeat([0, 1, 2], 3), np.concatenate([one, other, one]))), (3, len(X)))
+    # A row with neighbors in its cluster, one with neighbors in another cluster, and an extreme row.
+    rows = np.stack([X[one[0]], X[one[0]], np.full(X.shape[1], 50.0)])
+    labels = model.predict(rows, adjacency=weight, min_confidence=0.95)
+    assert labels.tolist() == [model.labels_[one[0]], -1, -1]
