@@ -119,7 +119,8 @@ def _settings(scope: Scope, **changes: Any) -> dict[str, Any]:
     """Return all settings explicitly, so that rows of other defaults are not mistaken for these."""
     # Two hops are the default for data sets of these sizes.
     values = FitConfig(**{"n_hops": 2, **changes}).to_dict()
-    del values["n_clusters"]
+    # Noise is not requested: every row is in a cluster.
+    del values["n_clusters"], values["min_confidence"]
     tiny = {name: value for name, value in quick_settings("pamcgc").items() if name not in changes}
     return {**values, **(tiny if scope.quick else {})}
 
