@@ -66,7 +66,7 @@ def _seconds(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Return the mean time of the fits with the default on a CPU."""
     on_cpu = [row for row in rows if kind_of(row) == "cpu"]
     seconds = [value for name in names for value in seconds_of(on_cpu, name)]
-    return f"{mean(seconds):.2g}" if seconds else MISSING
+    return MISSING if not seconds else f"{mean(seconds):.{0 if mean(seconds) >= 10 else 1}f}"
 
 
 def _costs(loss: Sequence[Row], folder: Path) -> str:
