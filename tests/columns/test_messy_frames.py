@@ -63,6 +63,13 @@ def test_nullable_types_are_read_as_the_plain_ones():
     assert described(pa.table({"c": ["a", "b"] * 30, "n": pa.nulls(N)}))[0]["n"]["note"] == "left out: has no values"
 
 
+def test_an_ordered_category_of_arrow_keeps_its_order():
+    sizes = pd.Categorical(np.array(["S", "L", "M"])[I % 3], categories=["S", "M", "L"], ordered=True)
+    rows, wide = described(pa.Table.from_pandas(frame(size=sizes)))
+    assert rows["size"]["type"] == "ordered"
+    assert [0.0, 2.0, 1.0] in wide[:3].T.tolist()
+
+
 @pytest.mark.parametrize("first", [10**18, 1234567890123450])
 def test_long_integers_identify_rows_with_all_of_their_digits(first, tmp_path):
     X = frame(tweet=first + 7 * I)

@@ -348,8 +348,22 @@ def test_no_feature_column_left_is_refused(people, refusal):
 
 def test_bytes_that_are_not_utf8_are_refused_with_their_line(write, refusal):
     assert "line 3: not UTF-8" in refusal(read_features, write("x.csv", b"a,b\n1,2\n\xff\xfe,3\n"))
-    assert "line 1: not UTF-8" in refusal(read_features, write("x.csv", "a,b\n1,2\n".encode("utf-16")))
     assert "line 2: not UTF-8" in refusal(read_features, write("x.csv.gz", gzip.compress(b"a,b\n\xe9,3\n")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", "a,größe\n1,2\n".encode("utf-16")),
+        ("x.csv.gz", gzip.compress("a,größe\n1,2\n".encode("utf-16"))),
+        ("x.tsv", "a\tgröße – cm\n1\t2\n".encode("cp1252")),
+    ],
+)
+def test_a_file_in_another_encoding_is_read_and_noted(write, name, content):
+    with pytest.warns(DataWarning, match="is not UTF-8 text and is read as (UTF-16|Windows-1252)"):
+        graph = read_features(write(name, content))
+    assert graph.feature_names[1].startswith("größe")
+    assert graph.features.tolist() == [[1.0, 2.0]]
 
 
 def test_a_badly_quoted_cell_is_refused_with_its_line(write, refusal):

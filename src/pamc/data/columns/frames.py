@@ -148,12 +148,15 @@ def _texts(series: Any) -> NDArray[Any]:
 
 
 def _order_of(series: Any) -> tuple[str, ...] | None:
-    """Return the categories of an ordered pandas category or of a polars enumeration; None if they have no order."""
+    """Return the values of an ordered pandas or Arrow category, or of a polars enumeration; None without an order."""
     import narwhals as nw
 
     if series.dtype == nw.Enum:
         return tuple(str(category) for category in series.dtype.categories)
-    accessor = getattr(series.to_native(), "cat", None)
+    native = series.to_native()
+    if getattr(getattr(native, "type", None), "ordered", False):
+        return tuple(str(category) for category in native.unify_dictionaries().chunk(0).dictionary.to_pylist())
+    accessor = getattr(native, "cat", None)
     is_ordered = bool(getattr(accessor, "ordered", False))
     return tuple(str(category) for category in accessor.categories) if is_ordered and accessor is not None else None
 

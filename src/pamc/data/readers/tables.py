@@ -403,22 +403,28 @@ def first_record(path: Path, records: Records) -> tuple[int, list[str]]:
     raise DataError(f"{path}: is empty; a table needs a line of column names, followed by one line per row")
 
 
-# A non-ASCII letter of Latin-1 next to an ASCII letter; and bytes that do not occur in text files.
-_LATIN_LETTER = re.compile(rb"[A-Za-z][\xa0-\xff]|[\xa0-\xff][A-Za-z]")
-_NOT_TEXT = re.compile(rb"[\x00\x80-\x9f]")
+# A non-ASCII letter of Latin-1 next to an ASCII letter, or the euro sign of Windows-1252 beside a number; characters
+# that only Windows-1252 has; bytes that do not occur in text files; and the marks at the start of UTF-16.
+_LATIN_LETTER = re.compile(rb"[A-Za-z][\xa0-\xff]|[\xa0-\xff][A-Za-z]|\d ?\x80|\x80 ?\d")
+_OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
+_NOT_TEXT = re.compile(rb"[\x00\x81\x8d\x8f\x90\x9d]")
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Number of bytes that are inspected to determine the encoding of a file, and that are read at a time.
 _BYTES_INSPECTED, _BYTES_AT_A_TIME = 1 << 26, 1 << 20
 
 
 def encoding_of(path: Path) -> str:
-    """Return "latin-1" for a file that is not valid UTF-8 but looks like Western European text, else "utf-8"."""
+    """Return "latin-1" or "cp1252" for Western European text, "utf-16" if the file says so, and "utf-8" for others."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    has_letters, is_utf8 = False, True
+    has_letters, is_utf8, is_windows = False, True, False
     with contextlib.suppress(OSError, EOFError, zlib.error), open_bytes(path) as stream:
         for _ in range(_BYTES_INSPECTED // _BYTES_AT_A_TIME):
             block = stream.read(_BYTES_AT_A_TIME)
             if not block:
                 break
+            if block.startswith(_UTF16_MARKS):
+                return "utf-16"
+            is_windows = is_windows or _OF_WINDOWS.search(block) is not None
             try:
                 decoder.decode(block)
             except UnicodeDecodeError:
@@ -426,14 +432,14 @@ def encoding_of(path: Path) -> str:
             if not is_utf8 and _NOT_TEXT.search(block):
                 return "utf-8"
             has_letters = has_letters or (not is_utf8 and _LATIN_LETTER.search(block) is not None)
-    return "utf-8" if is_utf8 or not has_letters else "latin-1"
+    return "utf-8" if is_utf8 or not has_letters else "cp1252" if is_windows else "latin-1"
 
 
 def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a text file in UTF-8 or Latin-1, which may be compressed."""
-    decoding: dict[str, Any] = (
-        {"encoding": encoding} if encoding != "utf-8" else {"encoding": "utf-8-sig", "errors": "surrogateescape"}
-    )
+    """Yield the lines of a text file, which may be compressed; `encoding` is that of :func:`encoding_of`."""
+    decoding: dict[str, Any] = {"encoding": encoding, "errors": "replace"}
+    if encoding == "utf-8":
+        decoding = {"encoding": "utf-8-sig", "errors": "surrogateescape"}
     try:
         # An invalid byte is reported when its line is reached, not when the buffer is filled.
         stream = io.TextIOWrapper(open_bytes(path), newline="", **decoding)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
 from pamc.data.files import check_gzip, kind_of
+from pamc.data.readers.conversion import converted, values_of
 from pamc.data.readers.format import FORMATS, Format
 from pamc.data.readers.tables import Records, TextTable, encoding_of, header_of, text_lines
 from pamc.errors import DataError, DataWarning, warn
@@ -25,6 +27,12 @@ class DelimitedTable(TextTable):
 
     delimiter: str
     encoding: str = "utf-8"
+    converted: Path | None = None
+
+    @property
+    def stored(self) -> Path:
+        """The file itself, or its conversion to UTF-8, which has the same lines."""
+        return self.path if self.converted is None else self.converted
 
     @property
     def tolerant_sql(self) -> str:
@@ -47,7 +55,10 @@ def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     check_gzip(path)
     encoding = encoding_of(path)
     if encoding != "utf-8":
-        warn(DataWarning(f"{path}: is not UTF-8 text and is read as Latin-1"), stacklevel=3)
+        warn(DataWarning(f"{path}: is not UTF-8 text and is read as {_NAMES[encoding]}"), stacklevel=3)
+    if encoding not in _ENCODINGS:
+        target = converted(path, kind_of(path), partial(_write_utf8, encoding=encoding))
+        return DelimitedTable(**{**values_of(open_delimited(target, header)), "path": path, "converted": target})
     delimiter = _delimiter_of(path, encoding)
     names, unnamed, has_header, n_skipped = header_of(path, _records(path, delimiter, encoding), header)
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
@@ -58,7 +69,13 @@ def open_delimited(path: Path, header: bool | None) -> DelimitedTable:
     return DelimitedTable(path, names, unnamed, has_header, relation, n_skipped, delimiter, encoding)
 
 
-# duckdb's option for each encoding.
+def _write_utf8(path: Path, target: Path, encoding: str) -> None:
+    with target.open("w", encoding="utf-8", newline="") as stream:
+        stream.writelines(text_lines(path, encoding))
+
+
+_NAMES = {"latin-1": "Latin-1", "cp1252": "Windows-1252", "utf-16": "UTF-16"}
+# duckdb's option for each encoding that it reads.
 _ENCODINGS = {"utf-8": "", "latin-1": ", encoding='latin-1'"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,10 @@ from pamc.data.readers.formats.delimited import DelimitedTable, open_delimited
 from pamc.errors import DataError, DataWarning, warn
 
 
-@dataclass(frozen=True)
-class ExcelTable(DelimitedTable):
-    """The first sheet of an Excel file, converted to .csv, so that line numbers are rows of the sheet."""
-
-    converted: Path = Path()
-
-    @property
-    def stored(self) -> Path:
-        """The converted file."""
-        return self.converted
-
-
-def open_excel(path: Path, header: bool | None) -> ExcelTable:
-    """Open the first sheet of an Excel file."""
+def open_excel(path: Path, header: bool | None) -> DelimitedTable:
+    """Open the first sheet of an Excel file, converted to .csv, so that line numbers are rows of the sheet."""
     target = converted(path, ".csv", _write_csv)
-    return ExcelTable(**{**values_of(open_delimited(target, header)), "path": path}, converted=target)
+    return DelimitedTable(**{**values_of(open_delimited(target, header)), "path": path, "converted": target})
 
 
 def _write_csv(path: Path, target: Path) -> None:
