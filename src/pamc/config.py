@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from pamc.declarations import Choice, Count, DeclaredSettings, Number, Sizes, setting
+from pamc.declarations import Choice, Count, DeclaredSettings, ImageShape, Number, Sizes, setting
 from pamc.errors import ConfigError, UnknownNameError
 
 RENAMED_SETTINGS = MappingProxyType({"start": "init", "preparation": "preprocessing"})
@@ -254,6 +254,15 @@ class FitConfig(
     beta: float = 10.0
     tau: float = 0.5
     metric: str = "auto"
+    image_shape: tuple[int, ...] | None = setting(
+        None,
+        ImageShape(),
+        "Treat each row as an image of this shape: (height, width) or (height, width, channels), with the pixels line "
+        "by line. Neighbors are then found by tangent distance, and the encoder also sees images that are slightly "
+        "shifted, turned and zoomed.",
+        optional=True,
+        expert=False,
+    )
     n_epochs: int | None = setting(  # type: ignore[assignment]
         None,
         Count(0),

@@ -88,6 +88,20 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class ImageShape:
+    """The height, width and, optionally, number of channels of an image."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the shape as a tuple; see :class:`Kind`."""
+        if isinstance(value, str) or not isinstance(value, Iterable) or len(shape := tuple(value)) not in (2, 3):
+            raise ConfigError(f"{name} must be (height, width) or (height, width, channels), got {value!r}")
+        return tuple(Count(2 if axis < 2 else 1).check(name, size) for axis, size in enumerate(shape))
+
+    def __str__(self) -> str:
+        return "(height, width) or (height, width, channels)"
+
+
+@dataclass(frozen=True)
 class Choice:
     """One of several strings."""
 

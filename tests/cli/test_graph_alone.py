@@ -82,6 +82,8 @@ def test_row_names_come_from_the_edge_file(pamc, text, ids):
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
+        (["fit", "rows.csv", "-k", "2", "--image-shape", "2"], 2, "--image-shape must be HEIGHTxWIDTH"),
+        (["fit", "rows.csv", "-k", "2", "--image-shape", "2x2"], 2, "has 4 pixels, but the rows have 2 columns"),
         (["fit", "-k", "2"], 2, "give a file of rows, --edges FILE, or --dataset NAME"),
         (["fit", "--edges", "friends.csv", "--id", "name", "-k", "2"], 2, "--id applies to columns of rows"),
         (["fit", "--edges", "friends.csv", "-k", "auto"], 3, "choose_k needs features"),

@@ -180,7 +180,12 @@ def _store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
 
 
 def check_shareable(
-    config: Any, *, method: str = "pamcgc", known_labels: bool = False, user_encoder: bool = False
+    config: Any,
+    *,
+    method: str = "pamcgc",
+    known_labels: bool = False,
+    user_encoder: bool = False,
+    views: bool = False,
 ) -> None:
     """Raise a ConfigError if several processes cannot train this fit together."""
     if method != "pamcgc":
@@ -189,13 +194,15 @@ def check_shareable(
         unsupported = "known_labels"
     elif user_encoder:
         unsupported = "a user-supplied encoder"
+    elif views:
+        unsupported = "views or image_shape"
     elif config.meta_assignment != "hard":
         unsupported = f"meta_assignment={config.meta_assignment!r}"
     else:
         return
     raise ConfigError(
         "several processes can train method pamcgc only, with its default encoder, meta_assignment='hard' and no known "
-        f"labels; got {unsupported}: leave it out, or use one process"
+        f"labels or views; got {unsupported}: leave it out, or use one process"
     )
 
 

@@ -94,6 +94,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         adjacency: Any = None,
         relation_weights: Mapping[str, float] | None = None,
         known_labels: Any = None,
+        views: Any = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -117,6 +118,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         known_labels
             (N,) clusters of the rows whose cluster is known, −1 for the others. Known rows are assigned to the
             meta-node of their cluster.
+        views
+            Copies of the rows that show the same thing, such as augmented images, as an (N, d) array or several,
+            (n_copies, N, d), or as a callable that takes X and returns a random copy of each row; or a list of arrays
+            and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
+            `image_shape`.
         """
         if X is None:
             return self._fit_graph_alone(adjacency, known_labels)
@@ -128,7 +134,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if adjacency is not None:
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
-        self._fit(graph, known_labels=known_labels, progress=FitProgress() if self.verbose else None)
+        progress = FitProgress() if self.verbose else None
+        self._fit(graph, known_labels=known_labels, views=views, progress=progress)
         self._row_ids = graph.ids
         return self
 

@@ -77,8 +77,8 @@ class PamCGC(RowClusterer):
     meta_nodes_ : (C, n_dims) float
         Meta-nodes μ̂ of the final labels.
     history_ : dict of list
-        Values of each epoch: `loss`, its parts `positive`, `proxy` and `kl`, and the monitored quantities `alignment`,
-        `uniformity`, `center_distance`, `n_nonempty` and `changed`.
+        Values of each epoch: `loss`, its parts `positive`, `proxy`, `kl` and, with views, `views`, and the monitored
+        quantities `alignment`, `uniformity`, `center_distance`, `n_nonempty` and `changed`.
     n_iter_ : int
         Number of epochs run.
     scores_ : dict
@@ -113,6 +113,7 @@ class PamCGC(RowClusterer):
         n_hops: int | None = FitConfig.n_hops,
         alpha: float | None = FitConfig.alpha,
         beta: float = FitConfig.beta,
+        image_shape: tuple[int, ...] | None = FitConfig.image_shape,
         n_epochs: int | None = FitConfig.n_epochs,
         min_confidence: float | None = FitConfig.min_confidence,
         advanced: Advanced | Mapping[str, Any] | None = None,
@@ -128,6 +129,7 @@ class PamCGC(RowClusterer):
         self.n_hops = n_hops
         self.alpha = alpha
         self.beta = beta
+        self.image_shape = image_shape
         self.n_epochs = n_epochs
         self.min_confidence = min_confidence
         self.advanced = advanced

@@ -23,6 +23,7 @@ from pamc.initialize.consensus import InputSource
 from pamc.initialize.family import Judge
 from pamc.models.layers import MLP, Autoencoder
 from pamc.models.loader import FeatureLoader
+from pamc.models.views import Views
 from pamc.ops.kmeans import kmeans
 from pamc.progress import Progress
 from pamc.registry import Registry
@@ -49,6 +50,8 @@ class InitContext:
         The features and graph in which to find clusters; None if the initializer does not need them.
     config, seed, progress
         Settings, random seed and progress display.
+    views
+        Random copies of the rows, which the encoder sees in their place; None without any.
     """
 
     rows: FeatureLoader
@@ -58,6 +61,7 @@ class InitContext:
     config: Any
     seed: int
     progress: Progress
+    views: Views | None = None
 
 
 class InitResult(NamedTuple):

@@ -9,7 +9,7 @@ halves of the rows map margins to confidence without any labels.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -172,7 +172,7 @@ def fit_split_halves(
 
     def clusters_of(number: int) -> Labels:
         half = halves[number]
-        part = replace(inputs, rows=inputs.rows[half], adjacency=inputs.adjacency[half][:, half])
+        part = inputs.among(half)
         options: dict[str, Any] = {"seed": seed_for(seed, f"half {number}"), "device": device, "family": family}
         return agreed_clusters(part, config.n_clusters, n_repeats=_N_REPEATS, **options).labels
 

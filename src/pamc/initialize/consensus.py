@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, with_self_loops
+from pamc.graph.adjacency import Adjacency, build_adjacency, symmetric_normalize, symmetrize, with_self_loops
+from pamc.graph.images import KnownNeighbors
 from pamc.graph.neighbors import DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, unit_rows
 from pamc.initialize.coassociation import agreement, consensus_and_agreement
@@ -87,6 +88,8 @@ class InputSource:
         Name of the only family that clusters the rows; None compares all.
     n_relations
         Number of relations that form the graph.
+    neighbors
+        The nearest rows of each row, if they are not those of its coordinates.
     """
 
     kind: str
@@ -96,6 +99,12 @@ class InputSource:
     by_angle: bool = False
     family: str | None = None
     n_relations: int = 1
+    neighbors: KnownNeighbors | None = None
+
+    def among(self, rows: NDArray[np.int64]) -> InputSource:
+        """Return the inputs of some of the rows, whose numbers are in ascending order."""
+        known = None if self.neighbors is None else self.neighbors.among(rows)
+        return replace(self, rows=self.rows[rows], adjacency=self.adjacency[rows][:, rows], neighbors=known)
 
     def points(self) -> Floats:
         """Return the rows in up to 50 leading directions, with mean squared length 1, to be compared by distance."""
@@ -174,7 +183,9 @@ def agreed_clusters(
         family = _ROBUST_FAMILY
     is_alone = inputs.kind == GRAPH_ALONE
     edges = np.empty((2, 0), dtype=np.int64)
-    if family != _ROBUST_FAMILY and not is_alone:
+    if inputs.neighbors is not None:
+        edges = inputs.neighbors.edges
+    elif family != _ROBUST_FAMILY and not is_alone:
         edges = nearest(points, min(_N_NEIGHBORS, n_rows - 1), device=device).edges
     with one_thread(), quiet_libraries:
         family_input = FamilyInput(
@@ -189,6 +200,7 @@ def agreed_clusters(
             n_repeats=n_repeats or N_REPEATS,
             seed=seed,
             device=device,
+            distances=None if inputs.neighbors is None else _symmetric(inputs.neighbors, n_rows),
         )
 
         def clusters_by(name: str) -> Labels:
@@ -275,6 +287,13 @@ def _predicted_share(graph: Adjacency, labels: Labels) -> float:
 def _odds(share: float) -> float:
     share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
     return share / (1 - share)
+
+
+def _symmetric(neighbors: KnownNeighbors, n_nodes: int) -> Adjacency:
+    """Return the (N, N) distances of all pairs of which one row is a neighbor of the other."""
+    # A distance of 0 would not be an entry of the matrix.
+    distance = np.maximum(neighbors.distance, np.finfo(np.float64).tiny)
+    return symmetrize(sp.csr_matrix((distance, tuple(neighbors.edges)), shape=(n_nodes, n_nodes)))
 
 
 def _mutual_neighbors(edges: NDArray[np.int64], n_nodes: int) -> Adjacency:

@@ -61,6 +61,8 @@ class FamilyInput:
         (N, N) symmetric weights of the graph of the fit.
     smoothed
         (N, n_dims) embeddings of the rows, smoothed along the graph of the fit, one for each reach.
+    distances
+        (N, N) distances of the neighbors, if they are not those between the points.
     n_clusters, n_repeats, seed, device
         Number of clusters, repeats of randomized clusterings, random seed, and device of the computation.
     """
@@ -74,6 +76,7 @@ class FamilyInput:
     n_repeats: int
     seed: int
     device: torch.device
+    distances: Adjacency | None = None
 
 
 Family: TypeAlias = Callable[[FamilyInput], Labels]
@@ -180,6 +183,15 @@ def choose_communities(partitions: Mapping[str, Labels], graph: Adjacency) -> Ch
     """Return the family whose partition has the largest modularity on a graph without features, and its judge."""
     judge = Judge(np.empty((0, graph.shape[0]), dtype=np.int64), graph)
     return Choice((max(partitions, key=lambda name: judge.score(partitions[name]).value),), judge)
+
+
+def squared_lengths(
+    points: Floats, row: NDArray[np.integer], column: NDArray[np.integer], distances: Adjacency | None
+) -> Floats:
+    """Return the squared lengths (E,) of the edges of a kNN graph, from known distances or from the points."""
+    if distances is None:
+        return np.asarray(np.square(points[row] - points[column]).sum(axis=1))
+    return np.asarray(np.square(distances[row, column])).ravel()
 
 
 def smoothed_dims(n_clusters: int, *, has_relations: bool = False) -> int:

@@ -169,6 +169,8 @@ def fitted_to(
             x: Any = _sparse_with_hidden(rows, batch, step, share=share, seed=seed)
         else:
             x = rows.dense_batch(batch)
+            if context.views is not None:
+                x = context.views.of(x, batch, step)
             if share > 0:
                 hidden = hidden_values(step, batch, x.shape[1], share=share, seed=seed)
                 # As in dropout, the remaining values are scaled up.

@@ -14,6 +14,7 @@ from pamc.data.attributed_graph import AttributedGraph, Features
 from pamc.data.preprocessing import THIN_SHARE, Preprocessing
 from pamc.errors import DataError, DataWarning, counted, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.images import image_neighbors
 from pamc.graph.influence import positive_pairs
 from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
@@ -69,17 +70,24 @@ def graph_and_inputs(
         if needs_inputs or by_angle or has_relations:
             directions = directions_of(features, preprocessing, seed, device)
     # Not limited to one thread: the neighbor search gives the same result for any number of threads.
+    known = None
+    if graph.edges is None and method.uses_graph and getattr(config, "image_shape", None) is not None:
+        known = image_neighbors(np.asarray(features), config.image_shape, config.n_neighbors, device=device)
+        graph = replace(graph, edges=known.edges, edges_are_neighbors=True)
     adjacency, facts = _adjacency(
         method, graph, features, config, directions if by_angle or has_relations else None, seed, device
     )
+    if known is not None:
+        facts = {"neighbors_by": "tangent distance"}
     if not needs_inputs or adjacency is None or directions is None:
         return adjacency, None, facts
     if graph.described_by_edges:
         return adjacency, InputSource(GRAPH_ALONE, np.asarray(features, dtype=np.float64), adjacency), facts
-    if graph.edges is None or config.graph_trust == "always":
-        is_knn = graph.edges is None
+    if graph.edges is None or known is not None or config.graph_trust == "always":
+        is_knn = graph.edges is None or known is not None
         family = family_for(preprocessing) if is_knn else None
-        inputs = InputSource("features and graph", directions, adjacency, is_knn, by_angle=is_text, family=family)
+        options: dict[str, Any] = {"by_angle": is_text, "family": family, "neighbors": known}
+        inputs = InputSource("features and graph", directions, adjacency, is_knn, **options)
         return adjacency, replace(inputs, n_relations=n_combined(facts)), facts
     with one_thread():
         inputs = choose_inputs(

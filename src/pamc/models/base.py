@@ -73,6 +73,7 @@ class Model(nn.Module, ABC):
     decoder: nn.Module | None
     centers: Tensor | None
     row_weight: float = 1.0
+    row_term: str = "reconstruction"
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,8 +87,9 @@ class Model(nn.Module, ABC):
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
         """Return the sum over some rows of a term that also needs their features, such as reconstruction, or None.
 
-        The default is the squared error of the decoder's reconstruction, if there is a decoder. The engine divides it
-        by N and multiplies it by `row_weight`. z is (n, n_dims); the block may have additional zero rows at its end.
+        The default is the squared error of the decoder's reconstruction, if there is a decoder. The engine computes it
+        after the objective, divides it by N, multiplies it by `row_weight` and calls it `row_term`. z is (n, n_dims);
+        the block may have additional zero rows at its end.
         """
         return None if self.decoder is None else feature_reconstruction(self.decoder(z), block)
 

@@ -13,6 +13,7 @@ from pamc.config import MethodConfig
 from pamc.errors import ModelFileError
 from pamc.models.base import GraphModel, Model
 from pamc.models.layers import MLP
+from pamc.models.views import Views
 from pamc.registry import Registry
 
 AnyModel: TypeAlias = Model | GraphModel
@@ -42,6 +43,8 @@ class BuildInput:
         (C, n_dims) K-means centers of the embedding after initialization and pretraining; None without either.
     known_labels
         (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
+    views
+        Random copies of the rows; None without any.
     """
 
     n_nodes: int
@@ -58,6 +61,7 @@ class BuildInput:
     pretrained: Any = None
     centers: Any = None
     known_labels: Tensor | None = None
+    views: Views | None = None
 
     def required_decoder(self) -> MLP:
         """Return the decoder of the initialization; raise ModelFileError if pretrained weights have none."""

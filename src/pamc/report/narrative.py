@@ -82,6 +82,8 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
         nearest = "nearest neighbor" if n_neighbors == 1 else f"{n_neighbors} nearest neighbors"
         text = f"No graph was given, so each row was joined to its {nearest}: {edges}."
         recall = facts.get("neighbors_recall")
+        if facts.get("neighbors_by") == "tangent distance":
+            text += " Images were compared by tangent distance, which hardly changes when they are shifted or turned."
         if recall is not None and facts.get("neighbors_by") != "exact":
             text += f" The search was approximate and found {100 * recall:.1f} % of the nearest neighbors."
     else:
@@ -153,6 +155,8 @@ def _training(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
             f" The label-free score of the clusters was {facts['score_before']:.2f} before and "
             f"{facts['score_after']:.2f} after training."
         )
+    if "views" in (record.get("history") or {}):
+        text += " Each row and a random copy of it, drawn anew in every epoch, were a positive pair as well."
     if (facts.get("n_processes") or 1) > 1:
         text += f" {facts['n_processes']} processes took part."
     return text

@@ -74,7 +74,7 @@ def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_no
         return terms
     mean = row_loss / n_nodes
     return dataclasses.replace(
-        terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, "reconstruction": mean}, numbers=None
+        terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, model.row_term: mean}, numbers=None
     )
 
 

@@ -28,6 +28,7 @@ from pamc.initialize.consensus import InputSource
 from pamc.initialize.noise import NoiseRule
 from pamc.models.loader import FeatureLoader
 from pamc.models.method import Method
+from pamc.models.views import Views
 from pamc.progress import Progress
 from pamc.runtime import resolve_dtype, resolve_row_dtype
 from pamc.training.checkpoint import FileCheckpointer
@@ -84,6 +85,8 @@ class FitContext:
         (N,) known clusters of some rows, −1 for the others, or None.
     group
         The process group that trains together; None for a single process.
+    views
+        Copies of the rows, as arrays or as callables that make them, or None.
     """
 
     method: Method
@@ -95,6 +98,12 @@ class FitContext:
     pretrained: str | None = None
     known_labels: NDArray[np.int64] | None = None
     group: TorchProcessGroup | None = None
+    views: Any = None
+
+    @property
+    def has_views(self) -> bool:
+        """Whether the encoder also sees copies of the rows."""
+        return self.views is not None or getattr(self.config, "image_shape", None) is not None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -121,12 +130,15 @@ class Prepared:
         The same rows in the format of the encoder.
     sample
         (n,) indices of the rows used for initialization; None for all rows.
+    views
+        Random copies of the rows, which the encoder also sees; None without any.
     """
 
     preprocessing: Preprocessing
     features: Features | StoreFeatures
     loader: FeatureLoader
     sample: NDArray[np.int64] | None = None
+    views: Views | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ from pamc.models.base import Model
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import METHODS
+from pamc.models.views import Views
 from pamc.ops.group import SINGLE_PROCESS, count_rows
 from pamc.ops.scores import silhouette
 from pamc.progress import Progress, SilentProgress
@@ -107,6 +108,7 @@ def fit_method(
     encoder: nn.Module | None = None,
     pretrained: str | None = None,
     known_labels: NDArray[np.int64] | None = None,
+    views: Any = None,
     memory: int | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
@@ -129,6 +131,8 @@ def fit_method(
         File of pre-trained weights in SDCN's layout, which replaces pre-training.
     known_labels
         (N,) known clusters of some rows, −1 for the others.
+    views
+        Copies of the rows that show the same thing: callables, arrays, or a list of them.
     memory
         Bytes that training on a store may use; by default the free memory of the device.
     progress
@@ -141,7 +145,7 @@ def fit_method(
         The process group, of which this process is rank 0; the others call :func:`run_worker`.
     """
     clock = Clock(progress or SilentProgress())
-    user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels}
+    user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels, "views": views}
     has_relations = getattr(data, "relations", None) is not None
     config = settled(config, data.n_nodes, data.n_features, has_relations=has_relations)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
@@ -154,7 +158,7 @@ def fit_method(
         fit = replace(fit, config=config.with_(chunk_size=plan.chunk_size))
     saved = None
     if checkpoints is not None:
-        check_checkpointable(fit.method.name, plain=encoder is None and pretrained is None and known_labels is None)
+        check_checkpointable(fit.method.name, plain=all(value is None for value in user.values()))
         saved = FitCheckpoints(checkpoints, data, fit.config, method=fit.method.name, seed=seed)
     with free_threads() if device.type == "cpu" else nullcontext():
         fit, ready = _initialize(fit, source, saved)
@@ -270,6 +274,8 @@ def _check(fit: FitContext, source: Source) -> None:
     if isinstance(source, GraphSource):
         distinct = method.uses_features or source.graph.edges is None
         check_enough_rows(source.graph.features, config.n_clusters, distinct=distinct)
+    elif fit.has_views:
+        raise ConfigError("a store of so many rows is fitted without image_shape: leave it out, or read it into memory")
     elif fit.encoder is not None or fit.pretrained is not None or method.name != "pamcgc":
         raise ConfigError("a store is fitted by PamCGC with its default encoder: leave out encoder and pretrained")
     if known_labels is not None:
@@ -277,9 +283,11 @@ def _check(fit: FitContext, source: Source) -> None:
             users = ", ".join(name for name in METHODS if METHODS[name].uses_known_labels)
             raise ConfigError(f"{method.title} cannot use known_labels; the methods that can are {users}")
         check_known_labels(known_labels, source.n_nodes, config.n_clusters)
+    if fit.has_views and method.name != "pamcgc":
+        raise ConfigError(f"{method.title} cannot use views or image_shape; the method that can is pamcgc")
     if fit.group is not None:
         supplied = {"known_labels": known_labels is not None, "user_encoder": fit.encoder is not None}
-        check_shareable(config, method=method.name, **supplied)
+        check_shareable(config, method=method.name, **supplied, views=fit.has_views)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
@@ -306,7 +314,7 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
     trust: Any = None if start.init is None else start.init.facts.get("graph_trust")
     fit = replace(fit, config=weighted(fit.config, trust))
     with clock.phase("graph"):
-        model, kept_influence = _build(fit, source, neighbors, start)
+        model, kept_influence = _build(fit, source, neighbors, start, prepared.views)
     checkpointer = None
     if saved is not None:
         if restored is None:
@@ -332,7 +340,9 @@ def _start(
     return replace(start, init=start.init._replace(facts={**neighbors.facts, **start.init.facts}))
 
 
-def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) -> tuple[Any, float]:
+def _build(
+    fit: FitContext, source: Source, neighbors: Neighbors, start: Start, views: Views | None
+) -> tuple[Any, float]:
     """Return the method's model, and the share of the total influence that its positive pairs keep.
 
     If every process reads its pairs from a store, the model has none.
@@ -351,6 +361,7 @@ def _build(fit: FitContext, source: Source, neighbors: Neighbors, start: Start) 
         pretrained=start.pretrained,
         centers=start.centers,
         known_labels=None if known is None else torch.from_numpy(known).to(fit.device),
+        views=views,
     )
     return fit.method.build(inputs).to(fit.device), kept_influence
 
@@ -394,6 +405,8 @@ def _read(
 def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Trained, plan: Plan | None) -> Fit:
     """Return the fit: labels, confidence and scores of all rows, with history and facts."""
     model, init, history, before = ready.model, ready.start.init, trained.history, trained.before
+    # A fitted model keeps no copies of the rows.
+    model.views = None
     options: dict[str, Any] = {"seed": fit.seed, "when": f"after epoch {len(history)}"}
     z, labels, largest, margins, centers = _read(trained.model, trained.loader, fit.config, before, **options)
     if trained.model is not model:

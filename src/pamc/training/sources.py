@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.preprocessing import fit_preprocessing
+from pamc.data.preprocessing import Preprocessing, fit_preprocessing
 from pamc.data.store import Store
 from pamc.data.store.store import StoreFeatures, neighborhood_means
 from pamc.errors import ConfigError, DataError
@@ -39,8 +39,9 @@ from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows,
 from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import BuildInput
+from pamc.models.views import Views, check_views, copies_of
 from pamc.ops.scores import modularity, stored_modularity
-from pamc.runtime import quiet_libraries
+from pamc.runtime import quiet_libraries, seed_for
 from pamc.training.fallback import train_epochs
 from pamc.training.phases import FitContext, Neighbors, Prepared, Start, check_embedding
 
@@ -61,7 +62,7 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
     if data.n_features == 0:
         data = described_by_edges(data, fit.config.n_clusters, seed=fit.seed)
-    is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None
+    is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None and not fit.has_views
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
     can_sample = can_sample and (data.relations is None or len(data.relations.names) == 1)
     if can_sample and data.n_nodes > LARGE_ROWS:
@@ -109,12 +110,27 @@ class GraphSource:
     def prepare(self, fit: FitContext) -> Prepared:
         """Return all rows, preprocessed."""
         table = self.graph.encoding
-        preprocessing = fit_preprocessing(self.graph.features, fit.config.preprocessing, table=table)
+        kind = fit.config.preprocessing
+        if fit.has_views:
+            check_views(self.graph.features, getattr(fit.config, "image_shape", None))
+            # A common scale for all pixels keeps an image an image.
+            kind = "scale" if kind == "auto" and fit.config.image_shape is not None else kind
+        preprocessing = fit_preprocessing(self.graph.features, kind, table=table)
         features = preprocessing.apply(self.graph.features)
         # A user-supplied encoder takes dense rows.
         sparse = False if fit.encoder is not None else None
         loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype, sparse=sparse)
-        return Prepared(preprocessing, features, loader)
+        return Prepared(preprocessing, features, loader, views=self._views(fit, preprocessing))
+
+    def _views(self, fit: FitContext, preprocessing: Preprocessing) -> Views | None:
+        """Return the random views of the rows, or None without any."""
+        if not fit.has_views:
+            return None
+        copies = None
+        if fit.views is not None:
+            made = [preprocessing.apply(copy) for copy in copies_of(self.graph.features, fit.views)]
+            copies = torch.from_numpy(np.stack(made)).to(device=fit.device, dtype=fit.row_dtype)
+        return Views(copies, fit.config.image_shape, seed=seed_for(fit.seed, "views"))
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
         """Return the graph of the data, or a kNN graph of the rows, and the inputs of the initial clusters."""
@@ -160,7 +176,8 @@ class GraphSource:
                 init = load_sdcn_weights(fit.pretrained, prepared.loader, config)
             else:
                 inputs = (prepared.features, neighbors.graph, neighbors.inputs)
-                context = InitContext(prepared.loader, *inputs, config, fit.seed, fit.clock.progress)
+                progress, views = fit.clock.progress, prepared.views
+                context = InitContext(prepared.loader, *inputs, config, fit.seed, progress, views)
                 init = INITIALIZERS[name](context)
             return Start(init, init.encoder, init.decoder)
         if method.pretrain is None:

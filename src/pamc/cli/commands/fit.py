@@ -86,6 +86,9 @@ class FitOptions:
     beta: float | None = _setting_option("beta", "--beta X")
     n_hops: int | None = _setting_option("n_hops", "--n-hops N")
     min_confidence: float | None = _setting_option("min_confidence", "--min-confidence X")
+    image_shape: str | None = option(
+        "--image-shape SHAPE", "Treat rows as images of this height and width, such as 16x16.", panel=_MODEL
+    )
     settings: list[str] | None = option(
         "--set NAME=VALUE",
         "Change any setting (repeatable; docs/parameters.md).",
@@ -145,8 +148,9 @@ class FitOptions:
     def changes(self) -> dict[str, Any]:
         """Settings given by `--config`, overridden by `--set`, overridden by their own options."""
         config_class = _config_class(self.method)
-        options = {"n_epochs": self.epochs, "alpha": self.alpha, "beta": self.beta, "n_hops": self.n_hops}
-        options["min_confidence"] = self.min_confidence
+        options: dict[str, Any] = {"n_epochs": self.epochs, "alpha": self.alpha, "beta": self.beta}
+        shape = None if self.image_shape is None else _image_shape(self.image_shape)
+        options |= {"n_hops": self.n_hops, "image_shape": shape, "min_confidence": self.min_confidence}
         return {
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),
@@ -307,6 +311,13 @@ def _range_of(text: str) -> range | None:
     if not 2 <= low <= high:
         raise ConfigError(f"--n-clusters LOW-HIGH must be a range from at least 2, such as 2-60, got {text!r}")
     return range(low, high + 1)
+
+
+def _image_shape(text: str) -> tuple[int, ...]:
+    """Return the height and width, and optionally channels, of a shape such as 16x16 or 32x32x3."""
+    if re.fullmatch(r"\d+(x\d+){1,2}", text.strip()) is None:
+        raise ConfigError(f"--image-shape must be HEIGHTxWIDTH, such as 16x16, or HEIGHTxWIDTHxCHANNELS, got {text!r}")
+    return tuple(map(int, text.strip().split("x")))
 
 
 def _cluster_count(text: str | None) -> int:

@@ -20,7 +20,7 @@ from pamc.graph.smoothing import Floats
 from pamc.initialize.coassociation import consensus_and_agreement
 from pamc.initialize.families.gaussian_mixture import mixture_labels
 from pamc.initialize.families.spectral import leading_eigenvectors
-from pamc.initialize.family import FAMILIES, FamilyInput
+from pamc.initialize.family import FAMILIES, FamilyInput, squared_lengths
 from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for, side_by_side
 
@@ -55,7 +55,7 @@ def cluster_layout(inputs: FamilyInput) -> Labels:
     """Return the consensus of Gaussian mixtures of several layouts."""
     n_clusters, device = inputs.n_clusters, inputs.device
     n_dims = min(_MOST_DIMS, max(2, inputs.points.shape[1]))
-    graph = fuzzy_graph(inputs.points, inputs.neighbors)
+    graph = fuzzy_graph(inputs.points, inputs.neighbors, inputs.distances)
     start = initial_layout(graph, n_dims, seed=seed_for(inputs.seed, "initial layout"))
 
     def clusters_of(number: int) -> Labels:
@@ -69,14 +69,14 @@ def cluster_layout(inputs: FamilyInput) -> Labels:
     return consensus_and_agreement(labelings, n_clusters, seed=seed, device=device).labels
 
 
-def fuzzy_graph(points: Floats, neighbors: Adjacency) -> Adjacency:
+def fuzzy_graph(points: Floats, neighbors: Adjacency, distances: Adjacency | None = None) -> Adjacency:
     """Return the kNN graph with UMAP's weights: 1 for the nearest neighbor, falling off at a scale set by each row.
 
     The scale is such that the weights of the k edges of a row sum to log₂ k. The two weights a, b of an edge, one from
     each end, are combined to a + b − ab.
     """
     edges: Any = neighbors.tocoo()
-    distance = np.sqrt(np.square(points[edges.row] - points[edges.col]).sum(axis=1))
+    distance = np.sqrt(squared_lengths(points, edges.row, edges.col, distances))
     n_nodes, degree = len(points), np.bincount(edges.row, minlength=len(points))
     nearest = np.full(n_nodes, np.inf)
     np.minimum.at(nearest, edges.row, distance)

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from pamc.graph.adjacency import Adjacency, symmetric_normalize
 from pamc.graph.smoothing import Floats, unit_rows
-from pamc.initialize.family import FAMILIES, FamilyInput
+from pamc.initialize.family import FAMILIES, FamilyInput, squared_lengths
 from pamc.ops.kmeans import Labels, kmeans
 from pamc.runtime import seed_for
 
@@ -32,14 +32,15 @@ _MOST_ITERATIONS = 3000
 def cluster_spectrally(inputs: FamilyInput) -> Labels:
     """Return K-means of the leading eigenvectors of the normalized kNN graph, with rows of length 1."""
     seed = seed_for(inputs.seed, "family spectral")
-    vectors = leading_eigenvectors(locally_scaled(inputs.points, inputs.neighbors), inputs.n_clusters, seed=seed)
+    graph = locally_scaled(inputs.points, inputs.neighbors, inputs.distances)
+    vectors = leading_eigenvectors(graph, inputs.n_clusters, seed=seed)
     return kmeans(unit_rows(vectors), inputs.n_clusters, seeds=[seed], n_init=_N_INIT)[0].labels
 
 
-def locally_scaled(points: Floats, neighbors: Adjacency) -> Adjacency:
+def locally_scaled(points: Floats, neighbors: Adjacency, distances: Adjacency | None = None) -> Adjacency:
     """Return the kNN graph with weights exp(−d²(i, j) / (σ_i σ_j)), where σ is the distance to the 7th neighbor."""
     edges: Any = neighbors.tocoo()
-    squared = np.square(points[edges.row] - points[edges.col]).sum(axis=1)
+    squared = squared_lengths(points, edges.row, edges.col, distances)
     # The distances of each row in ascending order: sort by row first, then by distance.
     order = np.lexsort((squared, edges.row))
     first = np.searchsorted(edges.row[order], np.arange(len(points)))

@@ -119,8 +119,9 @@ def _settings(scope: Scope, **changes: Any) -> dict[str, Any]:
     """Return all settings explicitly, so that rows of other defaults are not mistaken for these."""
     # Two hops are the default for data sets of these sizes.
     values = FitConfig(**{"n_hops": 2, **changes}).to_dict()
-    # Noise is not requested: every row is in a cluster.
-    del values["n_clusters"], values["min_confidence"]
+    # The number of clusters is that of the classes, no row is noise, and rows are no images.
+    for name in ("n_clusters", "min_confidence", "image_shape"):
+        del values[name]
     tiny = {name: value for name, value in quick_settings("pamcgc").items() if name not in changes}
     return {**values, **(tiny if scope.quick else {})}
 

@@ -17,7 +17,9 @@ from pamc.losses.clustering import kl_loss, log_soft_assignment, log_target_dist
 from pamc.losses.pamc import PamCTerms, pamc_terms
 from pamc.models.base import LossTerms, Model
 from pamc.models.layers import MLP
+from pamc.models.loader import SparseBlock
 from pamc.models.method import BuildInput, register_method
+from pamc.models.views import Views
 from pamc.ops.dispatch import NUMBERS, Backend, over_processes, resolve_backend
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
 from pamc.ops.torch.clustering import soft_self_training
@@ -137,7 +139,12 @@ class PamCGCModel(BlockContrastModel):
         As in :class:`~pamc.models.methods.pamcgc.BlockContrastModel`.
     known_labels
         (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
+    views
+        Random copies of the rows. A row and its copy are a positive pair, whose term −τ cos(z, z′) is added to that of
+        the other pairs; every epoch draws other copies.
     """
+
+    view_step: Tensor
 
     def __init__(
         self,
@@ -149,11 +156,19 @@ class PamCGCModel(BlockContrastModel):
         decoder: MLP | None = None,
         known_labels: Tensor | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
+        views: Views | None = None,
     ) -> None:
         super().__init__(encoder, centers, pairs, config, decoder=decoder, group=group)
         self.known_labels = known_labels
+        self.views = views
+        if views is not None:
+            # A fit has replaced None by a number.
+            self.row_weight, self.row_term = float(config.alpha or 0.0), "views"
+            # Part of the state of training, so that a resumed fit draws the same copies.
+            self.register_buffer("view_step", torch.zeros((), dtype=torch.int64))
+            self._n_seen = 0
         # A user-defined encoder may not be capturable.
-        self.capturable = isinstance(encoder, MLP) and group.size == 1
+        self.capturable = isinstance(encoder, MLP) and group.size == 1 and views is None
 
     def objective(self, z: Tensor) -> LossTerms:
         """Return α·contrast + β·KL for z (N, n_dims).
@@ -161,6 +176,9 @@ class PamCGCModel(BlockContrastModel):
         If a backend computes it as a whole, the gradient flows through the total only.
         """
         config, backend = self.config, resolve_backend(self.backend, z.device)
+        if self.views is not None:
+            self.view_step += 1
+            self._n_seen = 0
         fused = None
         if backend.objective is not None and config.meta_assignment == "hard":
             known, watched = self.known_labels, watched_rows(len(z))
@@ -175,6 +193,17 @@ class PamCGCModel(BlockContrastModel):
             monitors={name: value for name, value in named.items() if name not in ("loss", *_PARTS)},
             numbers=fused.numbers,
         )
+
+    def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
+        """Return the sum of −τ cos(z, z′) over rows and their copies, or None without views; blocks come in order."""
+        if self.views is None or isinstance(block, SparseBlock):
+            return super().row_loss(z, block)
+        rows = torch.arange(self._n_seen, self._n_seen + len(z), device=z.device)
+        self._n_seen += len(z)
+        copies = self.encoder(self.views.of(block[: len(z)], rows, self.view_step))
+        similarity: Tensor = nn.functional.cosine_similarity(z, copies, dim=1).sum()
+        loss: Tensor = -self.config.tau * similarity
+        return loss
 
     def contrast(self, z: Tensor, labels: Tensor, log_q: Tensor | None) -> LossTerms:
         """Return Eq 3 for z (N, n_dims). O(E·n_dims + N·C·n_dims) time, O(E + N·(C + n_dims)) memory."""
@@ -254,4 +283,5 @@ def build_pamcgc(inputs: BuildInput) -> PamCGCModel:
         inputs.config,
         decoder=inputs.required_decoder() if reconstructs else None,
         known_labels=inputs.known_labels,
+        views=inputs.views,
     )

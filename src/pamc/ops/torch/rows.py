@@ -159,11 +159,28 @@ def hidden_values(step: Tensor, rows: Tensor, n_columns: int, *, share: float, s
     return hidden_entries(step, rows[:, None], columns, share=share, seed=seed)
 
 
+def uniform_values(step: Tensor, rows: Tensor, n_columns: int, *, seed: int) -> Tensor:
+    """Return (n, n_columns) random float32 numbers in [0, 1), different in each step; see :func:`hidden_values`.
+
+    Examples
+    --------
+    >>> values = uniform_values(torch.tensor(0), torch.arange(1000), 10, seed=7)
+    >>> round(values.mean().item(), 1), bool((values < 1).all())
+    (0.5, True)
+    """
+    columns = torch.arange(n_columns, device=rows.device)
+    return _shifted(_numbers_of(step, rows[:, None], columns, seed), 64 - _BITS) / 2.0**_BITS
+
+
 def hidden_entries(step: Tensor, rows: Tensor, columns: Tensor, *, share: float, seed: int) -> Tensor:
     """Return the entries of :func:`hidden_values` at the given rows and columns, which are broadcast together."""
+    return _shifted(_numbers_of(step, rows, columns, seed), 64 - _BITS) < int(share * 2**_BITS)
+
+
+def _numbers_of(step: Tensor, rows: Tensor, columns: Tensor, seed: int) -> Tensor:
+    """Return random 64-bit numbers for rows and columns, which are broadcast together."""
     of_step = _mixed(step * _GOLDEN + seed)
-    number = _mixed(_mixed(rows * _GOLDEN + of_step) + columns * _GOLDEN)
-    return _shifted(number, 64 - _BITS) < int(share * 2**_BITS)
+    return _mixed(_mixed(rows * _GOLDEN + of_step) + columns * _GOLDEN)
 
 
 def _mixed(x: Tensor) -> Tensor:
