@@ -190,6 +190,7 @@ def test_real_data_of_every_kind_give_the_labels_of_predict(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(DATA is None, reason="PAMC_DATA names no folder of data sets")
+@pytest.mark.filterwarnings("ignore::pamc.errors.DataWarning")
 @pytest.mark.parametrize("name", ["anneal", "autos", "credit_a", "heart_c", "mushroom", "zoo"])
 def test_real_tables_of_mixed_types_give_the_labels_of_predict(name, tmp_path):
     pandas = pytest.importorskip("pandas")

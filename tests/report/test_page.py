@@ -77,7 +77,17 @@ def test_a_page_without_one_of_its_parts_is_refused(part, data, tmp_path):
 
 
 def test_the_parts_that_are_asked_for_are_those_that_are_written(data):
-    optional = {"format", "version", "pamc", "seconds", "stability", "leaning", "feature_silhouette", "noise"}
+    optional = {
+        "format",
+        "version",
+        "pamc",
+        "seconds",
+        "stability",
+        "leaning",
+        "feature_silhouette",
+        "noise",
+        "linkage",
+    }
     assert set(PARTS[FORMAT]) == set(data) - optional
     assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version", "pamc"}
 

@@ -128,6 +128,28 @@ class AttributedGraph:
         """Return a copy without labels, which is what training receives."""
         return replace(self, labels=None)
 
+    def only(self, rows: NDArray[np.int64]) -> AttributedGraph:
+        """Return the graph of some rows, in ascending order, with the edges between them."""
+        place = np.full(self.n_nodes, -1)
+        place[rows] = np.arange(len(rows))
+        part = replace(
+            self.without_edges(),
+            features=self.features[rows],
+            ids=self.row_ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            cells=None if self.cells is None else {name: cells[rows] for name, cells in self.cells.items()},
+        )
+        if self.edges is None:
+            return part
+        is_inside = np.asarray((place[self.edges] >= 0).all(axis=0))
+        return replace(
+            part,
+            edges=place[self.edges[:, is_inside]],
+            edge_weight=None if self.edge_weight is None else self.edge_weight[is_inside],
+            edges_are_neighbors=self.edges_are_neighbors,
+            relations=None if self.relations is None else self.relations.only(is_inside),
+        )
+
     def without_edges(self) -> AttributedGraph:
         """Return a copy without edges."""
         return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False, relations=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -36,6 +36,10 @@ class Relations:
     of_edge: NDArray[np.int64]
     has_weights: tuple[bool, ...]
     weights: tuple[float, ...] | None = None
+
+    def only(self, is_kept: NDArray[np.bool_]) -> Relations:
+        """Return the relations of some of the edges."""
+        return replace(self, of_edge=self.of_edge[is_kept])
 
     def split(self, edges: NDArray[np.int64], edge_weight: NDArray[Any] | None) -> dict[str, Edges]:
         """Return the edges and the edge weights of each relation, by name."""

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -33,8 +33,10 @@ from pamc.data.store import Store
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.estimator.export import export_model
+from pamc.estimator.levels import split_cluster
 from pamc.estimator.new_rows import EdgesOfNewRows, edges_of_new_rows
 from pamc.estimator.noise import assign, limit_of, noise_kinds, noise_names
+from pamc.initialize.levels import merged_labels
 from pamc.initialize.noise import without_noise
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, on_device
@@ -257,6 +259,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _adopt_model(self, fit: Fit) -> Self:
         self._fit_result = fit
+        self.linkage_ = fit.linkage
         self.cluster_centers_ = fit.centers.cpu().numpy()
         self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
         self.history_ = fit.history
@@ -277,6 +280,32 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             if isinstance(error, PamcError) or (isinstance(error, TypeError) and not hasattr(X, "columns")):
                 raise
             raise why_not_a_table(X, error) from error
+
+    def labels_at(self, k: int) -> NDArray[np.int64]:
+        """Return the labels (N,) of the training rows with clusters merged into k coarser ones; noise stays −1.
+
+        `linkage_` is the tree that defines them; coarse clusters are numbered by their first cluster.
+        """
+        check_is_fitted(self)
+        coarse = merged_labels(cast("NDArray[np.float64]", self.linkage_), k)
+        return np.where(self.labels_ >= 0, coarse[self.labels_], -1)
+
+    def split(self, cluster: int, X: Any, *, n_clusters: int = 2, adjacency: Any = None) -> Self:
+        """Return a model with the same settings that is fitted to the rows of one cluster, to divide it further.
+
+        Parameters
+        ----------
+        cluster
+            Number of the cluster. The rows of the returned model are those with this label, in order.
+        X
+            The rows of the fit, in the same order.
+        n_clusters
+            Number of clusters to divide it into.
+        adjacency
+            The graph of the rows of X, as a scipy sparse matrix or a dense (N, N) matrix.
+        """
+        check_is_fitted(self)
+        return cast(Self, split_cluster(self, cluster, X, n_clusters=n_clusters, adjacency=adjacency))
 
     def record(
         self,

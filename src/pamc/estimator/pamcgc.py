@@ -76,6 +76,8 @@ class PamCGC(RowClusterer):
         Learned centers μ.
     meta_nodes_ : (C, n_dims) float
         Meta-nodes μ̂ of the final labels.
+    linkage_ : (C − 1, 4) float
+        Tree over the clusters in scipy's linkage format; `labels_at(k)` cuts it into k coarser clusters.
     history_ : dict of list
         Values of each epoch: `loss`, its parts `positive`, `proxy`, `kl` and, with views, `views`, and the monitored
         quantities `alignment`, `uniformity`, `center_distance`, `n_nonempty` and `changed`.

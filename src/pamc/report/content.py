@@ -149,6 +149,7 @@ def assembled(
         "n_rows": n_nodes,
         "n_clusters": n_clusters if noise is None else noise,
         "noise": noise,
+        "linkage": getattr(model, "linkage_", None),
         "record": about,
         "history": record.history,
         "map": mapped["map"],

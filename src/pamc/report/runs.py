@@ -83,6 +83,18 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     return data
 
 
+def rows_of_run(folder: Path) -> AttributedGraph:
+    """Read the rows of a run again, in the order of its labels; raise a DataError if they are gone or have changed."""
+    record, model, ids = _record_of(folder), _model_of(folder), _ids_of(folder)
+    try:
+        rows, _ = _read_again(record, folder, ids, len(model.labels_))
+    except _ChangedError as error:
+        raise DataError(f"{folder}: the rows of the run cannot be read again: {error}") from None
+    if isinstance(rows, Store):
+        raise DataError(f"{folder}: was fitted to a store of more than {LARGE_ROWS:,} rows, which cannot be divided")
+    return rows.without_labels()
+
+
 class _ChangedError(Exception):
     """The rows of a run no longer exist or have changed."""
 
@@ -174,10 +186,11 @@ def _model_of(folder: Path) -> Any:
     arrays = {f"{name}_": tensors[name].numpy() for name in ("confidence", "meta_nodes")}
     codes = tensors.get("noise.codes")
     arrays["labels_"] = without_noise(tensors["labels"].numpy(), None if codes is None else codes.numpy())
+    linkage = tensors["linkage"].numpy() if "linkage" in tensors else None
     embedding = {"embedding_": tensors["z"].numpy(), "cluster_centers_": tensors["centers"].numpy()}
     columns = None if about.get("columns") is None else TableEncoding.from_dict(about["columns"])
     return with_noise_group(
-        SimpleNamespace(**arrays, **embedding, n_features_in_=about["n_features"], columns_=columns)
+        SimpleNamespace(**arrays, **embedding, linkage_=linkage, n_features_in_=about["n_features"], columns_=columns)
     )
 
 

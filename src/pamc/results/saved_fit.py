@@ -111,6 +111,7 @@ def save_fit(path: Path, saved: SavedFit, *, slim: bool = False) -> None:
         **({} if slim else _row_tensors(fit)),
         **_calibration_tensors(fit.calibration),
         **_rule_tensors(fit.noise_rule),
+        **({} if fit.linkage is None else {"linkage": torch.from_numpy(fit.linkage)}),
         **{_PREPROCESSING + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
     }
@@ -148,6 +149,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         confidence=tensors["confidence"].numpy() if has_rows else np.empty(0, dtype=np.float32),
         calibration=_calibration(path, tensors, about, config.precision),
         **_noise(_under(_NOISE, tensors)),
+        linkage=tensors["linkage"].numpy() if "linkage" in tensors else None,
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")

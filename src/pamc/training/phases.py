@@ -255,6 +255,8 @@ class Fit:
     noise_rule, noise
         Rule that tells noise from clusters, and the codes (N,) of the training rows
         (:data:`pamc.initialize.noise.NOISE_KINDS`); None if noise was not requested.
+    linkage
+        Tree (C − 1, 4) over the clusters in scipy's linkage format; None for a model saved by an earlier version.
     history
         Every value of every epoch, by name.
     seconds
@@ -291,6 +293,7 @@ class Fit:
     calibration: Calibration | None = None
     noise_rule: NoiseRule | None = None
     noise: NDArray[np.int8] | None = None
+    linkage: NDArray[np.float64] | None = None
     adjacency: Adjacency | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:

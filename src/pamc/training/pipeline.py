@@ -24,6 +24,7 @@ from pamc.errors import ConfigError
 from pamc.graph.smoothing import smoothed
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
+from pamc.initialize.levels import cluster_linkage
 from pamc.initialize.noise import NoiseRule, fit_noise_rule, noise_codes, noise_facts
 from pamc.initialize.relations import n_combined
 from pamc.losses.clustering import log_soft_assignment
@@ -422,6 +423,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         margins_and_distances = margins.cpu().numpy()
         calibration = calibrated(margins_and_distances, clusters, init.halves, before)
         confidence = calibration.apply(margins_and_distances)
+    adjacency = source.adjacency(ready.neighbors)
     rule, noise = _noise(fit.config, ready.prepared, clusters, confidence)
     modularity = source.modularity(ready.neighbors, clusters)
     sample: dict[str, Any] = {"sample_size": _SILHOUETTE_ROWS, "random_state": fit.seed}
@@ -444,6 +446,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         calibration=calibration,
         noise_rule=rule,
         noise=noise,
+        linkage=cluster_linkage(ready.prepared.features, adjacency, clusters, fit.config.n_clusters),
         history=by_name(history),
         seconds=fit.clock.seconds,
         scores={**scores, **objective_score(history, fit.config)},
@@ -455,7 +458,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             **confidence_facts(calibration),
             **noise_facts(noise),
         },
-        adjacency=source.adjacency(ready.neighbors),
+        adjacency=adjacency,
     )
 
 

@@ -53,6 +53,7 @@ class Report {
       pamc.section("clusters", "Clusters", "Click a cluster to show only its rows on this page; hold Shift to add more clusters.", pamc.cards(this)),
       pamc.section("profile", "Profile", "The median of each number and date, and the most frequent value of each other column, of the cells that are filled.", pamc.profile(this)),
       pamc.section("map", "Map", "Each point is a row, and similar rows are close together. Each number marks the most central row of its cluster.", this.mapArea()),
+      pamc.section("levels", "Levels", "Clusters that are alike are merged first, in the preprocessed columns. Open a part to see the two from which it was merged.", pamc.levels(this)),
       pamc.section("sure", "How sure is this?", null, pamc.sureness(this)),
       pamc.section("odd", "Unusual rows", "Rows worth a look: they hardly belong to their cluster, are far from every cluster, have an extreme value, or have no edge.", pamc.odd(this)),
       pamc.technical("Scores, training, decisions, settings, versions, and the command that repeats this run.", parts),

@@ -20,6 +20,20 @@ pamc.scores = (page) => {
     pamc.el("div", { class: "panel padded apart" }, pamc.lines("Scores of each cluster", heads, clusters))];
 };
 
+// The tree over the clusters: each part opens to the two that were merged into it.
+pamc.levels = (page) => {
+  const { linkage } = page.data;
+  if (!linkage || linkage.length < 2) return null;
+  const n = linkage.length + 1, rows = page.clusters.map((c) => c.n_rows), count = [...rows.slice(0, n)], leaves = new Array(n).fill(1);
+  for (const [a, b] of linkage) { count.push(count[a] + count[b]); leaves.push(leaves[a] + leaves[b]); }
+  const node = (i, level) => {
+    if (i < n) return pamc.el("li", {}, pamc.clusterButton(page, i, page.names[i] ? pamc.el("bdi", { dir: "auto", text: page.names[i] }) : pamc.el("span", { text: `Cluster ${i}` })), " ", pamc.el("span", { class: "quiet", text: pamc.counted(rows[i], "row") }));
+    const [a, b] = linkage[i - n], large = count[a] >= count[b] ? [a, b] : [b, a];
+    return pamc.el("li", {}, pamc.el("details", { open: level < 1 }, pamc.el("summary", { text: `${pamc.counted(leaves[i], "cluster")}, ${pamc.counted(count[i], "row")}` }), pamc.el("ul", {}, large.map((part) => node(part, level + 1)))));
+  };
+  return pamc.el("div", { class: "panel padded" }, pamc.el("ul", { class: "tree" }, node(2 * n - 2, 0)));
+};
+
 const MOST_IN_TABLE = 40;
 
 pamc.relations = (page) => {
