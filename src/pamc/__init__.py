@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pamc.data.attributed_graph import AttributedGraph as AttributedGraph
     from pamc.data.catalog import load_dataset as load_dataset
     from pamc.data.ingest import ingest as ingest
+    from pamc.data.memberships import Memberships as Memberships
     from pamc.data.readers import read_graph as read_graph
     from pamc.data.store import open_store as open_store
     from pamc.estimator import Advanced as Advanced
@@ -32,6 +33,7 @@ _MODULES = {
     "Advanced": "pamc.estimator",
     "AttributedGraph": "pamc.data.attributed_graph",
     "FitConfig": "pamc.config",
+    "Memberships": "pamc.data.memberships",
     "PamCGC": "pamc.estimator",
     "PamCLoss": "pamc.losses.pamc",
     "choose_k": "pamc.selection.choose_k",

@@ -188,7 +188,8 @@ def _record(options: FitOptions, model: Any, source: Source, target: Path, chose
     data = {
         "name": options.dataset or source.name,
         "features": None if options.features is None else str(options.features),
-        "edges": None if options.edges is None else str(options.edges),
+        "edges": options.edge_files,
+        **options.relations,
         "n_nodes": source.n_nodes,
         "n_features": model.n_features_in_,
         "n_edges": source.n_edges,

@@ -171,6 +171,48 @@ def parse_types(values: list[str] | None) -> dict[str, str] | None:
     return types
 
 
+def parse_relations(values: list[str] | None, option: str) -> dict[str, str]:
+    """Return the files in repeated options NAME=FILE, by name.
+
+    Examples
+    --------
+    >>> parse_relations(["venue=papers/venues.csv", "author=authors.csv"], "--edges")
+    {'venue': 'papers/venues.csv', 'author': 'authors.csv'}
+    """
+    files: dict[str, str] = {}
+    for value in values or []:
+        name, equals, path = (part.strip() for part in value.partition("="))
+        if not equals or not name or not path:
+            raise ConfigError(f"{option} takes NAME=FILE for each of several relations, got {value!r}")
+        if name in files:
+            raise ConfigError(f"{option} names the relation {name!r} twice")
+        files[name] = path
+    return files
+
+
+def parse_weights(values: list[str] | None) -> dict[str, float] | None:
+    """Return the weights in repeated, comma-separated options NAME=X, or None if the option was not given.
+
+    Examples
+    --------
+    >>> parse_weights(["venue=2, author=0.5"])
+    {'venue': 2.0, 'author': 0.5}
+    """
+    pairs = split_names(values, "--relation-weights")
+    if pairs is None:
+        return None
+    weights = {}
+    for pair in pairs:
+        name, _, number = (part.strip() for part in pair.rpartition("="))
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ConfigError(f"--relation-weights takes NAME=NUMBER, such as venue=2,author=0.5, got {pair!r}")
+    return weights
+
+
 def split_names(values: list[str] | None, option: str) -> list[str] | None:
     """Return the names in repeated, comma-separated options, or None if the option was not given.
 

@@ -20,7 +20,8 @@ from pamc.data.columns.encoding import TableEncoding, fit_encoding
 from pamc.data.columns.frames import as_frame, is_mixed, raw_table
 from pamc.data.columns.raw import RawTable
 from pamc.data.columns.types import IGNORE, Types, find_types
-from pamc.data.relations import Edges, joined
+from pamc.data.memberships import Memberships
+from pamc.data.relations import Edges, joined, needs_relations
 from pamc.errors import DataError, DataWarning, warn
 
 # Number of notes about columns that a warning lists.
@@ -193,7 +194,8 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
     adjacency
         A scipy sparse, torch sparse or dense (N, N) matrix, whose nonzero entries are edges from row to column; an
         (E, 2) or (2, E) integer array; or a networkx graph whose nodes are the names of the rows, the integers 0 … N−1,
-        or any N nodes in the order of the rows. Its edge weights are read from the attribute ``weight``.
+        or any N nodes in the order of the rows. Its edge weights are read from the attribute ``weight``. Or
+        :class:`~pamc.data.memberships.Memberships` of the rows in groups.
     n_nodes
         Number of nodes, N.
     row_names
@@ -212,6 +214,8 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
             f"adjacency is the text {os.fspath(adjacency)!r}, not a graph: read a file with "
             "pamc.data.readers.read_edges"
         )
+    if isinstance(adjacency, Memberships):
+        return adjacency.edges(n_nodes, row_names=row_names)
     if _comes_from(adjacency, "networkx"):
         return _networkx_edges(adjacency, n_nodes, row_names)
     matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
@@ -225,8 +229,9 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
 def from_object(obj: Any) -> AttributedGraph:
     """Return the graph of a networkx, torch_geometric or AnnData object, or the features that `as_features` accepts.
 
-    From torch_geometric: x if there is one, edge_index, edge_weight or a one-column edge_attr, y. From AnnData: X,
-    obs_names as ids, var_names, obsp["connectivities"] as edges. From networkx: as :func:`graph_alone`.
+    From torch_geometric: x if there is one, edge_index, edge_weight or a one-column edge_attr, y; from a HeteroData
+    with one type of nodes, the edges of each type as a relation. From AnnData: X, obs_names as ids, var_names,
+    obsp["connectivities"] as edges. From networkx: as :func:`graph_alone`.
 
     Examples
     --------
@@ -238,6 +243,8 @@ def from_object(obj: Any) -> AttributedGraph:
     if _comes_from(obj, "networkx"):
         return graph_alone(obj)
     _check_has_rows(obj)
+    if hasattr(obj, "edge_types") and _comes_from(obj, "torch_geometric"):
+        return _from_hetero(obj)
     if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
     if _comes_from(obj, "anndata"):
@@ -303,9 +310,7 @@ def with_adjacency(
     """
     if not isinstance(adjacency, Mapping):
         if relation_weights is not None:
-            raise DataError(
-                "relation_weights needs relations: pass adjacency as a dict, such as {'cites': A, 'tags': B}"
-            )
+            raise needs_relations()
         edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
         return replace(graph, edges=edges, edge_weight=weight, relations=None)
     parts = {name: _relation_edges(name, part, graph.n_nodes, row_names) for name, part in adjacency.items()}
@@ -509,6 +514,50 @@ def _no_features(data: Any) -> NDArray[np.float32]:
     edges = _tensor_matrix(data.edge_index)
     n_nodes = data.num_nodes if "num_nodes" in data else int(edges.max(initial=-1)) + 1
     return np.empty((n_nodes, 0), dtype=np.float32)
+
+
+def _from_hetero(data: Any) -> AttributedGraph:
+    """Return the graph of a HeteroData with one type of nodes; its types of edges are relations."""
+    if len(data.node_types) != 1:
+        types = ", ".join(map(repr, data.node_types))
+        raise DataError(f"the HeteroData has {len(data.node_types)} types of nodes ({types}): keep one of them")
+    nodes = data[data.node_types[0]]
+    if getattr(nodes, "x", None) is None:
+        raise DataError("the HeteroData has no x: there are no features to cluster")
+    features = _tensor_matrix(nodes.x)
+    graph = AttributedGraph(features, labels=_attribute(nodes, ["y"], features.shape[0], "one label per node"))
+    parts = {}
+    for edge_type in data.edge_types:
+        store, name = data[edge_type], edge_type[1]
+        edges = _tensor_matrix(store.edge_index)
+        weight = _attribute(store, ["edge_weight", "edge_attr"], edges.shape[1], "one weight per edge")
+        parts[name] = check_edges(edges, weight, n_nodes=graph.n_nodes)
+    if not parts:
+        return graph
+    edges, weight, relations = joined(parts)
+    return replace(graph, edges=edges, edge_weight=weight, relations=relations)
+
+
+def split_by_attribute(graph: Any, attribute: str) -> dict[Any, Any]:
+    """Return a networkx graph of all nodes for each value of an edge attribute, to be passed to `fit` as relations.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> graph = nx.MultiGraph([(0, 1, {"kind": "cites"}), (0, 1, {"kind": "tags"}), (1, 2, {"kind": "tags"})])
+    >>> {kind: part.number_of_edges() for kind, part in split_by_attribute(graph, "kind").items()}
+    {'cites': 1, 'tags': 2}
+    """
+    parts: dict[Any, Any] = {}
+    for source, target, values in graph.edges(data=True):
+        if attribute not in values:
+            raise DataError(f"the edge {source!r}–{target!r} of the networkx graph has no attribute {attribute!r}")
+        kind = values[attribute]
+        if kind not in parts:
+            parts[kind] = graph.__class__()
+            parts[kind].add_nodes_from(graph.nodes)
+        parts[kind].add_edge(source, target, **values)
+    return parts
 
 
 def _attribute(data: Any, names: Sequence[str], size: int, meaning: str) -> NDArray[Any] | None:

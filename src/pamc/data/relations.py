@@ -84,6 +84,11 @@ def joined(parts: Mapping[str, Edges], weights: Mapping[str, Any] | None = None)
     return np.concatenate([edges for edges, _ in parts.values()], axis=1), edge_weight, relations
 
 
+def needs_relations() -> DataError:
+    """Return the DataError for weights of relations without relations."""
+    return DataError("relation_weights needs relations: pass adjacency as a dict, such as {'cites': A, 'tags': B}")
+
+
 def _checked(weights: Any, names: Iterable[str]) -> tuple[float, ...] | None:
     """Return the weights in the order of the names; raise an error for a wrong name or number."""
     if weights is None:

@@ -23,7 +23,7 @@ from pamc.graph.smoothing import Floats, embedding, on_sphere, smoothed
 from pamc.initialize.coassociation import consensus_and_agreement
 from pamc.initialize.family import repeated_kmeans
 from pamc.ops.kmeans import Labels
-from pamc.ops.scores import Kept, edges_kept
+from pamc.ops.scores import Kept, conductance, edges_kept
 from pamc.runtime import one_thread, seed_for
 
 # Number of directions of the features that are smoothed to find the weights, reach of the smoothing, dimensions of the
@@ -89,6 +89,23 @@ def n_combined(facts: Mapping[str, Any]) -> int:
     """Return the number of relations that form the graph of a fit with these facts; 1 for a graph without relations."""
     weights: Mapping[str, float] = facts.get("relation_weights", {})
     return max(1, sum(weight > 0 for weight in weights.values()))
+
+
+def edges_by_relation(graph: AttributedGraph, labels: Labels, n_clusters: int) -> dict[str, dict[str, Any]]:
+    """Return the share of each relation's edges inside clusters: of all edges, of random edges, and of each cluster.
+
+    O(E) time. A cluster without edges of a relation has the share None.
+    """
+    with collected_warnings():
+        matrices = adjacencies(graph)
+    shares = {}
+    for name, matrix in matrices.items():
+        kept = edges_kept(matrix, labels)
+        volume = np.bincount(labels, np.asarray(matrix.sum(axis=1)).ravel(), minlength=n_clusters)
+        inside = np.pad(1 - conductance(matrix, labels), (0, n_clusters - int(labels.max()) - 1))
+        of_cluster = [float(share) if total > 0 else None for share, total in zip(inside, volume, strict=True)]
+        shares[name] = {"inside": kept.share, "by_chance": kept.by_chance, "of_cluster": of_cluster}
+    return shares
 
 
 def _found(

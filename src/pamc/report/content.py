@@ -193,14 +193,19 @@ def _raw_columns(graph: AttributedGraph, numbers: list[int], rows: Any = slice(N
 
 
 def with_fitted_edges(model: Any, graph: AttributedGraph) -> AttributedGraph:
-    """Return the graph with the edges that the fit built, if it was given none and still has them."""
+    """Return the graph with the edges that the fit built, if it still has them.
+
+    It built them if it was given none, or several relations, which it combined.
+    """
     adjacency = getattr(getattr(model, "_fit_result", None), "adjacency", None)
-    if graph.edges is not None or adjacency is None or adjacency.shape[0] != graph.n_nodes:
+    was_given = graph.edges is not None and graph.relations is None
+    if was_given or adjacency is None or adjacency.shape[0] != graph.n_nodes:
         return graph
     entries = adjacency.tocoo()
     upper = entries.row < entries.col
     edges = np.stack([entries.row[upper], entries.col[upper]]).astype(np.int64)
-    return dataclasses.replace(graph, edges=edges, edge_weight=entries.data[upper], edges_are_neighbors=True)
+    weight = entries.data[upper]
+    return dataclasses.replace(graph, edges=edges, edge_weight=weight, edges_are_neighbors=True, relations=None)
 
 
 def _feature_silhouette(

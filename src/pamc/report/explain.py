@@ -13,6 +13,7 @@ from pamc.data.adapters import as_graph
 from pamc.errors import BackendError
 from pamc.report.content import with_fitted_edges
 from pamc.report.facts import check_rows_of_fit, cluster_facts
+from pamc.report.narrative import relation_rows
 from pamc.report.noise import NOISE, noise_group, with_noise_group
 
 # Maximum number of rows of each table in a notebook.
@@ -25,7 +26,10 @@ class Explanation:
 
     The columns are those of :class:`~pamc.report.facts.ClusterFacts`. `flows` and `similarity` have one row per pair of
     clusters, with columns `cluster`, `other`, `weight` and `share` (of the edge ends of `cluster`; NaN if edges are
-    unknown), and `cluster`, `other`, `cosine`. `profile` and `cells` are None for plain numbers; a table of mixed types
+    unknown), and `cluster`, `other`, `cosine`. `relations` has one row per relation and cluster, with columns
+    `relation`, `weight`, `reason`, `cluster`, `edges_inside` (share of the ends of the cluster's edges of this relation
+    that are joined to the same cluster) and `by_chance` (the same share of all clusters, for random edges); it is None
+    without relations. `profile` and `cells` are None for plain numbers; a table of mixed types
     has both.
     """
 
@@ -37,6 +41,7 @@ class Explanation:
     similarity: Any
     profile: Any = None
     cells: Any = None
+    relations: Any = None
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {len(table)}" for name, table in self._tables.items())
@@ -119,7 +124,9 @@ def explain(
     tables: dict[str, Any] = {name: DataFrame(getattr(facts, name)) for name in ("clusters", "features", "rows", "odd")}
     for name in ("profile", "cells"):
         tables[name] = None if getattr(facts, name) is None else DataFrame(getattr(facts, name))
+    relations = relation_rows(model)
     tables |= {
+        "relations": DataFrame(relations) if relations else None,
         "flows": DataFrame(_long(weight=flows, share=share)),
         "similarity": DataFrame(_long(cosine=facts.similarity)),
     }

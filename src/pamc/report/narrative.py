@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +64,7 @@ def narrative(record: Mapping[str, Any]) -> list[dict[str, str]]:
     paragraphs = {
         "Features": f"The features were {_PREPROCESSED.get(kind, f'preprocessed by {kind}')}." if kind else "",
         "Graph": _graph(facts, config, (record.get("data") or {}).get("n_nodes")),
+        "Relations": _relations(facts),
         "Inputs": _INPUTS.get(str(facts.get("inputs")), "") if facts.get("graph") == "given" else "",
         "Initialization": _initialization(facts, config),
         "Training": _training(record, facts),
@@ -101,6 +103,44 @@ def _graph(facts: Mapping[str, Any], config: Mapping[str, Any], n_nodes: int | N
             f"contrastive loss is {config['alpha']:g}."
         )
     return text
+
+
+def _relations(facts: Mapping[str, Any]) -> str:
+    """Return a sentence on the weight of each relation, and one on the clusters that it holds together."""
+    edges = facts.get("relation_edges") or {}
+    if len(edges) < 2:
+        return ""
+    lines = []
+    for name, weight in facts["relation_weights"].items():
+        kept, text = edges[name], f"“{name}” has the weight {weight:.2f} ({facts['relation_reasons'][name]})"
+        shares = {number: share for number, share in enumerate(kept["of_cluster"]) if share is not None}
+        best = max(shares, key=lambda number: shares[number])
+        lines.append(
+            f"{text}; {100 * kept['inside']:.0f} % of its edges are inside the final clusters, most in cluster {best} "
+            f"({100 * shares[best]:.0f} %)."
+        )
+    text = f"The graph consists of {len(edges)} relations. " + " ".join(lines)
+    if facts.get("share_assigned_by_edges"):
+        share = 100 * facts["share_assigned_by_edges"]
+        text += f" {share:.1f} % of the rows would be in another cluster by their features alone."
+    return text
+
+
+def relation_rows(model: Any) -> list[dict[str, Any]]:
+    """Return the weight, the reason and the share of edges inside clusters of each relation and cluster of a fit."""
+    facts: Mapping[str, Any] = getattr(getattr(model, "_fit_result", None), "facts", {})
+    return [
+        {
+            "relation": name,
+            "weight": facts["relation_weights"][name],
+            "reason": facts["relation_reasons"][name],
+            "cluster": cluster,
+            "edges_inside": math.nan if share is None else share,
+            "by_chance": kept["by_chance"],
+        }
+        for name, kept in (facts.get("relation_edges") or {}).items()
+        for cluster, share in enumerate(kept["of_cluster"])
+    ]
 
 
 def _initialization(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -243,7 +283,8 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
         reading = [f"graph = read_graph(edges={data['edges']!r})"]
         return {"pamc.data.readers": ["read_graph"]}, reading, ".fit_graph(graph)"
     if features is not None:
-        options = {"edges": data.get("edges"), **(data.get("read") or {})}
+        relations = {name: data.get(name) for name in ("edges", "members", "relation_weights")}
+        options = {**relations, **(data.get("read") or {})}
         arguments = "".join([repr(features), *(f", {key}={value!r}" for key, value in options.items() if value)])
         return {"pamc.data.readers": ["read_graph"]}, [f"graph = read_graph({arguments})"], ".fit_graph(graph)"
     if name is not None and "read" in data:

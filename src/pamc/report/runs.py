@@ -220,13 +220,28 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
     if features is None and read is not None and name in CATALOG and available(name) is not None:
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph
-    path, edge_path = _located(features, record, folder), _located(edges, record, folder)
-    if path is None or (edges is not None and edge_path is None):
+    members: Any = record.data.get("members")
+    of_edges = edges.values() if isinstance(edges, dict) else [] if edges is None else [edges]
+    path = _located(features, record, folder)
+    if path is None or any(_located(file, record, folder) is None for file in (*of_edges, *(members or {}).values())):
         raise _ChangedError("run.json names no file of them, or it no longer exists")
     if has_manifest(path):
         store = open_store(path)
         return store if store.n_nodes > LARGE_ROWS else store.to_graph()
-    return read_graph(path, edges=edge_path, **(read or {}))
+    return read_graph(
+        path,
+        edges=_all_located(edges, record, folder),
+        members=_all_located(members, record, folder),
+        relation_weights=record.data.get("relation_weights"),
+        **(read or {}),
+    )
+
+
+def _all_located(files: Any, record: RunRecord, folder: Path) -> Any:
+    """Return the path of a file, or the paths of several by name."""
+    if isinstance(files, dict):
+        return {name: _located(file, record, folder) for name, file in files.items()}
+    return _located(files, record, folder)
 
 
 def _located(name: str | None, record: RunRecord, folder: Path) -> Path | None:

@@ -26,7 +26,7 @@ from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
 from pamc.initialize.levels import cluster_linkage
 from pamc.initialize.noise import NoiseRule, fit_noise_rule, noise_codes, noise_facts
-from pamc.initialize.relations import n_combined
+from pamc.initialize.relations import edges_by_relation, n_combined
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import bound_holds, meta_nodes
 from pamc.models.base import Model
@@ -455,6 +455,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             "fallback": trained.fallback,
             **trained.facts,
             **refined,
+            **_relations_kept(fit, source, clusters),
             **confidence_facts(calibration),
             **noise_facts(noise),
         },
@@ -489,6 +490,13 @@ def _along_relations(
         largest, labels = q.max(dim=1)
     share = float((labels != alone).double().mean())
     return labels.to(z.device), largest.to(z.device), {"share_assigned_by_edges": share}
+
+
+def _relations_kept(fit: FitContext, source: Source, labels: NDArray[np.int64]) -> dict[str, object]:
+    """Return the share of each relation's edges inside clusters as a fact, if there are relations."""
+    if not fit.method.uses_graph or not isinstance(source, GraphSource) or source.graph.relations is None:
+        return {}
+    return {"relation_edges": edges_by_relation(source.graph, labels, fit.config.n_clusters)}
 
 
 def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | None) -> dict[str, object]:

@@ -17,7 +17,17 @@ import typer
 
 from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
 from pamc.cli.launch import launched_group
-from pamc.cli.options import CLUSTER, command, option, parse_types, shared, split_names, taking
+from pamc.cli.options import (
+    CLUSTER,
+    command,
+    option,
+    parse_relations,
+    parse_types,
+    parse_weights,
+    shared,
+    split_names,
+    taking,
+)
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.errors import ConfigError, DataError, UnknownNameError
 
@@ -55,10 +65,18 @@ class FitOptions:
     dataset: str | None = option(
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
     )
-    edges: Path | None = option(
+    edges: list[str] | None = option(
         "--edges FILE",
         "Read edges from this file: source, target[, weight] (default: a kNN graph). Without a file of rows, cluster "
-        "the ends of the edges.",
+        "the ends of the edges. Several relations: repeat --edges NAME=FILE.",
+        panel=_INPUT,
+    )
+    members: list[str] | None = option(
+        "--members NAME=FILE", "Join rows that share a group, read from this file: row, group.", panel=_INPUT
+    )
+    relation_weights: list[str] | None = option(
+        "--relation-weights NAME=X",
+        "Weigh relations (comma-separated; default: from the data).",
         panel=_INPUT,
     )
     id_column: str | None = shared("--id", _INPUT)
@@ -132,6 +150,21 @@ class FitOptions:
     def color_columns(self) -> list[str] | None:
         """Columns that color the map of the report."""
         return split_names(self.color, "--color")
+
+    @cached_property
+    def edge_files(self) -> str | dict[str, str] | None:
+        """The edge file, or several by the names of their relations."""
+        if not self.edges:
+            return None
+        if len(self.edges) == 1 and ("=" not in self.edges[0] or Path(self.edges[0]).exists()):
+            return self.edges[0]
+        return parse_relations(self.edges, "--edges")
+
+    @cached_property
+    def relations(self) -> dict[str, Any]:
+        """Files of memberships and weights of relations, as arguments of :func:`pamc.read_graph`."""
+        members, weights = parse_relations(self.members, "--members"), parse_weights(self.relation_weights)
+        return {name: value for name, value in (("members", members), ("relation_weights", weights)) if value}
 
     @cached_property
     def reading(self) -> dict[str, Any]:
@@ -225,7 +258,7 @@ class FitOptions:
         if self.features is not None and self.dataset is not None:
             raise ConfigError("give either a file of rows or --dataset, not both")
         if self.features is None and self.dataset is None:
-            return read_graph(edges=self.edges, **self.reading)
+            return read_graph(edges=self.edge_files, **self.relations, **self.reading)
         if self.features is None:
             from pamc.data.catalog import load_dataset
 
@@ -233,13 +266,14 @@ class FitOptions:
             graph = load_dataset(str(self.dataset))
             return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
         if not has_manifest(self.features):
-            return read_graph(self.features, edges=self.edges, **self.reading)
+            return read_graph(self.features, edges=self.edge_files, **self.relations, **self.reading)
         self._refuse_file_options("a store: pass it to pamc ingest")
         return self.large_store or open_store(self.features).to_graph(verify=self.verify)
 
     def _refuse_file_options(self, source: str) -> None:
         """Raise ConfigError if an option is set that applies only to files."""
-        values = {"--edges": self.edges, "--id": self.id_column, "--truth": self.truth}
+        values: dict[str, Any] = {"--edges": self.edges, "--members": self.members}
+        values |= {"--relation-weights": self.relation_weights, "--id": self.id_column, "--truth": self.truth}
         values |= {f"--{name}": self.reading[name] for name in ("columns", "drop", "types")}
         if names := [name for name, value in values.items() if value]:
             raise ConfigError(f"{', '.join(names)} cannot be used with {source}")
@@ -257,6 +291,7 @@ def fit(options: FitOptions) -> None:
       pamc fit customers.csv --id customer --n-clusters 2-60
       pamc fit papers.csv --id doi --edges citations.csv -k 7
       pamc fit --edges friends.csv -k 5
+      pamc fit papers.csv --id doi --edges cites=citations.csv --members author=authors.csv -k 7
       pamc fit papers-store --n-clusters 7      (see pamc ingest)
       pamc fit --dataset acm --preset paper --n-clusters 3
       torchrun --nproc-per-node 4 -m pamc fit big.npy -k 20 --out run

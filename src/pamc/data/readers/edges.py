@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pamc.data.adapters import as_edges, graph_alone, is_adjacency, orient_edge_list
 from pamc.data.attributed_graph import AttributedGraph, check_edges
 from pamc.data.files import existing_file, naming
+from pamc.data.memberships import Memberships
 from pamc.data.readers.columns import find_rows, integers_if_all
 from pamc.data.readers.format import EdgeList, format_of, open_table, wrong_ending
 from pamc.data.readers.tables import Cell, Table, first_record, is_integer_text
@@ -63,6 +64,40 @@ def read_edges(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int
             stored = EdgeList(orient_edge_list(stored, n_nodes))
         rows = stored.ends if ids is None else _join(stored.ends, ids)
         return check_edges(rows, stored.weight, n_nodes=n_nodes, ids=ids)
+
+
+def read_memberships(path: str | PathLike[str], ids: NDArray[Any] | None, n_nodes: int) -> Edges:
+    r"""Read a table of rows and their groups, and return edges (2, E) between rows that share groups, and weights (E,).
+
+    Parameters
+    ----------
+    path
+        A table with two columns (row, group), with or without a header; one line per membership.
+    ids, n_nodes
+        As in :func:`read_edges`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "baskets.csv")
+    ...     _ = path.write_text("item,basket\nmilk,1\nbread,1\nmilk,2\n")
+    ...     edges, weight = read_memberships(path, np.array(["milk", "bread", "soap"]), 3)
+    >>> edges.tolist(), weight.tolist()
+    ([[0], [1]], [1.0])
+    """
+    path = existing_file(path)
+    first, by_number = first_ends(path), ids is None or ids.dtype.kind in "iu"
+    is_row = first is not None and (is_integer_text(first[0]) if by_number else bool(np.any(ids == first[0])))
+    table = open_table(path, header=not is_row)
+    if len(table.names) != 2:
+        raise DataError(f"{path}: memberships need 2 columns (row, group), found {len(table.names)}")
+    (rows, wrong), (groups, no_group) = (table.texts(name) for name in table.names)
+    if (cell := wrong or no_group) is not None:
+        raise DataError(f"{path}: {cell.where}: the cell is empty; every membership needs a row and a group")
+    names = np.arange(n_nodes).astype(str) if ids is None else ids.astype(str)
+    with naming(path):
+        return Memberships(np.asarray(rows, dtype=object), np.asarray(groups)).edges(n_nodes, row_names=names)
 
 
 def read_edge_graph(path: str | PathLike[str]) -> AttributedGraph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -25,17 +25,20 @@ from pamc.data.readers.columns import (
     warn_about_columns,
     warn_about_points,
 )
-from pamc.data.readers.edges import read_edge_graph, read_edges
+from pamc.data.readers.edges import read_edge_graph, read_edges, read_memberships
 from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Cell, Table, not_a_number
+from pamc.data.relations import joined, needs_relations
 from pamc.errors import ConfigError, DataError
 
 
 def read_graph(
     features_path: str | PathLike[str] | None = None,
     *,
-    edges: str | PathLike[str] | None = None,
+    edges: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
+    members: Mapping[str, str | PathLike[str]] | None = None,
+    relation_weights: Mapping[str, float] | None = None,
     id_column: str | None = None,
     truth_column: str | None = None,
     columns: Sequence[str] | None = None,
@@ -46,7 +49,9 @@ def read_graph(
     r"""Read the features of one file and the edges of another, or a graph without features from a file of edges alone.
 
     Edges refer to ids if the rows have ids, else to row numbers from 0. An edge file replaces the edges stored in an
-    .npz file of features. The other options are those of `read_features`.
+    .npz file of features. Several relations are a dict of edge files by name, and `members` is a dict of files of
+    (row, group) pairs, whose rows are joined if they share a group. `relation_weights` are those of `PamCGC.fit`. The
+    other options are those of `read_features`.
 
     Examples
     --------
@@ -63,14 +68,27 @@ def read_graph(
     if features_path is None:
         if edges is None:
             raise ConfigError("there is nothing to read: give a file of rows, a file of edges, or both")
+        if isinstance(edges, Mapping) or members or relation_weights:
+            raise ConfigError("several relations and memberships need a file of rows")
         roles: dict[str, Any] = {"--id": id_column, "--truth": truth_column}
         _refuse_columns({**roles, "--columns": columns, "--drop": drop, "--types": types})
         return read_edge_graph(edges)
     graph = read_features(features_path, id_column=id_column, truth_column=truth_column, **options)
-    if edges is None:
-        return graph
-    pairs, weight = read_edges(edges, graph.ids, graph.n_nodes)
-    return replace(graph, edges=pairs, edge_weight=weight)
+    if not isinstance(edges, Mapping) and not members:
+        if relation_weights is not None:
+            raise needs_relations()
+        if edges is None:
+            return graph
+        pairs, weight = read_edges(edges, graph.ids, graph.n_nodes)
+        return replace(graph, edges=pairs, edge_weight=weight)
+    of_name = {} if edges is None else edges if isinstance(edges, Mapping) else {"edges": edges}
+    parts = {name: read_edges(path, graph.ids, graph.n_nodes) for name, path in of_name.items()}
+    for name, path in (members or {}).items():
+        if name in parts:
+            raise DataError(f"two relations have the name {name!r}: give each file a name of its own")
+        parts[name] = read_memberships(path, graph.ids, graph.n_nodes)
+    pairs, weight, relations = joined(parts, relation_weights)
+    return replace(graph, edges=pairs, edge_weight=weight, relations=relations)
 
 
 def _refuse_columns(options: dict[str, Any]) -> None:
