@@ -9,9 +9,9 @@ from pamc import Advanced, FitConfig, PamCGC, clusterer, preset
 from pamc.errors import ConfigError, UnknownNameError
 
 
-def test_the_estimator_has_fourteen_parameters_and_says_of_each_what_it_does():
+def test_the_estimator_has_fifteen_parameters_and_says_of_each_what_it_does():
     names = list(inspect.signature(PamCGC).parameters)
-    assert len(names) == 14
+    assert len(names) == 15
     for name in names:
         assert f"\n    {name} : " in PamCGC.__doc__
     for name in inspect.signature(Advanced).parameters:
