@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -281,6 +281,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 raise
             raise why_not_a_table(X, error) from error
 
+    @property
+    def inertia_(self) -> float:
+        """Sum of squared distances of the training rows to the centers of their clusters, in the embedding."""
+        if not hasattr(self, "labels_"):
+            raise AttributeError(f"{type(self).__name__} has no inertia_: it is not fitted, or has no training rows")
+        own = torch.from_numpy(self.cluster_centers_)[torch.from_numpy(self._fit_result.labels)]
+        return float((torch.from_numpy(self.embedding_) - own).double().square().sum())
+
     def labels_at(self, k: int) -> NDArray[np.int64]:
         """Return the labels (N,) of the training rows with clusters merged into k coarser ones; noise stays −1.
 
@@ -449,8 +457,12 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-class RowClusterer(TransformerMixin, Clusterer):  # type: ignore[misc]
+class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer):  # type: ignore[misc]
     """A clusterer with a row-wise encoder, which assigns new rows by their features, and optionally their edges."""
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[1])
 
     def predict(
         self, X: Any = None, *, adjacency: Any = None, min_confidence: float | None = None

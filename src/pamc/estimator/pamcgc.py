@@ -74,6 +74,8 @@ class PamCGC(RowClusterer):
         Embedding z of each row.
     cluster_centers_ : (C, n_dims) float
         Learned centers μ.
+    inertia_ : float
+        Sum of squared distances of the rows to the centers of their clusters, in the embedding.
     meta_nodes_ : (C, n_dims) float
         Meta-nodes μ̂ of the final labels.
     linkage_ : (C − 1, 4) float

@@ -28,6 +28,7 @@ from pamc.cli.options import (
     split_names,
     taking,
 )
+from pamc.cli.show import print_text
 from pamc.config import FitConfig, MethodConfig, preset
 from pamc.errors import ConfigError, DataError, UnknownNameError
 
@@ -113,7 +114,12 @@ class FitOptions:
         panel=_MODEL,
         complete=settings_named,
     )
-    config_file: Path | None = option("--config FILE", "Read settings from a TOML file.", panel=_MODEL)
+    config_file: Path | None = option(
+        "--config FILE", "Read settings from a TOML file, the number of clusters included.", panel=_MODEL
+    )
+    print_config: bool = option(
+        "--print-config", "Print the settings as a file for --config, and stop.", False, panel=_MODEL
+    )
     seed: int = shared("--seed", _MODEL)
     device: str = shared("--device", _MODEL)
     out: Path | None = option(
@@ -188,8 +194,14 @@ class FitOptions:
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),
             **{name: value for name, value in options.items() if value is not None},
-            "n_clusters": 2 if self.chooses_number else _cluster_count(self.n_clusters),
+            "n_clusters": 2 if self.chooses_number else _cluster_count(self.n_clusters or self._count_in_file),
         }
+
+    @property
+    def _count_in_file(self) -> str | None:
+        """The number of clusters in the file given by `--config`."""
+        count = _settings_of_file(self.config_file, _config_class(self.method)).get("n_clusters")
+        return None if count is None else str(count)
 
     @property
     def chooses_number(self) -> bool:
@@ -310,7 +322,11 @@ def fit(options: FitOptions) -> None:
             pipeline.run_worker(group, options.large_store)
             return
         options.check()
-        config, source = options.config(), options.read()
+        config = options.config()
+        if options.print_config:
+            print_text(config.to_toml().rstrip())
+            return
+        source = options.read()
         from pamc.cli.fit_run import run_fit
 
         run_fit(options, config, source, group)
@@ -373,6 +389,8 @@ def _cluster_count(text: str | None) -> int:
 def _settings_of_file(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
     if path is None:
         return {}
+    if path.suffix in (".yaml", ".yml"):
+        raise ConfigError(f"{path} is YAML, but --config reads TOML: pamc fit … --print-config > fit.toml writes one")
     try:
         text = path.read_text(encoding="utf-8")
         values = config_class.from_toml(text).to_dict()
