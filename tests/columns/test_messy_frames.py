@@ -178,8 +178,8 @@ def test_ordered_numbers_may_have_decimal_commas():
     [
         ("category", "types must be a dict"),
         ([("color", "category")], "types must be a dict"),
-        ({"color": None}, "must be a name or a list"),
-        ({"color": {"red", "green", "blue"}}, "must be a name or a list"),
+        ({"color": None}, "must be a name, a list of ordered values or a function"),
+        ({"color": {"red", "green", "blue"}}, "must be a name, a list of ordered values or a function"),
         ({"color": ["red", "green", "green", "blue"]}, "at least two different values"),
         ({"color": "red<green<blue<"}, "at least two different values"),
     ],

@@ -217,4 +217,4 @@ def _reason(together: Kept | None, best: Kept, source: str) -> str:
     if together is not None:
         return f"{together.text()} of all relations together"
     by = source if source in (_FEATURES, _HALF) else f"relation {source!r}"
-    return f"not used: its edges are not predicted by the features or by other edges ({best.text()} of {by})"
+    return f"not used: its edges are not predicted by the features or by other edges; {best.text()} of {by}"

@@ -162,7 +162,7 @@ def read_new_row_edges(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "new.txt")
-    ...     _ = path.write_text("dan ann\nbob dan\nann bob\n")
+    ...     _ = path.write_text("dan ann\nbob dan\n")
     ...     edges = read_new_row_edges(path, np.array(["ann", "bob"]))
     >>> edges.weight.toarray().tolist(), edges.ids.tolist()
     ([[1.0, 1.0]], ['dan'])
