@@ -206,8 +206,15 @@ def test_the_name_of_a_file_is_no_rows_wherever_rows_are_asked_for(fitted, tmp_p
     assert_refused(lambda: model().fit_graph("rows.csv"), says)
 
 
-@pytest.mark.parametrize("name", ["n_features", "n_rows", "n_odd"])
-@pytest.mark.parametrize("value", [2.5, "3", None, -1])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("n_features", "n_rows", "n_odd") for value in (2.5, "3", -1)),
+        # None lists all outliers.
+        ("n_features", None),
+        ("n_rows", None),
+    ],
+)
 def test_a_number_of_lines_that_is_none_is_refused(fitted, name, value):
     says = f"{name} must be an integer of at least 0, got {value!r}"
     assert_refused(lambda: explain(fitted, X, **{name: value}), says)
