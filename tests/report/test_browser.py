@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import pamc
-from pamc.data.adapters import table_graph
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.frames import raw_table
 from pamc.data.customers import make_customers
+from pamc.data.rows import table_graph
 from pamc.errors import DataWarning
 from pamc.report.comparison import comparison_data
 from pamc.report.content import Extras, page_data

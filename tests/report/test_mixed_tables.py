@@ -9,10 +9,10 @@ import pytest
 
 import pamc
 from pamc import PamCGC
-from pamc.data.adapters import table_graph
 from pamc.data.columns.frames import raw_table
 from pamc.data.columns.types import DATE, NUMBER, TEXT
 from pamc.data.customers import make_customers
+from pamc.data.rows import table_graph
 from pamc.report.content import FORMAT, Extras, page_data
 from pamc.report.facts import cluster_facts
 from pamc.report.page_file import read_page

@@ -16,174 +16,22 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
-from pamc.data.columns.encoding import TableEncoding, fit_encoding
-from pamc.data.columns.frames import as_frame, is_mixed, raw_table
-from pamc.data.columns.raw import RawTable
-from pamc.data.columns.types import IGNORE, Types, find_types
+from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.frames import as_frame, raw_table
 from pamc.data.memberships import Memberships
 from pamc.data.relations import Edges, joined, needs_relations
+from pamc.data.rows import (
+    MOST_NOTES,
+    as_array,
+    as_features,
+    check_has_rows,
+    comes_from,
+    frame_graph,
+    ids_of,
+    index_ids,
+    tensor_matrix,
+)
 from pamc.errors import DataError, DataWarning, warn
-
-# Number of notes about columns that a warning lists.
-_MOST_NOTES = 8
-
-
-def as_features(X: Any) -> tuple[Any, tuple[str, ...] | None, NDArray[Any] | None]:
-    """Return (features, feature names or None, ids or None) of an array, matrix, data frame, tensor or nested list.
-
-    Features are returned as a numpy array or a scipy CSR matrix; `AttributedGraph` validates them. A data frame yields
-    its column names if all are strings, and its index as ids if it is unique and not the default 0 … N−1.
-
-    Examples
-    --------
-    >>> as_features([[1.0, 2.0], [3.0, 4.0]])[0].shape
-    (2, 2)
-    """
-    if _comes_from(X, "pandas"):
-        return _frame_features(X)
-    if _comes_from(X, "torch"):
-        return _tensor_matrix(X), None, None
-    if sp.issparse(X):
-        check_sparse(X, what="features")
-        return sp.csr_matrix(X), None, None
-    return _array(X, "features"), None, None
-
-
-def table_graph(table: RawTable, types: Types | None = None, **others: Any) -> AttributedGraph:
-    """Return a table of mixed types as a graph without edges, and warn about the columns that may need attention.
-
-    Parameters
-    ----------
-    table
-        The raw columns.
-    types
-        Types set by the user, by column name.
-    others
-        Further arguments of the graph. By default, its ids are those of the column that identifies the rows, if any.
-    """
-    encoding, features = fit_encoding(table, find_types(table, types), types)
-    warn_about_types(encoding, table.source, stacklevel=4)
-    if encoding.id_column is not None and others.get("ids") is None:
-        others["ids"] = _ids_of(table, encoding.id_column)
-    others |= {"feature_names": encoding.feature_names, "encoding": encoding, "cells": encoding.cells_of(table)}
-    return AttributedGraph(features, **others)
-
-
-def _ids_of(table: RawTable, column: str) -> NDArray[np.str_]:
-    """Return the ids (N,) in a column; raise DataError for a row without one."""
-    texts, codes = table[column].distinct
-    if (codes < 0).any():
-        where = table.where(int(np.flatnonzero(codes < 0)[0]))
-        raise DataError(f"{table.source}: column {column!r} has no id in {where}; every row needs an id")
-    return np.array(texts)[codes]
-
-
-def warn_about_types(encoding: TableEncoding, source: str, *, stacklevel: int) -> None:
-    """Warn about the columns whose inferred types have notes, if any."""
-    notes = [f"{row['name']!r}: {row['note']}" for row in encoding.table if row["note"]]
-    if notes:
-        more = f"; and {len(notes) - _MOST_NOTES} more (see pamc describe)" if len(notes) > _MOST_NOTES else ""
-        warn(DataWarning(f"{source}: {'; '.join(notes[:_MOST_NOTES])}{more}"), stacklevel=stacklevel)
-
-
-def frame_graph(X: Any, types: Types | None = None) -> AttributedGraph | None:
-    """Return the rows of a data frame with columns of mixed types; None for anything else, such as plain numbers."""
-    if not is_mixed(X, types):
-        if types and as_frame(X) is None:
-            raise DataError("types refers to columns by name: pass X as a data frame with named columns")
-        return None
-    ignored = {name for name, kind in (types or {}).items() if kind == IGNORE} if isinstance(types, Mapping) else set()
-    graph = table_graph(raw_table(X, names=None if not ignored else set(X.columns) - ignored), types)
-    return graph if graph.ids is not None or not _comes_from(X, "pandas") else replace(graph, ids=_index_ids(X))
-
-
-def as_table(X: Any) -> Any:
-    """Return X in a form that scikit-learn validates: tensors as arrays or CSR matrices, masked cells as NaN.
-
-    File names, and objects that hold more than rows, raise a DataError that explains how to use them.
-
-    Examples
-    --------
-    >>> as_table(np.ma.masked_equal([[1, 2], [3, -1]], -1))
-    array([[ 1.,  2.],
-           [ 3., nan]])
-    """
-    _check_has_rows(X, recipient=" to fit_graph")
-    if isinstance(X, AttributedGraph) or (_comes_from(X, "torch_geometric", "anndata") and not _comes_from(X, "torch")):
-        raise DataError(f"X is a {type(X).__name__}, which may contain edges: pass it to fit_graph")
-    if _comes_from(X, "torch"):
-        return _tensor_matrix(X)
-    if sp.issparse(X):
-        check_sparse(X, what="X")
-    if not hasattr(X, "__array__") and (frame := as_frame(X)) is not None:
-        # scikit-learn does not read every kind of data frame.
-        return frame.to_numpy()
-    return _array(X, "features") if np.ma.is_masked(X) else X
-
-
-def _check_has_rows(X: Any, recipient: str = "") -> None:
-    """Raise DataError for a file name or a networkx graph, which have no features."""
-    if isinstance(X, str | os.PathLike):
-        raise DataError(
-            f"X is the text {os.fspath(X)!r}, not rows: read a file with pamc.data.readers.read_graph and pass the "
-            f"graph{recipient}"
-        )
-    is_records = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], dict)
-    is_dict = isinstance(X, dict) and not sp.issparse(X)
-    if is_dict or is_records or getattr(getattr(X, "dtype", None), "names", None):
-        raise DataError(f"X is a {type(X).__name__} of named values: convert it to a data frame, pandas.DataFrame(X)")
-    if _comes_from(X, "polars") and as_frame(X) is None:
-        raise DataError(f"X must be a table of rows and columns, got a polars {type(X).__name__}")
-    if _comes_from(X, "networkx"):
-        raise DataError("X is a networkx graph: pass it as adjacency, alone or with features as X")
-
-
-def why_not_a_table(X: Any, error: Exception) -> DataError:
-    """Return the DataError that explains why X is not a numeric table, given the error that scikit-learn raised."""
-    problem = _text_cell(X) or _ragged_row(X)
-    # Drop the printed array from scikit-learn's message.
-    lines = [line for line in str(error).splitlines() if line and not line.startswith(("array=", "[", " "))]
-    return DataError(problem or " ".join(lines))
-
-
-def _text_cell(X: Any) -> str | None:
-    """Return a message about the first cell that is not a number, or None."""
-    names = None
-    if _comes_from(X, "pandas") and hasattr(X, "columns"):
-        X = X.select_dtypes(exclude=["number", "bool"])
-        names = X.columns
-        if X.shape[1] and not all(isinstance(name, str) for name in names):
-            return "columns of mixed types need strings as names: X.columns = X.columns.astype(str)"
-    elif getattr(X, "dtype", np.dtype(object)).kind not in "OUS":
-        return None
-    try:
-        cells = np.array(X, dtype=object)
-    except ValueError:
-        return None
-    for row, column in np.ndindex(cells.shape) if cells.ndim == 2 else ():
-        if not _is_number(cells[row, column]):
-            return (
-                f"features must be numbers: row {row}, column {column if names is None else names[column]!r} is "
-                f"{cells[row, column]!r}; leave that column out, or encode it as numbers"
-            )
-    return None
-
-
-def _ragged_row(X: Any) -> str | None:
-    """Return a message about the first row whose length differs from that of row 0, or None."""
-    if isinstance(X, list | tuple) and all(hasattr(row, "__len__") for row in X):
-        for number, row in enumerate(X):
-            if len(row) != len(X[0]):
-                return f"rows differ in length: row {number} has {len(row)} cells, row 0 has {len(X[0])}"
-    return None
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
@@ -216,11 +64,11 @@ def as_edges(adjacency: Any, n_nodes: int, *, row_names: Any = None) -> Edges:
         )
     if isinstance(adjacency, Memberships):
         return adjacency.edges(n_nodes, row_names=row_names)
-    if _comes_from(adjacency, "networkx"):
+    if comes_from(adjacency, "networkx"):
         return _networkx_edges(adjacency, n_nodes, row_names)
-    matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
+    matrix = tensor_matrix(adjacency) if comes_from(adjacency, "torch") else adjacency
     if not sp.issparse(matrix):
-        matrix = _array(matrix, "adjacency")
+        matrix = as_array(matrix, "adjacency")
         if not is_adjacency(matrix, n_nodes):
             return check_edges(orient_edge_list(matrix, n_nodes), n_nodes=n_nodes)
     return _adjacency_edges(matrix, n_nodes)
@@ -240,14 +88,14 @@ def from_object(obj: Any) -> AttributedGraph:
     """
     if isinstance(obj, AttributedGraph):
         return obj
-    if _comes_from(obj, "networkx"):
+    if comes_from(obj, "networkx"):
         return graph_alone(obj)
-    _check_has_rows(obj)
-    if hasattr(obj, "edge_types") and _comes_from(obj, "torch_geometric"):
+    check_has_rows(obj)
+    if hasattr(obj, "edge_types") and comes_from(obj, "torch_geometric"):
         return _from_hetero(obj)
-    if _comes_from(obj, "torch_geometric") and not _comes_from(obj, "torch"):
+    if comes_from(obj, "torch_geometric") and not comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
-    if _comes_from(obj, "anndata"):
+    if comes_from(obj, "anndata"):
         return _from_anndata(obj)
     if (graph := frame_graph(obj)) is not None:
         return graph
@@ -272,9 +120,9 @@ def as_graph(
         about: dict[str, Any] = {"encoding": encoding, "cells": encoding.cells_of(table)}
         graph = AttributedGraph(encoding.encode(table), feature_names=encoding.feature_names, **about)
         if ids is None and encoding.id_column is not None and encoding.id_column in table:
-            ids = _ids_of(table, encoding.id_column)
-        elif ids is None and _comes_from(X, "pandas"):
-            ids = _index_ids(X)
+            ids = ids_of(table, encoding.id_column)
+        elif ids is None and comes_from(X, "pandas"):
+            ids = index_ids(X)
     elif X is None:
         graph, adjacency = graph_alone(adjacency), None
     else:
@@ -322,7 +170,7 @@ def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> 
     """Return the edges of one relation; a DataError names it."""
     try:
         if isinstance(adjacency, tuple) and len(adjacency) == 2:
-            ends = [np.ravel(_tensor_matrix(end) if _comes_from(end, "torch") else end) for end in adjacency]
+            ends = [np.ravel(tensor_matrix(end) if comes_from(end, "torch") else end) for end in adjacency]
             if len(ends[0]) != len(ends[1]):
                 raise DataError(f"there are {len(ends[0])} sources for {len(ends[1])} targets")
             return check_edges(np.stack(ends), n_nodes=n_nodes)
@@ -346,13 +194,13 @@ def graph_alone(adjacency: Any) -> AttributedGraph:
     >>> graph.n_nodes, graph.n_features, graph.n_edges
     (3, 0, 3)
     """
-    if _comes_from(adjacency, "networkx"):
+    if comes_from(adjacency, "networkx"):
         return _from_networkx(adjacency)
     if isinstance(adjacency, Mapping):
         raise DataError("several relations need the rows that they join: pass X, or combine them into one graph")
-    matrix = _tensor_matrix(adjacency) if _comes_from(adjacency, "torch") else adjacency
+    matrix = tensor_matrix(adjacency) if comes_from(adjacency, "torch") else adjacency
     if not sp.issparse(matrix) and not isinstance(matrix, str | os.PathLike):
-        matrix = _array(matrix, "adjacency")
+        matrix = as_array(matrix, "adjacency")
     n_nodes = 0
     if getattr(matrix, "ndim", 0) == 2:
         is_list = matrix.shape[0] != matrix.shape[1] and not sp.issparse(matrix)
@@ -386,7 +234,7 @@ def _node_attributes(nodes: Sequence[Mapping[Any, Any]]) -> tuple[NDArray[np.flo
     if others:
         warn(
             DataWarning(
-                f"node attributes that are not numbers are left out: {', '.join(others[:_MOST_NOTES])}. To use them, "
+                f"node attributes that are not numbers are left out: {', '.join(others[:MOST_NOTES])}. To use them, "
                 "pass a data frame with a row for each node as X"
             ),
             stacklevel=5,
@@ -500,18 +348,18 @@ def _from_torch_geometric(data: Any) -> AttributedGraph:
         raise DataError("the torch_geometric data has adj_t, not edge_index: leave out the ToSparseTensor transform")
     if x is None and edge_index is None:
         raise DataError(f"the torch_geometric {type(data).__name__} has neither x nor edge_index: nothing to cluster")
-    features = _no_features(data) if x is None else _tensor_matrix(x)
+    features = _no_features(data) if x is None else tensor_matrix(x)
     labels = _attribute(data, ["y"], features.shape[0], "one label per node")
     if edge_index is None:
         return AttributedGraph(features, labels=labels)
-    edges = _tensor_matrix(edge_index)
+    edges = tensor_matrix(edge_index)
     weight = _attribute(data, ["edge_weight", "edge_attr"], edges.shape[1], "one weight per edge")
     return AttributedGraph(features, edges=edges, edge_weight=weight, labels=labels)
 
 
 def _no_features(data: Any) -> NDArray[np.float32]:
     """Return an (N, 0) array for torch_geometric data without x, where N is `num_nodes` or covers all edges."""
-    edges = _tensor_matrix(data.edge_index)
+    edges = tensor_matrix(data.edge_index)
     n_nodes = data.num_nodes if "num_nodes" in data else int(edges.max(initial=-1)) + 1
     return np.empty((n_nodes, 0), dtype=np.float32)
 
@@ -524,12 +372,12 @@ def _from_hetero(data: Any) -> AttributedGraph:
     nodes = data[data.node_types[0]]
     if getattr(nodes, "x", None) is None:
         raise DataError("the HeteroData has no x: there are no features to cluster")
-    features = _tensor_matrix(nodes.x)
+    features = tensor_matrix(nodes.x)
     graph = AttributedGraph(features, labels=_attribute(nodes, ["y"], features.shape[0], "one label per node"))
     parts = {}
     for edge_type in data.edge_types:
         store, name = data[edge_type], edge_type[1]
-        edges = _tensor_matrix(store.edge_index)
+        edges = tensor_matrix(store.edge_index)
         weight = _attribute(store, ["edge_weight", "edge_attr"], edges.shape[1], "one weight per edge")
         parts[name] = check_edges(edges, weight, n_nodes=graph.n_nodes)
     if not parts:
@@ -565,7 +413,7 @@ def _attribute(data: Any, names: Sequence[str], size: int, meaning: str) -> NDAr
     for name in names:
         if getattr(data, name, None) is None:
             continue
-        values = _tensor_matrix(getattr(data, name))
+        values = tensor_matrix(getattr(data, name))
         if values.size == size:
             return np.asarray(values).reshape(size)
         warnings.warn(f"{name} of shape {values.shape} is not {meaning} and is ignored", DataWarning, stacklevel=4)
@@ -587,55 +435,3 @@ def _from_anndata(data: Any) -> AttributedGraph:
         ids=data.obs_names.to_numpy(dtype=str),
         feature_names=tuple(data.var_names),
     )
-
-
-def _frame_features(frame: Any) -> tuple[NDArray[Any], tuple[str, ...] | None, NDArray[Any] | None]:
-    from pandas import DataFrame
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    if not isinstance(frame, DataFrame):
-        raise DataError(f"features must be a table of rows and columns, got a pandas {type(frame).__name__}")
-    for position, (name, dtype) in enumerate(frame.dtypes.items()):
-        if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
-            value = frame.iloc[0, position] if len(frame) else ""
-            raise DataError(
-                f"features must be numbers: column {name!r} has dtype {dtype} (first value {value!r}); "
-                "drop it or encode it"
-            )
-    single = all(dtype == np.float32 for dtype in frame.dtypes)
-    features = frame.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
-    names = tuple(frame.columns) if all(isinstance(name, str) for name in frame.columns) else None
-    return features, names, _index_ids(frame)
-
-
-def _index_ids(frame: Any) -> NDArray[Any] | None:
-    """Return the index of a pandas data frame as ids of its rows, None if it is the default or not unique."""
-    from pandas import RangeIndex
-
-    index = frame.index
-    is_default = isinstance(index, RangeIndex) and index.start == 0 and index.step == 1
-    return None if is_default or not index.is_unique else np.asarray(index)
-
-
-def _tensor_matrix(tensor: Any) -> Any:
-    """Return a torch tensor as a numpy array, or as a CSR matrix if it is sparse."""
-    import torch
-
-    tensor = tensor.detach().cpu()
-    if tensor.dtype in (torch.bfloat16, torch.float16):
-        tensor = tensor.float()
-    if tensor.layout == torch.strided:
-        return tensor.numpy()
-    entries = tensor.to_sparse_coo().coalesce()
-    return sp.csr_matrix((entries.values().numpy(), entries.indices().numpy()), shape=tuple(tensor.shape))
-
-
-def _array(values: Any, what: str) -> NDArray[Any]:
-    try:
-        return values.astype(np.float64).filled(np.nan) if np.ma.is_masked(values) else np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} must be a matrix, a data frame, a tensor or rows of equal length ({error})") from error
-
-
-def _comes_from(obj: Any, *packages: str) -> bool:
-    return any(base.__module__.partition(".")[0] in packages for base in type(obj).__mro__)

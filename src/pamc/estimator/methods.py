@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any
 
 from pamc.estimator.advanced import init_signature, nested
-from pamc.estimator.base import Clusterer, RowClusterer
+from pamc.estimator.base import Clusterer
 from pamc.estimator.pamcgc import PamCGC
+from pamc.estimator.row_clusterer import RowClusterer
 from pamc.models.method import METHODS, Method
 
 _OTHERS = {"random_state": None, "device": "auto", "verbose": False}

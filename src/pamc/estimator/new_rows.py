@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pamc.data.adapters import as_features
+from pamc.data.rows import as_features
 from pamc.errors import ConfigError, DataError
 from pamc.training.phases import Fit
 from pamc.training.pipeline import uses_given_graph

@@ -23,7 +23,7 @@ from pamc.estimator.advanced import (
     why_misplaced,
     with_settings,
 )
-from pamc.estimator.base import RowClusterer
+from pamc.estimator.row_clusterer import RowClusterer
 from pamc.progress import Progress
 from pamc.runtime import resolve_device
 from pamc.training.checkpoint import CheckpointPlan

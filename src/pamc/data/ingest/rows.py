@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.adapters import warn_about_types
 from pamc.data.attributed_graph import NOT_LABELS
 from pamc.data.columns.encoding import TableEncoding, fit_encoding
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
@@ -21,6 +20,7 @@ from pamc.data.files import naming
 from pamc.data.ingest.workspace import BadRows, Parts, Workspace
 from pamc.data.readers.columns import check_has_rows
 from pamc.data.readers.tables import Table
+from pamc.data.rows import warn_about_types
 from pamc.data.store import row_blocks
 from pamc.data.store.writer import GrowingArray, StoreWriter
 from pamc.errors import DataError

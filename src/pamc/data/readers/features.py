@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pamc.data.adapters import table_graph
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import fit_encoding
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
@@ -30,6 +29,7 @@ from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Cell, Table, not_a_number
 from pamc.data.relations import joined, needs_relations
+from pamc.data.rows import table_graph
 from pamc.errors import ConfigError, DataError
 
 

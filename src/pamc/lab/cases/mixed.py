@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.adapters import table_graph
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.parsing import read_numbers
 from pamc.data.columns.raw import RawColumn, RawTable
@@ -20,6 +19,7 @@ from pamc.data.customers import make_customers
 from pamc.data.readers import open_table, raw_columns
 from pamc.data.readers.columns import label_texts
 from pamc.data.readers.labels import codes_of
+from pamc.data.rows import table_graph
 from pamc.errors import DataWarning
 from pamc.estimator.pamcgc import PamCGC
 from pamc.lab.cell import TASKS, Cell, Row, Scope, register_experiment
