@@ -379,7 +379,8 @@ def test_what_is_nothing_of_this_is_refused(refusal):
 def test_no_optional_package_is_imported_to_recognize_a_type():
     code = (
         "import sys, numpy as np; from pamc.data.adapters import as_edges, from_object;"
-        "from pamc.data.rows import as_features; as_features(np.eye(3)); as_edges(np.eye(3), 3); from_object(np.eye(3));"
+        "from pamc.data.rows import as_features;"
+        "as_features(np.eye(3)); as_edges(np.eye(3), 3); from_object(np.eye(3));"
         "print([name for name in ('pandas', 'networkx', 'anndata', 'torch_geometric', 'duckdb', 'torch') "
         "if name in sys.modules])"
     )
