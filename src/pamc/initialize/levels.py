@@ -31,7 +31,7 @@ def cluster_linkage(features: Any, adjacency: Any, labels: NDArray[np.int64], n_
         (N,) clusters.
     """
     step = -(-len(labels) // _MOST_ROWS)
-    rows, sampled = (features, labels) if step == 1 else (features[::step], labels[::step])
+    rows, sampled = features[::step], labels[::step]
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     member = sp.csr_matrix((np.ones(len(sampled)), (sampled, np.arange(len(sampled)))), (n_clusters, len(sampled)))
     if adjacency is not None and step == 1:

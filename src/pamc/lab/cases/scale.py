@@ -88,7 +88,7 @@ def scale_values(cell: Cell, device_name: str) -> dict[str, Any]:
     precision, n_clusters = options.pop("precision"), options["n_clusters"]
     row_dtype = resolve_row_dtype(precision, device)
     sizes: dict[str, Any] = {"n_clusters": n_clusters, "n_dims": _N_DIMS, "hidden": hidden, "chunk_size": _CHUNK}
-    config = FitConfig(**sizes, n_hops=1, precision=precision, alpha=1.0, embedding_scale=2.0)
+    config = FitConfig(**sizes, n_hops=1, batch_size=256, precision=precision, alpha=1.0, embedding_scale=2.0)
     with peak_memory(device) as peak:
         started = time.perf_counter()
         graph = planted(**options, device=device, dtype=row_dtype)
