@@ -227,11 +227,17 @@ def agreed_clusters(
     if len(families) > 1 and judge is not None:
         with one_thread(), quiet_libraries:
             families, labels = _combined(families, partitions, judge, n_clusters, seed, device)
-    trust = 1.0 if is_alone else None
-    if not inputs.is_knn and edges.size:
-        alone = inputs.kind == "graph"
-        trust = 1.0 if alone else graph_trust(inputs.adjacency, family_input.neighbors, labels)
+    trust = _trust_in(inputs, family_input.neighbors, labels)
     return Agreed(labels, family_input.smoothed[MIDDLE], families, judge, trust)
+
+
+def _trust_in(inputs: InputSource, neighbors: Adjacency, labels: Labels) -> float | None:
+    """Return how far to trust the graph of the inputs; None if it was built from the rows, or without neighbors."""
+    if inputs.kind == GRAPH_ALONE:
+        return 1.0
+    if inputs.is_knn or neighbors.nnz == 0:
+        return None
+    return 1.0 if inputs.kind == "graph" else graph_trust(inputs.adjacency, neighbors, labels)
 
 
 def _combined(

@@ -138,7 +138,6 @@ def assembled(
         columns.insert(0, column(TRUE_CLASS, names, rows, n_nodes))
     if facts is not None and read is not None:
         columns += _feature_columns(facts, len(ids), read, used=[existing["name"] for existing in columns])
-    listed: Any = slice(None) if rows is None else rows
     mapped = map_data(model, rows, map_by=extras.map_by, seed=record.seed)
     data = {
         "format": FORMAT,
@@ -153,14 +152,7 @@ def assembled(
         "record": about,
         "history": record.history,
         "map": mapped["map"],
-        "points": {
-            "n": len(ids),
-            "rows": None if rows is None else pack(rows, "u4"),
-            "ids": pack_ids(ids),
-            "xy": mapped["xy"],
-            "cluster": pack(labels[listed], smallest(int(labels.max()))),
-            "confidence": confidence_steps(confidence[listed]),
-        },
+        "points": {**_listed_points(labels, confidence, ids, rows), "xy": mapped["xy"]},
         "density": mapped["density"],
         "columns": columns,
         **tables,
@@ -172,6 +164,20 @@ def assembled(
         "notes": notes,
     }
     return {**plain(data), "seconds": round(time.perf_counter() - began, 3)}
+
+
+def _listed_points(
+    labels: NDArray[np.int64], confidence: NDArray[np.float64], ids: NDArray[Any], rows: NDArray[np.int64] | None
+) -> dict[str, Any]:
+    """Return the ids, clusters and confidence of the listed rows."""
+    listed: Any = slice(None) if rows is None else rows
+    return {
+        "n": len(ids),
+        "rows": None if rows is None else pack(rows, "u4"),
+        "ids": pack_ids(ids),
+        "cluster": pack(labels[listed], smallest(int(labels.max()))),
+        "confidence": confidence_steps(confidence[listed]),
+    }
 
 
 def _reader(graph: AttributedGraph, rows: NDArray[np.int64] | None) -> ReadFeatures:

@@ -99,13 +99,11 @@ def ingest(
     ...     store.ids().tolist(), store.indptr.tolist(), store.indices.tolist()
     (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
     """
-    _check_limits(out, dtype, memory_bytes)
+    _check_limits(out, dtype, memory_bytes, types)
     row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
     # If bad rows are to be skipped, a column of numbers may have many other cells.
-    if any(callable(kind) for kind in (types or {}).values()):
-        raise ConfigError("the types of a store cannot be functions: add the embeddings as columns to the files")
     is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
     _check(first, names, dtype, is_mixed=is_mixed, skip_bad_rows=skip_bad_rows, explicit=columns is not None)
     return _Ingest(
@@ -166,7 +164,9 @@ def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
-def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int) -> None:
+def _check_limits(out: str | PathLike[str], dtype: str, memory_bytes: int, types: Types | None) -> None:
+    if any(callable(kind) for kind in (types or {}).values()):
+        raise ConfigError("the types of a store cannot be functions: add the embeddings as columns to the files")
     if memory_bytes < LEAST_MEMORY:
         raise ConfigError(f"memory must be at least {LEAST_MEMORY / 1e6:.0f} MB, got {memory_bytes / 1e6:.0f} MB")
     if dtype not in ("float32", "float16"):
