@@ -194,7 +194,9 @@ class FitOptions:
             **_settings_of_file(self.config_file, config_class),
             **_parsed_settings(self.settings or [], config_class),
             **{name: value for name, value in options.items() if value is not None},
-            "n_clusters": 2 if self.chooses_number else _cluster_count(self.n_clusters or self._count_in_file),
+            "n_clusters": 2
+            if self.chooses_number
+            else _cluster_count(self._count_in_file if self.n_clusters is None else self.n_clusters),
         }
 
     @property
