@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -14,12 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import nn
 
 import pamc
@@ -175,9 +177,22 @@ def _without_expected_warnings() -> Iterator[None]:
         yield
 
 
+@lru_cache(maxsize=1)
+def _libraries_with(n_modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _libraries() -> ThreadpoolController:
+    """Return the loaded libraries with thread pools; they are searched for only after a module was imported.
+
+    The search takes longer than a quick clustering.
+    """
+    return _libraries_with(len(sys.modules))
+
+
 # Warning filters and the number of BLAS threads apply to the whole process.
 quiet_libraries = _SharedContext(_without_expected_warnings)
-_one_blas_thread = _SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
+_one_blas_thread = _SharedContext(lambda: _libraries().limit(limits=1, user_api="blas"))
 
 
 class _Limits(threading.local):
@@ -202,7 +217,7 @@ def one_thread() -> Iterator[None]:
     # Counted first, because torch reports the OpenMP limit as its number of threads.
     n_tasks = _n_tasks()
     # The OpenMP limit applies to the thread that sets it, the BLAS limit to all threads.
-    with _one_blas_thread, threadpool_limits(limits=1, user_api="openmp"), _torch_threads(1, n_tasks):
+    with _one_blas_thread, _libraries().limit(limits=1, user_api="openmp"), _torch_threads(1, n_tasks):
         yield
 
 
@@ -311,8 +326,7 @@ def side_by_side(
         with nullcontext() if is_on_one_thread() else one_thread():
             return [task() for task in tasks]
 
-    # Created once, because searching for libraries with thread pools takes longer than a quick task.
-    libraries = ThreadpoolController()
+    libraries = _libraries()
 
     def on_one_thread(task: Callable[[], Result]) -> Result:
         # The OpenMP limit applies to the thread that sets it.

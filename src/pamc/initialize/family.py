@@ -41,6 +41,9 @@ _LEAST_CONDUCTANCE = 1e-4
 # Factor of the modularity in the score of the partitions of a graph without features.
 _MODULARITY_WEIGHT = 10.0
 
+# Number of edges whose lengths are computed at a time.
+_EDGES_AT_A_TIME = 4096
+
 # Partitions whose scores are at most this far below the best are combined, if there are at least this many.
 _NEARLY_EQUAL, LEAST_COMBINED = 0.15, 3
 
@@ -190,7 +193,10 @@ def squared_lengths(
 ) -> Floats:
     """Return the squared lengths (E,) of the edges of a kNN graph, from known distances or from the points."""
     if distances is None:
-        return np.asarray(np.square(points[row] - points[column]).sum(axis=1))
+        # In blocks whose temporaries fit into the cache: allocating large ones takes longer than computing.
+        parts = [slice(first, first + _EDGES_AT_A_TIME) for first in range(0, len(row), _EDGES_AT_A_TIME)]
+        blocks = [np.square(points[row[part]] - points[column[part]]).sum(axis=1) for part in parts]
+        return np.concatenate([np.empty(0), *blocks])
     return np.asarray(np.square(distances[row, column])).ravel()
 
 

@@ -21,6 +21,7 @@ from pamc.initialize.coassociation import consensus_and_agreement
 from pamc.initialize.families.gaussian_mixture import mixture_labels
 from pamc.initialize.families.spectral import leading_eigenvectors
 from pamc.initialize.family import FAMILIES, FamilyInput, squared_lengths
+from pamc.ops.cuda_graph import Captured
 from pamc.ops.kmeans import Labels
 from pamc.runtime import seed_for, side_by_side
 
@@ -107,11 +108,21 @@ def layout(graph: Adjacency, start: Floats, *, seed: int, device: torch.device) 
     edges = _edges_of(scaled, device)
     total = torch.from_numpy(np.asarray(scaled.sum(axis=1))).to(device, torch.float32)
     repulsion = total * (_REPULSIONS_PER_EDGE / _N_REPELLING)
-    for epoch in range(_N_EPOCHS):
+    drawn = torch.from_numpy(rng.integers(len(start), size=(_N_EPOCHS, _N_REPELLING))).to(device)
+    step_size = (_STEP * (1 - torch.arange(_N_EPOCHS, dtype=torch.float64) / _N_EPOCHS)).to(positions)
+    epoch = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def step() -> Tensor:
         force = _attraction(positions, edges)
-        drawn = torch.from_numpy(rng.integers(len(start), size=_N_REPELLING)).to(device)
-        force += repulsion * _repulsion(positions, positions[drawn])
-        positions += _STEP * (1 - epoch / _N_EPOCHS) * force.clamp_(-_MOST_STEP, _MOST_STEP)
+        repelling = positions[drawn.index_select(0, epoch)[0]]
+        force += repulsion * _repulsion(positions, repelling)
+        positions.add_(force.clamp_(-_MOST_STEP, _MOST_STEP).mul_(step_size.index_select(0, epoch)))
+        return epoch.add_(1)
+
+    captured = Captured(step, device=device)
+    for _ in range(_N_EPOCHS):
+        captured()
+    captured.release()
     return np.asarray(positions.cpu().numpy(), dtype=np.float64)
 
 
