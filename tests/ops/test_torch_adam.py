@@ -1,11 +1,12 @@
-"""Adam on the CPU without `torch.optim`."""
+"""Adam without `torch.optim`."""
 
 import subprocess
 import sys
 
+import pytest
 import torch
 
-from pamc.ops.torch.adam import CpuAdam, fused_adam
+from pamc.ops.torch.adam import FusedAdam
 
 
 def trained(make, n_steps=7):
@@ -23,13 +24,13 @@ def trained(make, n_steps=7):
 
 
 def test_the_steps_are_those_of_torchs_fused_adam_to_the_bit():
-    ours, _ = trained(lambda parameters: CpuAdam(parameters, lr=1e-2))
+    ours, _ = trained(lambda parameters: FusedAdam(parameters, lr=1e-2))
     theirs, _ = trained(lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True))
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 def test_the_state_has_the_names_and_values_of_torchs():
-    _, ours = trained(lambda parameters: CpuAdam(parameters, lr=1e-2))
+    _, ours = trained(lambda parameters: FusedAdam(parameters, lr=1e-2))
     _, theirs = trained(lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True))
     state = ours.state_tensors()
     for number, values in theirs.state_dict()["state"].items():
@@ -38,17 +39,21 @@ def test_the_state_has_the_names_and_values_of_torchs():
 
 def test_a_step_without_gradients_changes_nothing():
     weight = torch.ones(3, requires_grad=True)
-    optimizer = CpuAdam([weight], lr=1.0)
+    optimizer = FusedAdam([weight], lr=1.0)
     optimizer.step()
     assert torch.equal(weight, torch.ones(3))
     assert not optimizer.state_tensors()["0.step"]
 
 
-def test_parameters_on_another_device_are_left_to_torch_with_steps_that_can_be_captured(monkeypatch):
-    called = {}
-    monkeypatch.setattr(torch.optim, "Adam", lambda parameters, **options: called.update(options))
-    fused_adam([torch.ones(3, device="meta")], lr=0.1)
-    assert called == {"lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "fused": True, "capturable": True}
+@pytest.mark.parametrize("precisions", [(torch.float64, torch.float64), (torch.float32, torch.float64)])
+def test_parameters_of_several_types_are_updated(precisions):
+    ours, theirs = ([torch.ones(3, dtype=precision, requires_grad=True) for precision in precisions] for _ in range(2))
+    for parameters, make in ((ours, FusedAdam), (theirs, torch.optim.Adam)):
+        optimizer = make(parameters, lr=0.1)
+        sum((parameter.double() ** 2).sum() for parameter in parameters).backward()
+        optimizer.step()
+    assert all(torch.allclose(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert not torch.equal(ours[0], torch.ones(3, dtype=precisions[0]))
 
 
 def test_a_fit_on_the_cpu_does_not_import_torchs_compiler():

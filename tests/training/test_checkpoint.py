@@ -15,7 +15,7 @@ from pamc.initialize.family import Judge
 from pamc.progress import SilentProgress
 from pamc.training import checkpoint, fallback
 from pamc.training.checkpoint import CheckpointPlan, Checkpoints, FileCheckpointer, fingerprint
-from pamc.training.optimizer import load_optimizer_state, optimizer_state
+from pamc.training.optimizer import load_optimizer_state
 from pamc.training.trainer import train
 from tests.training.scrambled import scrambled
 from tests.training.test_engine import parts
@@ -319,7 +319,7 @@ def test_an_optimizer_of_kernels_is_read_and_written_by_its_tensors():
             return {"moment": self.moment}
 
     one, other = Kernels(1.0), Kernels(2.0)
-    load_optimizer_state(one, optimizer_state(other))
+    load_optimizer_state(one, other.state_tensors())
     assert one.moment.tolist() == [2, 2]
 
 

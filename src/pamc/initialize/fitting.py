@@ -17,7 +17,7 @@ from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader, SparseBlock, encode_rows
 from pamc.ops.cuda_graph import Captured
 from pamc.ops.kmeans import Labels
-from pamc.ops.torch.adam import fused_adam
+from pamc.ops.torch.adam import FusedAdam
 from pamc.ops.torch.rows import hidden_entries, hidden_values
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype, seed_for, threads_for
 
@@ -218,7 +218,7 @@ def fit_batches(
     """
     config, rows = context.config, context.rows
     batch_size = min(batch_size or config.batch_size, len(rows))
-    optimizer = fused_adam(list(module.parameters()), lr=config.pretrain_lr)
+    optimizer = FusedAdam(list(module.parameters()), lr=config.pretrain_lr)
     batch = torch.zeros(batch_size, dtype=torch.int64, device=rows.device)
 
     def step(indices: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ linear     gradient of a narrow layer     —                             relu_l
 linear     product of a narrow layer      —                             narrow_product                         — L K
 linear     transposed copy                —                             transposed                             T L K
 adam       a step of Adam                 —                             KernelAdam                             — L K
-adam       a step of Adam on a CPU        —                             fused_adam, CpuAdam                    T — —
+adam       a step of Adam by torch        —                             FusedAdam                              T — —
 ========== ============================== ============================= ====================================== =====
 
 Eqs 3, 5 and 7 are composed of these in :mod:`pamc.losses`. :mod:`pamc.ops.dispatch` selects the backend of an op. The

@@ -22,7 +22,7 @@ from pamc.ops.dispatch import with_changes
 from pamc.ops.group import count_rows, row_range
 from pamc.runtime import seeded, threads_for
 from pamc.training.engine import accumulate_gradient
-from pamc.training.optimizer import adam, load_optimizer_state, optimizer_state
+from pamc.training.optimizer import adam, load_optimizer_state
 
 if TYPE_CHECKING:
     from pamc.training.checkpoint import FileCheckpointer
@@ -237,7 +237,7 @@ class _Epoch:
     def state(self, records: list[EpochRecord]) -> TrainingState:
         """Return the state after the last epoch."""
         labels = self._group.gather_rows(self._previous, self.n_nodes)
-        return TrainingState(records, self._model.state_dict(), optimizer_state(self._optimizer), labels)
+        return TrainingState(records, self._model.state_dict(), self._optimizer.state_tensors(), labels)
 
     def restore(self, state: TrainingState) -> None:
         """Load a state, before any epoch has run."""

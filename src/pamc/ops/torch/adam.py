@@ -12,30 +12,23 @@ BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
-def fused_adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
-    """Return Adam with the constants of its paper; on a GPU, its step can be captured in a CUDA graph."""
-    parameters = list(parameters)
-    if any(parameter.device.type != "cpu" for parameter in parameters):
-        return torch.optim.Adam(parameters, lr=lr, betas=BETAS, eps=EPSILON, fused=True, capturable=True)
-    return CpuAdam(parameters, lr=lr)
+class FusedAdam:
+    """Adam with the constants of its paper, bitwise equal to `torch.optim.Adam(fused=True)`.
 
-
-class CpuAdam:
-    """Adam on the CPU, bitwise equal to `torch.optim.Adam(fused=True)`.
-
-    The first optimizer of `torch.optim` in a process imports torch's compiler, which takes seconds.
+    The first optimizer of `torch.optim` in a process imports torch's compiler, which takes seconds. On a GPU, a step
+    can be captured in a CUDA graph.
 
     Parameters
     ----------
     parameters
-        Tensors on the CPU. A step skips those without a gradient.
+        Tensors to optimize. A step skips those without a gradient.
     lr
         Learning rate.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, lr: float) -> None:
         self._parameters, self._lr = list(parameters), lr
-        self._steps = [torch.zeros((), dtype=torch.float32) for _ in self._parameters]
+        self._steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self._parameters]
         self._means, self._squares = ([torch.zeros_like(p) for p in self._parameters] for _ in range(2))
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -51,17 +44,23 @@ class CpuAdam:
     @torch.no_grad()
     def step(self) -> None:
         """Update the parameters in place."""
-        present = [n for n, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        if not present:
-            return
-        steps = [self._steps[n] for n in present]
-        grads: list[Any] = [self._parameters[n].grad for n in present]
+        kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for number, parameter in enumerate(self._parameters):
+            if parameter.grad is not None:
+                kinds.setdefault((parameter.device, parameter.dtype), []).append(number)
+        for numbers in kinds.values():
+            self._step(numbers)
+
+    def _step(self, numbers: Sequence[int]) -> None:
+        """Update parameters of one type on one device."""
+        steps = [self._steps[n] for n in numbers]
+        grads: list[Any] = [self._parameters[n].grad for n in numbers]
         torch._foreach_add_(steps, 1)
         torch._fused_adam_(
-            [self._parameters[n] for n in present],
+            [self._parameters[n] for n in numbers],
             grads,
-            [self._means[n] for n in present],
-            [self._squares[n] for n in present],
+            [self._means[n] for n in numbers],
+            [self._squares[n] for n in numbers],
             [],
             steps,
             lr=self._lr,
