@@ -145,13 +145,18 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
     only.
     """
     first_rows = table.first_rows(max(20, _CELLS_INSPECTED // len(table.names)))
-    suspects = [name for name in names if any(re.fullmatch(_WITH_POINTS, cell) for cell in first_rows[name])]
-    for name in suspects:
-        if (example := table.cell_if_all(name, _WHOLE_WITH_POINTS, example=_WITH_POINTS)) is not None:
-            _warn(
-                f"{table.path}: column {name!r}: {example} is read as {float(example):.15g}. If its point separates "
-                f"thousands ({example.replace('.', '')}), remove the points: every cell of the column has this form"
-            )
+    suspects = [name for name in names if _may_have_points(first_rows[name])]
+    for name, example in table.examples_if_all(suspects, _WHOLE_WITH_POINTS, example=_WITH_POINTS).items():
+        _warn(
+            f"{table.path}: column {name!r}: {example} is read as {float(example):.15g}. If its point separates "
+            f"thousands ({example.replace('.', '')}), remove the points: every cell of the column has this form"
+        )
+
+
+def _may_have_points(cells: Sequence[str]) -> bool:
+    """Return whether the first cells of a column allow that all its points separate thousands."""
+    has_points = any(re.fullmatch(_WITH_POINTS, cell) for cell in cells)
+    return has_points and all(re.fullmatch(_WHOLE_WITH_POINTS, cell) for cell in cells if cell)
 
 
 def _warn(message: str) -> None:

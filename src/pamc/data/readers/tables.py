@@ -32,6 +32,8 @@ INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 # Spellings of a missing value.
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
+# Number of columns whose cells are compared with patterns in one query.
+_AT_A_TIME = 50
 # Maximum number of characters of an invalid cell in a message.
 _MAX_CELL_CHARS = 100
 # Numbers in other locales and spreadsheet notations.
@@ -198,16 +200,21 @@ class Table(ABC):
         """Return one column as (N,) stripped strings, None for empty cells."""
         return _with_none(self._fetch([self.text_sql(name)])[0])
 
-    def cell_if_all(self, name: str, pattern: str, *, example: str) -> str | None:
-        """Return the first cell of a column that matches `example`, if every cell of the column matches `pattern`."""
-        text = self.text_sql(name)
-        agree, first = self._fetch(
-            [
-                f"bool_and(regexp_full_match({text}, {quoted(pattern)}))",
-                f"first({text}) FILTER (WHERE regexp_full_match({text}, {quoted(example)}))",
-            ]
-        )
-        return str(first[0]) if bool(np.ma.getdata(agree)[0]) and not np.ma.getmaskarray(first)[0] else None
+    def examples_if_all(self, names: Sequence[str], pattern: str, *, example: str) -> dict[str, str]:
+        """Return the first cell that matches `example` of each column whose cells all match `pattern`."""
+        expressions = []
+        for text in map(self.text_sql, names):
+            every = f"bool_and(regexp_full_match({text}, {quoted(pattern)}))"
+            first = f"first({text}) FILTER (WHERE regexp_full_match({text}, {quoted(example)}))"
+            expressions.append(f"CASE WHEN {every} THEN {first} END")
+        # The time of a query grows with the square of the number of such expressions.
+        batches = [expressions[start : start + _AT_A_TIME] for start in range(0, len(expressions), _AT_A_TIME)]
+        found = [first for batch in batches for first in self._fetch(batch)]
+        return {
+            name: str(first[0])
+            for name, first in zip(names, found, strict=True)
+            if first[0] is not None and not np.ma.getmaskarray(first)[0]
+        }
 
     def number_sql(self, name: str, *, dtype: str = "float32") -> str:
         """Return a SQL expression for the number in a column, NULL if there is none; dtype as for `numbers`."""

@@ -34,7 +34,7 @@ def cluster_spectrally(inputs: FamilyInput) -> Labels:
     seed = seed_for(inputs.seed, "family spectral")
     graph = locally_scaled(inputs.points, inputs.neighbors, inputs.distances)
     vectors = leading_eigenvectors(graph, inputs.n_clusters, seed=seed)
-    return kmeans(unit_rows(vectors), inputs.n_clusters, seeds=[seed], n_init=_N_INIT)[0].labels
+    return kmeans(unit_rows(vectors), inputs.n_clusters, seeds=[seed], n_init=_N_INIT, device=inputs.device)[0].labels
 
 
 def locally_scaled(points: Floats, neighbors: Adjacency, distances: Adjacency | None = None) -> Adjacency:

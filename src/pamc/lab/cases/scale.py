@@ -7,16 +7,17 @@ can reclaim the pages of files.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ from pamc.results.metrics import nmi_of_table
 from pamc.runtime import resolve_row_dtype
 from pamc.training.trainer import EpochRecord, train
 
+Result = TypeVar("Result")
+
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 111_000_000)
 _SIZES_ON_CPU = (10_000, 100_000)
 _QUICK_SIZES = (2_000, 4_000)
@@ -56,6 +59,9 @@ _CHUNK = 1 << 19
 # Number of warm-up epochs, minimum and maximum number of measured epochs, and their time budget in seconds.
 _WARM_UP, _LEAST_EPOCHS, _MOST_EPOCHS, _BUDGET_S = 2, 5, 200, 10.0
 
+# Number of epochs of a whole fit, as with the default settings.
+_EPOCHS, _QUICK_EPOCHS = 50, 4
+
 # Exponents are fitted to sizes of at least this many rows, where fixed costs are negligible.
 _LEAST_FITTED = 1_000_000
 
@@ -66,12 +72,18 @@ def exponents(rows: Sequence[Row]) -> list[Row]:
     return [fitted_row(larger, "n_nodes", "seconds")] if len(larger) >= 3 else []
 
 
-def cells(scope: Scope) -> list[Cell]:
+def cells(
+    scope: Scope,
+    *,
+    case: str = "scale",
+    sizes_on_gpu: Sequence[int] = _SIZES,
+    sizes_on_cpu: Sequence[int] = _SIZES_ON_CPU,
+) -> list[Cell]:
     """Return a cell per size."""
     on_gpu = kind_of_device(scope.device) == "cuda"
-    sizes = _QUICK_SIZES if scope.quick else _SIZES if on_gpu else _SIZES_ON_CPU
+    sizes = _QUICK_SIZES if scope.quick else sizes_on_gpu if on_gpu else sizes_on_cpu
     parameters = {**_PARAMETERS, **(_QUICK if scope.quick else {}), "precision": "bfloat16" if on_gpu else "auto"}
-    return bench_cells(scope, "scale", [("pamc", {"n_nodes": n_nodes, **parameters}) for n_nodes in sizes])
+    return bench_cells(scope, case, [("pamc", {"n_nodes": n_nodes, **parameters}) for n_nodes in sizes])
 
 
 @register_case(
@@ -82,13 +94,9 @@ def cells(scope: Scope) -> list[Cell]:
 )
 def scale_values(cell: Cell, device_name: str) -> dict[str, Any]:
     """Return the time of an epoch and of its parts, peak memory, and the NMI of labels and planted blocks."""
-    device, hidden = torch.device(device_name), _QUICK_HIDDEN if cell.quick else _HIDDEN
-    release(device)
-    options: dict[str, Any] = dict(cell.parameters)
-    precision, n_clusters = options.pop("precision"), options["n_clusters"]
-    row_dtype = resolve_row_dtype(precision, device)
-    sizes: dict[str, Any] = {"n_clusters": n_clusters, "n_dims": _N_DIMS, "hidden": hidden, "chunk_size": _CHUNK}
-    config = FitConfig(**sizes, n_hops=1, batch_size=256, precision=precision, alpha=1.0, embedding_scale=2.0)
+    device = torch.device(device_name)
+    options, config, row_dtype = _problem(cell, device)
+    n_clusters = config.n_clusters
     with peak_memory(device) as peak:
         started = time.perf_counter()
         graph = planted(**options, device=device, dtype=row_dtype)
@@ -121,6 +129,49 @@ def scale_values(cell: Cell, device_name: str) -> dict[str, Any]:
     }
 
 
+@register_case(
+    "scale-fit",
+    "a whole fit of 111 million rows on one GPU, by phase",
+    cells=partial(cells, case="scale-fit", sizes_on_gpu=_SIZES[-1:], sizes_on_cpu=_SIZES_ON_CPU[:1]),
+    in_all=False,
+)
+def scale_fit(cell: Cell, device_name: str) -> dict[str, Any]:
+    """Return the times of initialization, of all epochs and of the labels, peak memory, and the NMI of the labels."""
+    device = torch.device(device_name)
+    options, config, row_dtype = _problem(cell, device)
+    graph = planted(**options, device=device, dtype=row_dtype)
+    rows = FeatureLoader(graph.features, device=device, dtype=row_dtype)
+    phases: dict[str, float] = {}
+
+    def timed(name: str, step: Callable[[], Result]) -> Result:
+        started = time.perf_counter()
+        result = step()
+        wait(device)
+        phases[name] = time.perf_counter() - started
+        return result
+
+    with peak_memory(device) as peak:
+        wait(device)
+        model = timed("initialization", lambda: _initialized(graph, config, device, row_dtype))
+        n_epochs = _QUICK_EPOCHS if cell.quick else _EPOCHS
+        records = timed("training", lambda: _trained(model, rows, config, most=n_epochs - _WARM_UP, budget_s=math.inf))
+        labels = timed("labels", lambda: _labels(model, rows))
+    nmi = _nmi(graph.labels, labels, config.n_clusters)
+    shape = {"n_stored": graph.pairs.n_pairs, "n_epochs": len(records), "peak_bytes": peak.n_bytes}
+    return {"seconds": sum(phases.values()), "phases": phases, **shape, "nmi": nmi}
+
+
+def _problem(cell: Cell, device: torch.device) -> tuple[dict[str, Any], FitConfig, torch.dtype]:
+    """Return the options of the planted graph of a cell, the settings of its fit, and the type of its rows."""
+    release(device)
+    options: dict[str, Any] = dict(cell.parameters)
+    precision = options.pop("precision")
+    sizes: dict[str, Any] = {"n_clusters": options["n_clusters"], "n_dims": _N_DIMS, "chunk_size": _CHUNK}
+    sizes["hidden"] = _QUICK_HIDDEN if cell.quick else _HIDDEN
+    config = FitConfig(**sizes, n_hops=1, batch_size=256, precision=precision, alpha=1.0, embedding_scale=2.0)
+    return options, config, resolve_row_dtype(precision, device)
+
+
 def _initialized(graph: Planted, config: FitConfig, device: torch.device, dtype: torch.dtype) -> PamCGCModel:
     """Return the model, initialized from a sample of the rows."""
     numbers = torch.from_numpy(sampled_rows(*graph.features.shape, seed=0)).to(device)
@@ -138,10 +189,12 @@ def _initialized(graph: Planted, config: FitConfig, device: torch.device, dtype:
     return PamCGCModel(start.encoder, centers, graph.pairs, config)
 
 
-def _trained(model: PamCGCModel, rows: FeatureLoader, config: FitConfig, *, most: int) -> list[EpochRecord]:
+def _trained(
+    model: PamCGCModel, rows: FeatureLoader, config: FitConfig, *, most: int, budget_s: float = _BUDGET_S
+) -> list[EpochRecord]:
     """Return the records of as many epochs as fit into the time budget."""
     records = []
-    ends_at = time.perf_counter() + _BUDGET_S
+    ends_at = time.perf_counter() + budget_s
     for record in train(model, rows, n_epochs=_WARM_UP + most, lr=config.lr, chunk_size=_CHUNK):
         # Drop the labels, which would add up over the epochs.
         records.append(replace(record, labels=None))

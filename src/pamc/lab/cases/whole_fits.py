@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.cluster import KMeans
 
 from pamc.config import PAPER_TABLE_1, FitConfig, preset
 from pamc.data.attributed_graph import AttributedGraph
-from pamc.data.synthetic import blobs
+from pamc.data.synthetic import blobs, block_model
 from pamc.lab.cases.quality import DATA_SETS
 from pamc.lab.cell import Cell, Scope, register_case
 from pamc.lab.measure import call_values, peak_memory, release, timed_s
@@ -69,6 +73,25 @@ _MANY_CLUSTERS, _MANY_CLUSTERS_SIZE = (20, 100, 500), {"n_rows": 5000, "n_featur
 _BUSY_TABLE = {"n_rows": 500, "n_features": 2, "n_clusters": 4, "n_busy": 4}
 _THREADS = (1, 2)
 
+# A table and a graph of bags of words that are fitted on a GPU. Words per row, and share of the words of its cluster.
+_LARGE_TABLE = {"n_rows": 1_000_000, "n_features": 128, "n_clusters": 20}
+_WORDS = {"n_rows": 30_000, "n_words": 8000, "n_clusters": 10}
+_WORDS_PER_ROW, _OWN_WORDS, _DEGREE, _HOMOPHILY = 60, 0.5, 10.0, 0.7
+
+# The first fit in a fresh process, with no kernel compiled before.
+FIRST_FIT = "first fit"
+_FIRST_FIT_CODE = """
+import sys, time
+from pamc.data.synthetic import blobs, block_model
+from pamc.training.pipeline import fit_method
+from pamc.config import FitConfig
+import torch
+graph = blobs(1797, 10, n_features=64, random_state=0).without_labels()
+started = time.perf_counter()
+fit_method("pamcgc", graph, FitConfig(n_clusters=10), seed=0, device=torch.device(sys.argv[1]))
+print(time.perf_counter() - started)
+"""
+
 # Rows of the table that other methods cluster first, so that their libraries are loaded and compiled.
 _WARM_UP_ROWS = 300
 
@@ -87,9 +110,15 @@ def fit_cells(scope: Scope) -> list[Cell]:
         measured = ["pamc", *(rivals if name in (*TABLES, "digits", "usps") and not scope.quick else ())]
         measured += ["choose_k"] if name == "digits" and not scope.quick else []
         cells += [Cell("fit", "whole-fit", provider, name, quick=scope.quick) for provider in measured]
-    if kind == "cpu" and scope.data_sets is None and not scope.quick:
-        cells += _generated_cells(rivals)
+    if scope.data_sets is None and not scope.quick:
+        cells += _generated_cells(rivals) if kind == "cpu" else _generated_cells_on_gpu()
     return cells
+
+
+def _generated_cells_on_gpu() -> list[Cell]:
+    """Return the first fit in a fresh process, and fits of a graph of bags of words and of a large table."""
+    measured: list[tuple[str, dict[str, Any]]] = [(FIRST_FIT, {}), ("pamc", _WORDS), ("pamc", _LARGE_TABLE)]
+    return [Cell("fit", "whole-fit", provider, parameters=parameters) for provider, parameters in measured]
 
 
 def _generated_cells(rivals: Mapping[str, int]) -> list[Cell]:
@@ -109,9 +138,37 @@ def _timed_rows(cell: Cell) -> AttributedGraph:
     parameters = cell.parameters
     if "n_rows" not in parameters:
         return load_unlinked(cell.data_set, cell.quick)
+    if "n_words" in parameters:
+        return _graph_of_words(**parameters, seed=cell.seed)
     n_clusters, n_features = parameters.get("n_clusters", _N_CLUSTERS), parameters.get("n_features", TIMED_COLUMNS)
     options: dict[str, Any] = {"n_features": n_features, "feature_noise": _TIMED_NOISE, "random_state": cell.seed}
     return blobs(parameters["n_rows"], n_clusters, **options)
+
+
+def _graph_of_words(n_rows: int, n_words: int, n_clusters: int, seed: int) -> AttributedGraph:
+    """Return a block model whose features are counts of words: half of a row's words are typical of its cluster."""
+    graph = block_model(n_rows, n_clusters, n_features=1, degree=_DEGREE, homophily=_HOMOPHILY, random_state=seed)
+    rng, labels = np.random.default_rng(seed), np.asarray(graph.labels)
+    typical = rng.dirichlet(np.full(n_words, 0.05), size=n_clusters)
+    words = rng.integers(n_words, size=(n_rows, _WORDS_PER_ROW))
+    n_own = int(_OWN_WORDS * _WORDS_PER_ROW)
+    for cluster, share in enumerate(typical):
+        rows = np.flatnonzero(labels == cluster)
+        words[rows, :n_own] = rng.choice(n_words, size=(len(rows), n_own), p=share)
+    counts = sp.csr_matrix(
+        (np.ones(words.size, np.float32), (np.repeat(np.arange(n_rows), _WORDS_PER_ROW), words.ravel())),
+        shape=(n_rows, n_words),
+    )
+    return replace(graph, features=counts)
+
+
+def _first_fit_time(device: str) -> dict[str, Any]:
+    """Return the time of the first fit of a process, which includes imports and the compilation of kernels."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "TRITON_CACHE_DIR": cache}
+        command = [sys.executable, "-c", _FIRST_FIT_CODE, device]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    return {"seconds": float(printed)}
 
 
 def _rival_time(name: str, graph: AttributedGraph, seed: int) -> dict[str, Any]:
@@ -161,6 +218,8 @@ def _busy_machine(n_busy: int, n_threads: int | None) -> Iterator[None]:
 )
 def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
     """Return the time of a fit and of its phases, and its peak memory, after a short fit of the same shapes."""
+    if cell.provider == FIRST_FIT:
+        return _first_fit_time(device)
     graph, resolved = _timed_rows(cell), torch.device(device)
     if cell.provider in RIVALS:
         return _rival_time(cell.provider, graph, cell.seed)

@@ -62,6 +62,17 @@ def _epochs(rows: Sequence[Row], folder: Path) -> str:
     return joined(Table(columns, body).markdown(), growth, origin(points))
 
 
+def _whole_fit(rows: Sequence[Row], folder: Path) -> str:
+    """Return the time of each phase of a whole fit on one GPU."""
+    values, sizes = rows[-1]["values"], rows[-1]["parameters"]
+    phases = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in values["phases"].items())
+    return (
+        f"A whole fit of {sizes['n_nodes']:,} rows with {values['n_stored']:,} neighbors, {values['n_epochs']} epochs, "
+        f"took {values['seconds'] / 60:.1f} minutes and {bytes_text(values['peak_bytes'])} ({phases}); NMI "
+        f"{values['nmi']:.2f}. `pamc bench scale-fit`"
+    )
+
+
 def _large_fit(rows: Sequence[Row], folder: Path) -> str:
     """Return memory and time of fits to stores that are larger than the memory limit."""
     columns = ["rows", "limit", "planned", "anonymous", "initialization", "graph", "epoch", "run", "200 epochs", "NMI"]
@@ -158,6 +169,7 @@ def _on_paper(rows: Sequence[Row], folder: Path) -> str:
 
 SCALE = {
     "scale": Part(partial(stored, "scale", device="cuda"), _epochs),
+    "scale-fit": Part(partial(stored, "scale-fit", device="cuda"), _whole_fit),
     "large-fit": Part(partial(stored, "large-fit"), _large_fit),
     "mixed-store": Part(partial(stored, "mixed-store"), _mixed_store),
     "ingest": Part(partial(stored, "ingest"), _ingest),

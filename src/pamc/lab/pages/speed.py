@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pamc.errors import counted
 from pamc.lab.cases.loss import moved_bytes
-from pamc.lab.cases.whole_fits import TIMED_COLUMNS, TIMED_RIVALS
+from pamc.lab.cases.whole_fits import FIRST_FIT, TIMED_COLUMNS, TIMED_RIVALS
 from pamc.lab.cell import Row
 from pamc.lab.pages import Part, joined, origin
 from pamc.lab.pages.style import (
@@ -150,13 +150,15 @@ def _captioned(case: str, rows: Sequence[Row]) -> list[str]:
 
 def _fits(rows: Sequence[Row], folder: Path) -> str:
     """Return the time of each phase of complete fits of data sets, and their memory."""
-    rows = [row for row in _good(rows) if row["provider"] == "pamc" and row["data_set"]]
-    phases = list(dict.fromkeys(name for row in rows for name in row["values"]["phases"]))
+    wanted = [row for row in _good(rows) if row["provider"] in ("pamc", FIRST_FIT)]
+    rows = [row for row in wanted if row["data_set"] or kind_of(row) == "cuda"]
+    phases = list(dict.fromkeys(name for row in rows for name in row["values"].get("phases", {})))
     body = []
     for row in rows:
-        values = row["values"]
-        times = [time_text(seconds) for seconds in (values["seconds"], *map(values["phases"].get, phases))]
-        body.append([_table_of(row), machine_of(row), *times, bytes_text(values["peak_bytes"])])
+        values, of_phase = row["values"], row["values"].get("phases", {})
+        times = [time_text(seconds) for seconds in (values["seconds"], *map(of_phase.get, phases))]
+        memory = bytes_text(values["peak_bytes"]) if "peak_bytes" in values else MISSING
+        body.append([_table_of(row), machine_of(row), *times, memory])
     titles = ["initialization" if name == "start" else name for name in phases]
     table = Table(["data set", "device", "whole fit", *titles, "memory"], body, "ll" + "r" * (len(phases) + 2))
     return joined(table.markdown(), origin(rows))
@@ -196,7 +198,12 @@ def _table_of(row: Row) -> str:
     parameters = row["parameters"]
     if row["data_set"]:
         return f"{row['data_set']}, `choose_k`" if row["provider"] == "choose_k" else str(row["data_set"])
-    parts = [f"{parameters['n_rows']:,} × {parameters.get('n_features', TIMED_COLUMNS)}"]
+    if row["provider"] == FIRST_FIT:
+        return "1,797 × 64, first fit of a process"
+    n_columns = parameters.get("n_words") or parameters.get("n_features", TIMED_COLUMNS)
+    parts = [f"{parameters['n_rows']:,} × {n_columns:,}"]
+    if "n_words" in parameters:
+        parts.append("words and a graph")
     if "n_busy" in parameters:
         parts.append(f"{counted(parameters['n_threads'], 'thread')} beside {parameters['n_busy']} busy processes")
     elif "n_clusters" in parameters:
