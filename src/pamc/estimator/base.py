@@ -113,8 +113,22 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
             `image_shape`.
         """
+        options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
+        return self._fit_rows(X, adjacency=adjacency, **options)
+
+    def _fit_rows(
+        self,
+        X: Any,
+        *,
+        adjacency: Any,
+        relation_weights: Mapping[str, float] | None,
+        known_labels: Any,
+        views: Any,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Cluster the rows of X; the parameters are those of :meth:`fit`."""
         if X is None:
-            return self._fit_graph_alone(adjacency, known_labels)
+            return self._fit_graph_alone(adjacency, known_labels, sample_weight)
         graph = frame_graph(X, self.types)
         if graph is None:
             array = self._validated(X, reset=True)
@@ -124,21 +138,23 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
         progress = FitProgress() if self.verbose else None
-        self._fit(graph, known_labels=known_labels, views=views, progress=progress)
+        self._fit(graph, known_labels=known_labels, views=views, sample_weight=sample_weight, progress=progress)
         self._row_ids = graph.ids
         return self
 
-    def _fit_graph_alone(self, adjacency: Any, known_labels: Any) -> Self:
+    def _fit_graph_alone(self, adjacency: Any, known_labels: Any, sample_weight: Any) -> Self:
         if adjacency is None:
             raise DataError("there is nothing to cluster: pass X, adjacency, or both")
         progress = FitProgress() if self.verbose else None
-        return self.fit_graph(graph_alone(adjacency), known_labels=known_labels, progress=progress)
+        options = {"known_labels": known_labels, "sample_weight": sample_weight, "progress": progress}
+        return self.fit_graph(graph_alone(adjacency), **options)
 
     def fit_graph(
         self,
         graph: Any,
         *,
         known_labels: Any = None,
+        sample_weight: Any = None,
         progress: Progress | None = None,
         on_epoch: OnEpoch | None = None,
         checkpoints: CheckpointPlan | None = None,
@@ -152,6 +168,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
         known_labels
             Same as in :meth:`fit`.
+        sample_weight
+            (N,) weights of the rows, for PamCGC: same as in :meth:`PamCGC.fit`.
         progress
             Displays the phases; by default nothing is displayed.
         on_epoch
@@ -172,6 +190,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._fit(
             graph.without_labels(),
             known_labels=known_labels,
+            sample_weight=sample_weight,
             progress=progress,
             on_epoch=on_epoch,
             checkpoints=checkpoints,
@@ -270,11 +289,16 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def inertia_(self) -> float:
-        """Sum of squared distances of the training rows to the centers of their clusters, in the embedding."""
+        """Sum of squared distances of the training rows to the centers of their clusters, in the embedding.
+
+        With `sample_weight`, each squared distance is multiplied by the weight of its row, as in scikit-learn.
+        """
         if not hasattr(self, "labels_"):
             raise AttributeError(f"{type(self).__name__} has no inertia_: it is not fitted, or has no training rows")
         own = torch.from_numpy(self.cluster_centers_)[torch.from_numpy(self._fit_result.labels)]
-        return float((torch.from_numpy(self.embedding_) - own).double().square().sum())
+        squared = (torch.from_numpy(self.embedding_) - own).double().square()
+        weight = self._fit_result.sample_weight
+        return float((squared if weight is None else squared.sum(dim=1) * torch.from_numpy(weight)).sum())
 
     def labels_at(self, k: int) -> NDArray[np.int64]:
         """Return the labels (N,) of the training rows with clusters merged into k coarser ones; noise stays −1.

@@ -17,6 +17,7 @@ from pamc.data.attributed_graph import Features, check_features
 from pamc.data.columns.frames import raw_table
 from pamc.data.columns.raw import RawTable
 from pamc.data.rows import as_table
+from pamc.data.weights import check_weights
 from pamc.errors import ConfigError, DataError
 from pamc.estimator.base import Clusterer
 from pamc.estimator.export import export_model
@@ -105,11 +106,17 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
         """
         return self._assign(X, adjacency)[0].cpu().numpy()
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the negative mean squared distance between the z of each row and the center of its cluster."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the negative mean squared distance between the z of each row and the center of its cluster.
+
+        With `sample_weight` (n,), it is a weighted mean.
+        """
         z, q = self._assign(X)
         centers = torch.from_numpy(self.cluster_centers_).to(z)
-        return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
+        squared = (z - centers[q.argmax(dim=1)]).double().square().sum(dim=1)
+        if sample_weight is None:
+            return -float(squared.mean())
+        return -float(np.average(squared.cpu().numpy(), weights=check_weights(sample_weight, len(z))))
 
     def _assign(self, X: Any, adjacency: Any = None) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of new rows by their features, their edges to fitted rows, or both."""

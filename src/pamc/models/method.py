@@ -45,6 +45,8 @@ class BuildInput:
         (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
     views
         Random copies of the rows; None without any.
+    sample_weight
+        (N,) weights of the rows; None if every row counts once.
     """
 
     n_nodes: int
@@ -62,6 +64,7 @@ class BuildInput:
     centers: Any = None
     known_labels: Tensor | None = None
     views: Views | None = None
+    sample_weight: Tensor | None = None
 
     def required_decoder(self) -> MLP:
         """Return the decoder of the initialization; raise ModelFileError if pretrained weights have none."""

@@ -150,6 +150,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         calibration=_calibration(path, tensors, about, config.precision),
         **_noise(_under(_NOISE, tensors)),
         linkage=tensors["linkage"].numpy() if "linkage" in tensors else None,
+        sample_weight=tensors["sample_weight"].numpy() if "sample_weight" in tensors else None,
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")
@@ -194,6 +195,7 @@ def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], 
 def _row_tensors(fit: Fit) -> dict[str, Tensor]:
     arrays = {"labels": fit.labels, "confidence": fit.confidence}
     arrays |= {} if fit.noise is None else {_NOISE + "codes": fit.noise}
+    arrays |= {} if fit.sample_weight is None else {"sample_weight": fit.sample_weight}
     return {"z": fit.z, **{name: torch.from_numpy(array) for name, array in arrays.items()}}
 
 

@@ -122,7 +122,7 @@ def train_with_fallback(
         facts: dict[str, object] = {}
         if can_fall_back:
             after = _current_labels(model, rows, config, len(history))
-            if _drains(before, after, config.n_clusters):
+            if _drains(before, after, config.n_clusters, getattr(model, "sample_weight", None)):
                 model.load_state_dict(weights)
                 continue
             is_worse, facts = _compared(init, before, after, model)
@@ -144,9 +144,9 @@ def train_with_fallback(
     return Outcome([], INITIAL_RETURNED, {})
 
 
-def _drains(before: Tensor, after: Tensor, n_clusters: int) -> bool:
+def _drains(before: Tensor, after: Tensor, n_clusters: int, sample_weight: Tensor | None = None) -> bool:
     """Return whether a cluster lost most of its rows, from the labels (N,) before and after training."""
-    old, new = (torch.bincount(labels, minlength=n_clusters) for labels in (before, after))
+    old, new = (torch.bincount(labels, sample_weight, minlength=n_clusters) for labels in (before, after))
     least = (old * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
     return bool((new < torch.minimum(old, least)).any())
 
