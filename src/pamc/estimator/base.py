@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -34,7 +34,7 @@ from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, wri
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, seed_of
 from pamc.training.checkpoint import CheckpointPlan
-from pamc.training.fallback import OnEpoch
+from pamc.training.fallback import OnEpoch, as_callbacks, together
 from pamc.training.phases import Fit
 from pamc.training.pipeline import fit_method
 
@@ -84,6 +84,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         relation_weights: Mapping[str, float] | None = None,
         known_labels: Any = None,
         views: Any = None,
+        on_epoch: Any = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -112,9 +113,13 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (n_copies, N, d), or as a callable that takes X and returns a random copy of each row; or a list of arrays
             and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
             `image_shape`.
+        on_epoch
+            Callback, or a list of them, for each epoch of `history_`: a function of an
+            :class:`~pamc.training.fallback.Epoch`, such as one of :mod:`pamc.callbacks`. If training may be undone
+            (with every initializer except "autoencoder"), the calls come after training.
         """
         options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
-        return self._fit_rows(X, adjacency=adjacency, **options)
+        return self._fit_rows(X, adjacency=adjacency, on_epoch=on_epoch, **options)
 
     def _fit_rows(
         self,
@@ -124,11 +129,16 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         relation_weights: Mapping[str, float] | None,
         known_labels: Any,
         views: Any,
+        on_epoch: Any,
         sample_weight: Any = None,
     ) -> Self:
         """Cluster the rows of X; the parameters are those of :meth:`fit`."""
+        options = {"known_labels": known_labels, "sample_weight": sample_weight, "on_epoch": on_epoch}
+        options["progress"] = FitProgress() if self.verbose else None
         if X is None:
-            return self._fit_graph_alone(adjacency, known_labels, sample_weight)
+            if adjacency is None:
+                raise DataError("there is nothing to cluster: pass X, adjacency, or both")
+            return self.fit_graph(graph_alone(adjacency), **options)
         graph = frame_graph(X, self.types)
         if graph is None:
             array = self._validated(X, reset=True)
@@ -137,17 +147,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if adjacency is not None:
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
-        progress = FitProgress() if self.verbose else None
-        self._fit(graph, known_labels=known_labels, views=views, sample_weight=sample_weight, progress=progress)
+        self._fit(graph, views=views, **options)
         self._row_ids = graph.ids
         return self
-
-    def _fit_graph_alone(self, adjacency: Any, known_labels: Any, sample_weight: Any) -> Self:
-        if adjacency is None:
-            raise DataError("there is nothing to cluster: pass X, adjacency, or both")
-        progress = FitProgress() if self.verbose else None
-        options = {"known_labels": known_labels, "sample_weight": sample_weight, "progress": progress}
-        return self.fit_graph(graph_alone(adjacency), **options)
 
     def fit_graph(
         self,
@@ -156,7 +158,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         known_labels: Any = None,
         sample_weight: Any = None,
         progress: Progress | None = None,
-        on_epoch: OnEpoch | None = None,
+        on_epoch: OnEpoch | Sequence[OnEpoch] | None = None,
         checkpoints: CheckpointPlan | None = None,
         group: TorchProcessGroup | None = None,
     ) -> Self:
@@ -173,8 +175,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         progress
             Displays the phases; by default nothing is displayed.
         on_epoch
-            Callback for each epoch of `history_`, with its number and a function that returns its labels. If training
-            may restart (with every initializer except "autoencoder"), the calls come after training.
+            Same as in :meth:`fit`.
         checkpoints
             The folder and the interval of the checkpoints, and whether to resume from them.
         group
@@ -205,12 +206,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         known_labels: Any = None,
         group: TorchProcessGroup | None = None,
+        on_epoch: Any = None,
         **options: Any,
     ) -> Self:
         """Run a fit, issue each of its warnings once, and set the fitted attributes; `options` are those of fit_method.
 
         Gradients are enabled even if the caller has disabled them in torch.
         """
+        callbacks = as_callbacks(on_epoch)
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         if isinstance(data, AttributedGraph):
@@ -227,6 +230,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 pretrained=self.pretrained,
                 known_labels=None if known_labels is None else np.asarray(known_labels),
                 group=group,
+                on_epoch=together(callbacks),
                 **options,
             )
             n_clusters = fit.config.n_clusters
@@ -235,7 +239,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:
             warn(warning, stacklevel=3)
-        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
+        self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
+        for callback in callbacks:
+            if hasattr(callback, "on_end"):
+                callback.on_end(self)
+        return self
 
     def _expect(self, encoding: TableEncoding | None) -> None:
         """Set the columns that new rows must have, if the model is fitted to a table of mixed types."""

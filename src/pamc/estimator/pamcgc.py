@@ -154,9 +154,10 @@ class PamCGC(RowClusterer):
         known_labels: Any = None,
         views: Any = None,
         sample_weight: Any = None,
+        on_epoch: Any = None,
     ) -> Self:
         options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
-        return self._fit_rows(X, adjacency=adjacency, sample_weight=sample_weight, **options)
+        return self._fit_rows(X, adjacency=adjacency, sample_weight=sample_weight, on_epoch=on_epoch, **options)
 
     fit.__doc__ = f"""{(Clusterer.fit.__doc__ or "").rstrip()}
         sample_weight

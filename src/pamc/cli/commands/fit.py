@@ -21,6 +21,7 @@ from pamc.cli.launch import launched_group
 from pamc.cli.options import (
     CLUSTER,
     command,
+    import_own_method,
     option,
     parse_relations,
     parse_types,
@@ -66,7 +67,9 @@ class FitOptions:
     """Options of `pamc fit`, and the settings and input that they select."""
 
     features: Path | None = typer.Argument(
-        None, help="Rows to cluster: .csv .tsv .parquet .xlsx .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
+        None,
+        help="Rows to cluster: .csv .tsv .parquet .xlsx .npy .npz .mtx .svm .h5ad, or a store.",
+        rich_help_panel=_INPUT,
     )
     dataset: str | None = option(
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
@@ -96,7 +99,11 @@ class FitOptions:
         panel=_MODEL,
     )
     method: str = option(
-        "--method NAME", "Use this method (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
+        "--method NAME",
+        "Use this method (see pamc methods), or your own: package.module:Name.",
+        "pamcgc",
+        panel=_MODEL,
+        complete=methods_named,
     )
     preset_name: str = option(
         "--preset NAME",
@@ -341,6 +348,7 @@ def _config_class(method: str) -> type[MethodConfig]:
         return FitConfig
     from pamc.models.method import METHODS
 
+    import_own_method(method)
     return METHODS[method].config
 
 
