@@ -52,7 +52,13 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 
+# Modules that are used as attributes of the package, such as pamc.sc.tl.pamc.
+_SUBMODULES = ("callbacks", "sc")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"pamc.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'pamc' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(importlib.import_module(_MODULES[name]), name)

@@ -394,10 +394,10 @@ class TestModelsFromPython:
 class TestTheRecordOfAFitThatDrainedAClusterTwice:
     @pytest.fixture
     def undone(self, monkeypatch):
-        monkeypatch.setattr(fallback, "_drains", lambda before, after, n_clusters: True)
+        monkeypatch.setattr(fallback, "_drains", lambda *_: True)
         seen = []
         with pytest.warns(CollapseWarning, match="nearly emptied a cluster"):
-            fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append(epoch))
+            fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch: seen.append(epoch.number))
         return fitted, seen
 
     def test_it_describes_the_start(self, undone):
@@ -415,9 +415,11 @@ class TestTheRecordOfAFitThatDrainedAClusterTwice:
 
     def test_the_second_attempt_is_seen_once(self, monkeypatch):
         answers = iter([True, False])
-        monkeypatch.setattr(fallback, "_drains", lambda before, after, n_clusters: next(answers))
+        monkeypatch.setattr(fallback, "_drains", lambda *_: next(answers))
         seen = []
-        fitted = model().fit_graph(AttributedGraph(X), on_epoch=lambda epoch, labels: seen.append((epoch, labels())))
+        fitted = model().fit_graph(
+            AttributedGraph(X), on_epoch=lambda epoch: seen.append((epoch.number, epoch.labels()))
+        )
         assert [epoch for epoch, _ in seen] == [1, 2, 3]
         assert fitted.n_iter_ == 3
         assert seen[-1][1].dtype == np.int64

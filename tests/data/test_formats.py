@@ -57,7 +57,8 @@ def test_what_the_formats_give_is_what_they_declare():
         ".feather",
         ".arrow",
     }
-    assert set(endings("features")) - set(endings("table")) == {".npy", ".npz", ".mtx", ".svm", ".svmlight", ".libsvm"}
+    matrices = {".npy", ".npz", ".mtx", ".svm", ".svmlight", ".libsvm", ".h5ad"}
+    assert set(endings("features")) - set(endings("table")) == matrices
     assert set(endings("edges")) - set(endings("table")) == {".npy", ".npz", ".mtx"}
     assert set(endings("labels")) - set(endings("table")) == {".npy", ".npz"}
     assert is_table(Path("x.CSV.gz"))

@@ -1,9 +1,11 @@
 """A reader who pastes every block in order gets the output that is shown."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from pamc.models.method import METHODS
 from tests.docs.pages import printed, same, steps
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -11,11 +13,21 @@ PAGES = [DOCS / "start.md", *sorted(page for page in (DOCS / "tutorials").glob("
 # The others, of a few seconds each, are run with the slow tests.
 FAST = ("start", "customers", "torch-model", "anndata")
 
+# Packages that a page needs and that the development environment does not install.
+PARTNERS = {
+    "tracking": ("mlflow", "sqlalchemy", "alembic", "tensorboard"),
+    "topics": ("bertopic",),
+    "scanpy": ("scanpy",),
+}
+
 pytestmark = pytest.mark.slow
 
 
 def run_page(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    # A page may add a method and a folder of modules, which other tests must not see.
+    monkeypatch.setattr(METHODS, "_entries", {name: METHODS[name] for name in METHODS})
+    monkeypatch.setattr(sys, "path", list(sys.path))
     n_shown = 0
     for step, got in printed(page):
         if step.shown is not None:
@@ -34,12 +46,14 @@ def test_a_page_prints_what_it_shows(page, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in FAST], ids=lambda page: page.stem)
 def test_a_longer_page_prints_what_it_shows(page, monkeypatch):
+    for package in PARTNERS.get(page.stem, ()):
+        pytest.importorskip(package, reason=f"the page needs {package}, which an extra of pamc installs")
     run_page(page, monkeypatch)
 
 
 def test_all_the_tutorials_are_there_and_none_is_empty():
     names = {"customers", "citations", "graph-alone", "relations", "baskets", "text", "images", "torch-model"}
-    names |= {"new-rows", "noise", "levels", "export", "anndata"}
+    names |= {"new-rows", "noise", "levels", "export", "anndata", "tracking", "topics", "scanpy", "own-method"}
     assert {page.stem for page in PAGES} == {"start", *names}
     for page in PAGES:
         assert any(step.shown for step in steps(page.read_text(encoding="utf-8")))

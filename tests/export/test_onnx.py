@@ -197,3 +197,29 @@ def test_real_tables_of_mixed_types_give_the_labels_of_predict(name, tmp_path):
     frame = pandas.read_csv(f"{DATA}/mixed/{name}.csv", dtype=str)
     model = PamCGC(4, advanced={"hidden": (64,)}, **SMALL).fit(frame)
     assert_same(model, model.export(tmp_path / "model.onnx"), frame, label_share=0.999)
+
+
+@pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")
+def test_models_of_graphs_relations_images_and_weights_are_exported_by_their_features(tmp_path):
+    X = blobs(16)
+    near = np.square(X[:, None] - X).sum(axis=2) < 60
+    adjacency = sp.csr_matrix(near & ~np.eye(240, dtype=bool), dtype=float)
+    fits = {
+        "graph": {"adjacency": adjacency},
+        "relations": {"adjacency": {"one": adjacency, "two": adjacency}},
+        "weights": {"sample_weight": np.arange(240) % 3},
+        "images": {},
+    }
+    for name, arguments in fits.items():
+        shape = {"image_shape": (4, 4)} if name == "images" else {}
+        model = PamCGC(3, advanced={"hidden": (16,)}, **SMALL, **shape).fit(X, **arguments)
+        assert_same(model, model.export(tmp_path / f"{name}.onnx"), X)
+
+
+@pytest.mark.filterwarnings("ignore::pamc.errors.PamcWarning")
+def test_a_model_of_a_graph_alone_has_no_features_to_export(tmp_path):
+    third = np.arange(60) // 20
+    edges = [(i, j) for i in range(60) for j in range(i) if third[i] == third[j] and (i + j) % 3]
+    model = PamCGC(3, advanced={"hidden": (16,)}, **SMALL).fit(adjacency=np.array(edges))
+    with pytest.raises(ConfigError, match="fitted to a graph without features"):
+        model.export(tmp_path / "model.onnx")

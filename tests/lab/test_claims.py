@@ -48,6 +48,13 @@ def test_sparse_input_is_faster_than_dense():
     assert epochs("first_layer_times_faster")["cite"] > 1
 
 
+def test_an_exported_model_is_fast_and_a_slim_one_is_small():
+    rows = {row["provider"]: row["values"] for row in stored("export")}
+    assert rows["onnx"]["rows_per_cpu_s"] >= 200_000
+    assert rows["onnx"]["same_labels"] == 1.0
+    assert rows["pamc"]["slim_bytes"] <= 1_000_000
+
+
 def test_importing_pamc_is_cheap():
     (row,) = stored("import")
     assert row["values"]["added_s"] <= 0.5

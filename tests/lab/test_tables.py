@@ -13,6 +13,7 @@ from pamc.lab.fits import EpochWatch, assigns_every_epoch, fit
 from pamc.lab.rows import make_row
 from pamc.lab.settings import METRICS, paper_methods, quick_settings, settings_of, table_1_row
 from pamc.models.method import METHODS
+from pamc.training.fallback import Epoch
 
 # ACC at the last epoch by data set, method and seed; the oracle epoch has 0.05 more.
 ACC = {
@@ -205,7 +206,7 @@ def test_the_watch_finds_the_best_epoch_of_each_metric():
     truth = np.array([0, 0, 0, 1, 1, 1])
     watch = EpochWatch(truth, every=2)
     for epoch in range(1, 6):
-        watch(epoch, lambda epoch=epoch: truth if epoch == 4 else np.array([0, 1, 0, 1, 0, 1]))
+        watch(Epoch(epoch, {}, lambda epoch=epoch: truth if epoch == 4 else np.array([0, 1, 0, 1, 0, 1])))
     assert watch.epochs == [2, 4]
     watch.add(5, np.zeros(6, dtype=np.int64))
     best, epochs = watch.oracle()

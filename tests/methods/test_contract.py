@@ -83,10 +83,12 @@ def test_the_same_seed_gives_the_same_answer_and_leaves_the_global_generators_al
 def test_a_watcher_sees_every_epoch_and_changes_nothing(name, graph, fitted):
     seen = []
 
-    def watch(epoch, labels):
-        seen.append((epoch, labels()))
+    def watch(epoch):
+        seen.append((epoch.number, epoch.labels()))
+        assert epoch.values["loss"] == again_history[epoch.number - 1]
 
     first = fitted(name)
+    again_history = first.history_.get("loss", [])
     again = clusterer(name, N_CLUSTERS, random_state=0, **tiny(name)).fit_graph(graph, on_epoch=watch)
     assert [epoch for epoch, _ in seen] == list(range(1, first.n_iter_ + 1))
     assert all(labels.shape == (N_NODES,) and labels.dtype == np.int64 for _, labels in seen)

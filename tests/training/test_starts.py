@@ -161,7 +161,7 @@ def test_training_that_makes_the_clusters_worse_is_undone(graph, monkeypatch):
     initial = clusterer("pamcgc", 3, **{**QUICK, "n_epochs": 0}).fit(graph.features, adjacency=graph.edges)
     monkeypatch.setattr(fitting, "train_epochs", scrambled(fitting.train_epochs))
     seen = []
-    model = clusterer("pamcgc", 3, **QUICK).fit_graph(graph, on_epoch=lambda epoch, labels: seen.append(epoch))
+    model = clusterer("pamcgc", 3, **QUICK).fit_graph(graph, on_epoch=lambda epoch: seen.append(epoch.number))
     facts = facts_of(model)
     assert facts["fallback"] == TRAINING_UNDONE
     assert facts["score_after"] < facts["score_before"] - 0.05

@@ -8,8 +8,10 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import typer
@@ -112,6 +114,16 @@ _SHARED: dict[str, Callable[..., Any]] = {
 def shared(name: str, panel: str | None = None) -> Any:
     """Return the declaration of a shared option."""
     return _SHARED[name](panel=panel)
+
+
+def import_own_method(method: str) -> None:
+    """Import a method with a name such as package.module:Name, also from the current folder."""
+    if ":" in method:
+        from pamc.models.method import import_method
+
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        import_method(method)
 
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph, check_edges, check_sparse
+from pamc.data.cells import cells_graph
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.frames import as_frame, raw_table
 from pamc.data.memberships import Memberships
@@ -96,7 +97,7 @@ def from_object(obj: Any) -> AttributedGraph:
     if comes_from(obj, "torch_geometric") and not comes_from(obj, "torch"):
         return _from_torch_geometric(obj)
     if comes_from(obj, "anndata"):
-        return _from_anndata(obj)
+        return cells_graph(obj)
     if (graph := frame_graph(obj)) is not None:
         return graph
     features, names, ids = as_features(obj)
@@ -418,20 +419,3 @@ def _attribute(data: Any, names: Sequence[str], size: int, meaning: str) -> NDAr
             return np.asarray(values).reshape(size)
         warnings.warn(f"{name} of shape {values.shape} is not {meaning} and is ignored", DataWarning, stacklevel=4)
     return None
-
-
-def _from_anndata(data: Any) -> AttributedGraph:
-    if data.X is None:
-        raise DataError("the AnnData has no X: there are no features to cluster")
-    if data.isbacked:
-        data = data.to_memory()
-    edges, weight = None, None
-    if "connectivities" in data.obsp:
-        edges, weight = as_edges(data.obsp["connectivities"], data.n_obs)
-    return AttributedGraph(
-        as_features(data.X)[0],
-        edges=edges,
-        edge_weight=weight,
-        ids=data.obs_names.to_numpy(dtype=str),
-        feature_names=tuple(data.var_names),
-    )

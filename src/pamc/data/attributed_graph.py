@@ -150,6 +150,35 @@ class AttributedGraph:
             relations=None if self.relations is None else self.relations.only(is_inside),
         )
 
+    def repeated(self, origin: NDArray[np.int64]) -> AttributedGraph:
+        """Return a graph whose row i is a copy of row `origin[i]` (M,), in ascending order.
+
+        An edge joins all copies of its rows. Copies of the same row are not joined.
+        """
+        rows = replace(
+            self.without_edges(),
+            features=self.features[origin],
+            ids=None,
+            labels=None if self.labels is None else self.labels[origin],
+            cells=None if self.cells is None else {name: cells[origin] for name, cells in self.cells.items()},
+        )
+        if self.edges is None:
+            return rows
+        counts = np.bincount(origin, minlength=self.n_nodes)
+        first = np.cumsum(counts) - counts
+        n_copies = counts[self.edges].prod(axis=0) * (self.edges[0] != self.edges[1])
+        edge = np.repeat(np.arange(self.n_edges), n_copies)
+        number = np.arange(len(edge)) - np.repeat(np.cumsum(n_copies) - n_copies, n_copies)
+        source, target = self.edges[:, edge]
+        ends = np.stack([first[source] + number // counts[target], first[target] + number % counts[target]])
+        return replace(
+            rows,
+            edges=ends,
+            edge_weight=None if self.edge_weight is None else self.edge_weight[edge],
+            edges_are_neighbors=self.edges_are_neighbors,
+            relations=None if self.relations is None else replace(self.relations, of_edge=self.relations.of_edge[edge]),
+        )
+
     def without_edges(self) -> AttributedGraph:
         """Return a copy without edges."""
         return replace(self, edges=None, edge_weight=None, edges_are_neighbors=False, relations=None)

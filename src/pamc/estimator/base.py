@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -34,7 +34,7 @@ from pamc.results.run_folder import MODEL_FILE, RECORD_FILE, new_run_folder, wri
 from pamc.results.saved_fit import SavedFit, load_fit, save_fit
 from pamc.runtime import resolve_device, seed_of
 from pamc.training.checkpoint import CheckpointPlan
-from pamc.training.fallback import OnEpoch
+from pamc.training.fallback import OnEpoch, as_callbacks, together
 from pamc.training.phases import Fit
 from pamc.training.pipeline import fit_method
 
@@ -84,6 +84,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         relation_weights: Mapping[str, float] | None = None,
         known_labels: Any = None,
         views: Any = None,
+        on_epoch: Any = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -112,9 +113,32 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (n_copies, N, d), or as a callable that takes X and returns a random copy of each row; or a list of arrays
             and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
             `image_shape`.
+        on_epoch
+            Callback, or a list of them, for each epoch of `history_`: a function of an
+            :class:`~pamc.training.fallback.Epoch`, such as one of :mod:`pamc.callbacks`. If training may be undone
+            (with every initializer except "autoencoder"), the calls come after training.
         """
+        options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
+        return self._fit_rows(X, adjacency=adjacency, on_epoch=on_epoch, **options)
+
+    def _fit_rows(
+        self,
+        X: Any,
+        *,
+        adjacency: Any,
+        relation_weights: Mapping[str, float] | None,
+        known_labels: Any,
+        views: Any,
+        on_epoch: Any,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Cluster the rows of X; the parameters are those of :meth:`fit`."""
+        options = {"known_labels": known_labels, "sample_weight": sample_weight, "on_epoch": on_epoch}
+        options["progress"] = FitProgress() if self.verbose else None
         if X is None:
-            return self._fit_graph_alone(adjacency, known_labels)
+            if adjacency is None:
+                raise DataError("there is nothing to cluster: pass X, adjacency, or both")
+            return self.fit_graph(graph_alone(adjacency), **options)
         graph = frame_graph(X, self.types)
         if graph is None:
             array = self._validated(X, reset=True)
@@ -123,24 +147,18 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if adjacency is not None:
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
-        progress = FitProgress() if self.verbose else None
-        self._fit(graph, known_labels=known_labels, views=views, progress=progress)
+        self._fit(graph, views=views, **options)
         self._row_ids = graph.ids
         return self
-
-    def _fit_graph_alone(self, adjacency: Any, known_labels: Any) -> Self:
-        if adjacency is None:
-            raise DataError("there is nothing to cluster: pass X, adjacency, or both")
-        progress = FitProgress() if self.verbose else None
-        return self.fit_graph(graph_alone(adjacency), known_labels=known_labels, progress=progress)
 
     def fit_graph(
         self,
         graph: Any,
         *,
         known_labels: Any = None,
+        sample_weight: Any = None,
         progress: Progress | None = None,
-        on_epoch: OnEpoch | None = None,
+        on_epoch: OnEpoch | Sequence[OnEpoch] | None = None,
         checkpoints: CheckpointPlan | None = None,
         group: TorchProcessGroup | None = None,
     ) -> Self:
@@ -152,11 +170,12 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
         known_labels
             Same as in :meth:`fit`.
+        sample_weight
+            (N,) weights of the rows, for PamCGC: same as in :meth:`PamCGC.fit`.
         progress
             Displays the phases; by default nothing is displayed.
         on_epoch
-            Callback for each epoch of `history_`, with its number and a function that returns its labels. If training
-            may restart (with every initializer except "autoencoder"), the calls come after training.
+            Same as in :meth:`fit`.
         checkpoints
             The folder and the interval of the checkpoints, and whether to resume from them.
         group
@@ -172,6 +191,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._fit(
             graph.without_labels(),
             known_labels=known_labels,
+            sample_weight=sample_weight,
             progress=progress,
             on_epoch=on_epoch,
             checkpoints=checkpoints,
@@ -186,12 +206,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         known_labels: Any = None,
         group: TorchProcessGroup | None = None,
+        on_epoch: Any = None,
         **options: Any,
     ) -> Self:
         """Run a fit, issue each of its warnings once, and set the fitted attributes; `options` are those of fit_method.
 
         Gradients are enabled even if the caller has disabled them in torch.
         """
+        callbacks = as_callbacks(on_epoch)
         if not isinstance(self.encoder, nn.Module | None):
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         if isinstance(data, AttributedGraph):
@@ -208,6 +230,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 pretrained=self.pretrained,
                 known_labels=None if known_labels is None else np.asarray(known_labels),
                 group=group,
+                on_epoch=together(callbacks),
                 **options,
             )
             n_clusters = fit.config.n_clusters
@@ -216,7 +239,11 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:
             warn(warning, stacklevel=3)
-        return self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
+        self._adopt(dataclasses.replace(fit, warnings=tuple(str(warning) for warning in collected)))
+        for callback in callbacks:
+            if hasattr(callback, "on_end"):
+                callback.on_end(self)
+        return self
 
     def _expect(self, encoding: TableEncoding | None) -> None:
         """Set the columns that new rows must have, if the model is fitted to a table of mixed types."""
@@ -270,11 +297,16 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def inertia_(self) -> float:
-        """Sum of squared distances of the training rows to the centers of their clusters, in the embedding."""
+        """Sum of squared distances of the training rows to the centers of their clusters, in the embedding.
+
+        With `sample_weight`, each squared distance is multiplied by the weight of its row, as in scikit-learn.
+        """
         if not hasattr(self, "labels_"):
             raise AttributeError(f"{type(self).__name__} has no inertia_: it is not fitted, or has no training rows")
         own = torch.from_numpy(self.cluster_centers_)[torch.from_numpy(self._fit_result.labels)]
-        return float((torch.from_numpy(self.embedding_) - own).double().square().sum())
+        squared = (torch.from_numpy(self.embedding_) - own).double().square()
+        weight = self._fit_result.sample_weight
+        return float((squared if weight is None else squared.sum(dim=1) * torch.from_numpy(weight)).sum())
 
     def labels_at(self, k: int) -> NDArray[np.int64]:
         """Return the labels (N,) of the training rows with clusters merged into k coarser ones; noise stays −1.

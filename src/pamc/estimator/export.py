@@ -31,6 +31,11 @@ def export_model(model: Any, path: Path, *, overwrite: bool = False) -> Path:
     onnx, runtime = import_onnx(), import_runtime()
     if path.suffix != ".onnx":
         raise ConfigError(f"the file to export to must end in .onnx, got {path}")
+    if model.n_features_in_ == 0:
+        raise ConfigError(
+            "the model was fitted to a graph without features, but an exported file assigns rows by their features: "
+            "fit with features, or load the run with pamc"
+        )
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; name another file, or pass overwrite=True to replace it")
     exported = fit_graph(fit, n_features=model.n_features_in_, encoding=model.columns_)

@@ -9,13 +9,13 @@ from pamc.estimator.advanced import init_signature, nested
 from pamc.estimator.base import Clusterer
 from pamc.estimator.pamcgc import PamCGC
 from pamc.estimator.row_clusterer import RowClusterer
-from pamc.models.method import METHODS, Method
+from pamc.models.method import METHODS, Method, import_method
 
 _OTHERS = {"random_state": None, "device": "auto", "verbose": False}
 
 
 def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
-    """Return the estimator of a method by its name.
+    """Return the estimator of a method by its name, or of your own method by a name such as "package.module:Name".
 
     Its parameters are the settings of the method, with the method's own defaults, and `random_state`, `device`,
     `verbose`; for PamCGC, expert settings among them are moved into `advanced`. Methods with a row-wise encoder also
@@ -31,6 +31,7 @@ def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
     """
     if name == PamCGC.method_name:
         parameters = nested(parameters)
+    import_method(name)
     return estimator_class(name)(n_clusters, **parameters)
 
 
@@ -52,7 +53,8 @@ def estimator_class(name: str) -> Any:
 
 def __getattr__(attribute: str) -> Any:
     """Return the estimator class of that name, which pickle looks up in this module."""
-    for name in METHODS:
+    # Full names of own methods first, because a method may be registered under a short name too.
+    for name in sorted(METHODS, key=lambda name: ":" not in name):
         if attribute == _class_name(METHODS[name]):
             return estimator_class(name)
     raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

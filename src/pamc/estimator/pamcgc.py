@@ -23,6 +23,7 @@ from pamc.estimator.advanced import (
     why_misplaced,
     with_settings,
 )
+from pamc.estimator.base import Clusterer
 from pamc.estimator.row_clusterer import RowClusterer
 from pamc.progress import Progress
 from pamc.runtime import resolve_device
@@ -142,6 +143,27 @@ class PamCGC(RowClusterer):
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
+
+    def fit(  # noqa: D102 - set below: most of it is the docstring of the base class
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        adjacency: Any = None,
+        relation_weights: Mapping[str, float] | None = None,
+        known_labels: Any = None,
+        views: Any = None,
+        sample_weight: Any = None,
+        on_epoch: Any = None,
+    ) -> Self:
+        options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
+        return self._fit_rows(X, adjacency=adjacency, sample_weight=sample_weight, on_epoch=on_epoch, **options)
+
+    fit.__doc__ = f"""{(Clusterer.fit.__doc__ or "").rstrip()}
+        sample_weight
+            (N,) weights of at least 0: a row of weight w counts as w equal rows. Rows of weight 0 get a cluster but do
+            not influence the fit. Weights whose mean is below 1 are multiplied by a number that makes it 1.
+        """
 
     @classmethod
     def from_config(cls, config: MethodConfig, **others: Any) -> Self:

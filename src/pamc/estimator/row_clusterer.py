@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from pamc.data.attributed_graph import Features, check_features
+from pamc.data.cells import genes_of
 from pamc.data.columns.frames import raw_table
 from pamc.data.columns.raw import RawTable
-from pamc.data.rows import as_table
+from pamc.data.rows import as_table, comes_from
+from pamc.data.weights import check_weights
 from pamc.errors import ConfigError, DataError
 from pamc.estimator.base import Clusterer
 from pamc.estimator.export import export_model
@@ -43,7 +45,8 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
         Parameters
         ----------
         X
-            (n, d) new rows; None for a model of a graph without features.
+            (n, d) new rows, or an AnnData, whose genes are matched by name; None for a model of a graph without
+            features.
         adjacency
             (n, N) weights of the edges between the new rows and the N rows of the fit, sparse or dense. A model of a
             graph without features needs them. Otherwise, the probabilities by the features of a row are averaged with
@@ -105,11 +108,17 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
         """
         return self._assign(X, adjacency)[0].cpu().numpy()
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the negative mean squared distance between the z of each row and the center of its cluster."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the negative mean squared distance between the z of each row and the center of its cluster.
+
+        With `sample_weight` (n,), it is a weighted mean.
+        """
         z, q = self._assign(X)
         centers = torch.from_numpy(self.cluster_centers_).to(z)
-        return -float((z - centers[q.argmax(dim=1)]).double().square().sum(dim=1).mean())
+        squared = (z - centers[q.argmax(dim=1)]).double().square().sum(dim=1)
+        if sample_weight is None:
+            return -float(squared.mean())
+        return -float(np.average(squared.cpu().numpy(), weights=check_weights(sample_weight, len(z))))
 
     def _assign(self, X: Any, adjacency: Any = None) -> tuple[Tensor, Tensor]:
         """Return z (n, n_dims) and q (n, C) of new rows by their features, their edges to fitted rows, or both."""
@@ -150,6 +159,8 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
     def _features_of(self, X: Any) -> Features:
         """Return the validated features of new rows; a table is encoded as in training, unless it already is."""
         encoding = self.columns_
+        if comes_from(X, "anndata") and hasattr(self, "feature_names_in_"):
+            return check_features(genes_of(X, list(self.feature_names_in_)))
         if encoding is None:
             return check_features(self._validated(X, reset=False))
         if isinstance(X, np.ndarray) and X.shape[1:] == (len(encoding.feature_names),) and X.dtype.kind == "f":

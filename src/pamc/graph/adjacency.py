@@ -80,6 +80,34 @@ def symmetrize(matrix: Adjacency) -> Adjacency:
     return _canonical(matrix.maximum(matrix.T.tocsr()))
 
 
+def merged_copies(adjacency: Adjacency, origin: NDArray[np.int64], n_nodes: int) -> Adjacency:
+    """Return the (N, N) mean weights between the copies of any two rows, and on the diagonal between two of one row.
+
+    O(E) time and memory.
+
+    Parameters
+    ----------
+    adjacency
+        (M, M) symmetric weights without diagonal between copies of rows.
+    origin
+        (M,) row of each copy.
+    n_nodes
+        Number of rows, N.
+
+    Examples
+    --------
+    >>> copies = sp.csr_matrix([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    >>> merged_copies(copies, np.array([0, 0, 1]), 2).toarray()
+    array([[1. , 0.5],
+           [0.5, 0. ]])
+    """
+    ends: Any = adjacency.tocoo()
+    i, j = origin[ends.row], origin[ends.col]
+    counts = np.bincount(origin, minlength=n_nodes)
+    n_pairs = counts[i] * (counts[j] - (i == j))
+    return _canonical(sp.csr_matrix((ends.data / n_pairs, (i, j)), shape=(n_nodes, n_nodes)))
+
+
 def with_self_loops(adjacency: Adjacency) -> Adjacency:
     """Return the matrix with every diagonal entry set to 1. O(E) time and memory.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -76,11 +76,70 @@ def positive_pairs(
     return PositivePairs.from_matrix(gamma, dtype=dtype), report
 
 
-def _build(adjacency: Adjacency, *, n_hops: int, max_positives: int | None) -> tuple[Adjacency, InfluenceReport]:
+def repeated_pairs(
+    adjacency: Adjacency,
+    sample_weight: NDArray[np.float64],
+    *,
+    n_hops: int = 1,
+    max_positives: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[PositivePairs, InfluenceReport]:
+    r"""Return the positive pairs of a graph in which a row of weight w stands for w equal rows, and a report.
+
+    All copies of i are joined to all copies of j with weight A_ij, and to each other with weight A_ii. The influence of
+    a copy of i on all copies of j together is that of the lumped walk
+
+    .. math:: \Gamma = \sum_{r=1}^{n\_hops} L^r, \quad L_{ij} = (w_j A_{ij} + \delta_{ij}(1 - A_{ii}))/d_i, \quad
+              d_i = 1 - A_{ii} + \textstyle\sum_j w_j A_{ij}
+
+    The influence of a copy on itself exceeds that on each other copy by s_i = Σ_r ((1 − A_ii)/d_i)^r, so that the other
+    copies of i receive κ_i = (1 − 1/w_i)(Γ_ii − s_i). For integer weights, these are exactly the sums over the copies
+    in the graph with repeated rows; weights below 1 have no other copies. The cost is that of :func:`influence`.
+
+    Parameters
+    ----------
+    adjacency
+        (N, N) symmetric weights ≥ 0. The diagonal is the weight of an edge between two copies of the same row.
+    sample_weight
+        (N,) weights w ≥ 0. A row of weight 0 is nobody's positive.
+    n_hops, max_positives
+        As in :func:`influence`.
+
+    Examples
+    --------
+    >>> pairs, _ = repeated_pairs(sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]]), np.array([2.0, 1.0]), n_hops=2)
+    >>> [round(value, 3) for value in pairs.log_weight.exp().tolist()]
+    [0.917, 1.222]
+    >>> [round(value, 3) for value in pairs.log_copy_weight.exp().tolist()]
+    [0.167, 0.0]
+    """
+    own = adjacency.diagonal()
+    weighted = adjacency @ sp.diags_array(sample_weight) + sp.diags_array(1.0 - own)
+    weighted = sp.csr_matrix(weighted)
+    weighted.eliminate_zeros()
+    gamma, report = _build(weighted, n_hops=n_hops, max_positives=max_positives, is_complete=True)
+    degree = np.asarray(weighted.sum(axis=1)).ravel()
+    stays = np.divide(1.0 - own, degree, out=np.zeros_like(own), where=degree > 0)
+    excess = np.sum([stays**step for step in range(1, n_hops + 1)], axis=0)
+    others = np.maximum(1.0 - 1.0 / np.maximum(sample_weight, 1.0), 0.0) * (gamma.diagonal() - excess)
+    pairs = PositivePairs.from_matrix(gamma, dtype=dtype)
+    with np.errstate(divide="ignore"):
+        copies, itself = np.log(np.maximum(others, 0.0)), np.log(np.maximum(gamma.diagonal() - others, 0.0))
+    logs = {
+        "log_copy_weight": torch.from_numpy(copies).to(dtype),
+        "log_self_weight": torch.from_numpy(itself).to(dtype),
+    }
+    return replace(pairs, **logs), report
+
+
+def _build(
+    adjacency: Adjacency, *, n_hops: int, max_positives: int | None, is_complete: bool = False
+) -> tuple[Adjacency, InfluenceReport]:
+    """Return γ and a report of the pruning; `is_complete` adjacencies have self-loops already."""
     for name, value in (("n_hops", n_hops), ("max_positives", max_positives)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
-    transition = row_normalize(with_self_loops(adjacency))
+    transition = row_normalize(adjacency if is_complete else with_self_loops(adjacency))
     blocks: list[Adjacency] = []
     before, after = np.zeros(2), np.zeros(2)
     for first_row, block in sums_of_powers(transition, n_hops):

@@ -56,6 +56,9 @@ class PositivePairs(_CsrPairs):
     log_row_weight
         (N,) log of the common weight of all entries of a row, for :meth:`even` pairs only; their `log_weight` and
         `log_weight_t` are zeros that take no memory.
+    log_copy_weight
+        (N,) log of the weight of the pairs between a row and its other copies, if rows are weighted: a row of weight w
+        stands for w equal rows. The cosine of these pairs is 1. None without weights.
     """
 
     indptr: Tensor
@@ -64,6 +67,7 @@ class PositivePairs(_CsrPairs):
     log_weight_t: Tensor
     log_self_weight: Tensor
     log_row_weight: Tensor | None = None
+    log_copy_weight: Tensor | None = None
 
     first_row: ClassVar[int] = 0
 
@@ -76,6 +80,18 @@ class PositivePairs(_CsrPairs):
     def rows(self) -> Tensor:
         """Row i of each entry, int64 of shape (E,)."""
         return torch.repeat_interleave(self.indptr.diff())
+
+    def with_copies(self, *, tau: float, self_edges: str) -> PositivePairs:
+        """Return pairs whose γ_ii is the mass of a row's other copies, and of the row itself if self-edges are kept.
+
+        With ``self_edges="keep"``, they have the inner sum of Eq 3 over all copies, because a kept self-edge has
+        similarity 0: the copies, which have similarity 1, are weighted by e^τ.
+        """
+        if self.log_copy_weight is None:
+            return self
+        copies = self.log_copy_weight + tau
+        total = torch.logaddexp(copies, self.log_self_weight) if self_edges == "keep" else copies
+        return replace(self, log_self_weight=total, log_copy_weight=None)
 
     @classmethod
     def even(cls, indptr: Tensor, indices: Tensor, *, dtype: torch.dtype = torch.float32) -> PositivePairs:

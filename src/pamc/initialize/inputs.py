@@ -15,7 +15,7 @@ from pamc.data.preprocessing import THIN_SHARE, Preprocessing
 from pamc.errors import DataError, DataWarning, counted, warn
 from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.images import image_neighbors
-from pamc.graph.influence import positive_pairs
+from pamc.graph.influence import positive_pairs, repeated_pairs
 from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions, shared_directions
@@ -213,12 +213,24 @@ def directions_of(features: Features, preprocessing: Preprocessing, seed: int, d
 
 
 def positives(
-    adjacency: Adjacency | None, config: Any, device: torch.device, dtype: torch.dtype
+    adjacency: Adjacency | None,
+    config: Any,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> tuple[PositivePairs | None, float]:
-    """Return the positive pairs γ, or None for settings without `n_hops`, and their share of the total influence."""
+    """Return the positive pairs γ, or None for settings without `n_hops`, and their share of the total influence.
+
+    With `sample_weight` (N,), the diagonal of the adjacency is the weight of an edge between two copies of a row.
+    """
     if adjacency is None or "n_hops" not in config.names():
         return None, 1.0
-    pairs, report = positive_pairs(adjacency, n_hops=config.n_hops, max_positives=config.max_positives, dtype=dtype)
+    options: dict[str, Any] = {"n_hops": config.n_hops, "max_positives": config.max_positives, "dtype": dtype}
+    if sample_weight is None:
+        pairs, report = positive_pairs(adjacency, **options)
+    else:
+        pairs, report = repeated_pairs(adjacency, sample_weight, **options)
     return pairs.to(device=device), report.kept_mass
 
 

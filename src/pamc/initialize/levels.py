@@ -14,7 +14,14 @@ from pamc.errors import ConfigError
 _MOST_ROWS = 50_000
 
 
-def cluster_linkage(features: Any, adjacency: Any, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+def cluster_linkage(
+    features: Any,
+    adjacency: Any,
+    labels: NDArray[np.int64],
+    n_clusters: int,
+    *,
+    sample_weight: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Return the tree (C − 1, 4) over the clusters in scipy's linkage format.
 
     Each step merges the two clusters whose union increases the sum of squares the least (Ward 1963), where a cluster is
@@ -29,13 +36,17 @@ def cluster_linkage(features: Any, adjacency: Any, labels: NDArray[np.int64], n_
         (N, N) sparse adjacency matrix, or None.
     labels
         (N,) clusters.
+    sample_weight
+        (N,) number of times that each row counts; None counts every row once.
     """
     step = -(-len(labels) // _MOST_ROWS)
     rows, sampled = features[::step], labels[::step]
-    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    member = sp.csr_matrix((np.ones(len(sampled)), (sampled, np.arange(len(sampled)))), (n_clusters, len(sampled)))
+    counts = np.bincount(labels, sample_weight, minlength=n_clusters).astype(np.float64)
+    ones = np.ones(len(labels)) if sample_weight is None else sample_weight
+    member = sp.csr_matrix((ones[::step], (sampled, np.arange(len(sampled)))), (n_clusters, len(sampled)))
     if adjacency is not None and step == 1:
         pattern = sp.csr_matrix((np.ones_like(adjacency.data), adjacency.indices, adjacency.indptr), adjacency.shape)
+        pattern = pattern if sample_weight is None else pattern @ sp.diags(sample_weight)
         joined = pattern + sp.identity(len(labels), format="csr")
         member = member @ sp.diags(1 / np.asarray(joined.sum(axis=1)).ravel()) @ joined
     sums = member @ (rows if sp.issparse(rows) else np.asarray(rows))

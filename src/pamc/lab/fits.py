@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -30,7 +30,7 @@ from pamc.models.method import METHODS
 from pamc.progress import Progress
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, resolve_dtype
-from pamc.training.fallback import OnEpoch
+from pamc.training.fallback import Epoch, OnEpoch
 from pamc.training.phases import Fit
 from pamc.training.pipeline import assign_rows, fit_method
 
@@ -51,10 +51,10 @@ class EpochWatch:
         self.metrics: list[dict[str, float]] = []
         self.seconds = 0.0
 
-    def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
+    def __call__(self, epoch: Epoch) -> None:
         """Evaluate the labels of an epoch if it is a multiple of `every`."""
-        if epoch % self.every == 0:
-            self.add(epoch, labels())
+        if epoch.number % self.every == 0:
+            self.add(epoch.number, epoch.labels())
 
     def add(self, epoch: int, labels: NDArray[np.int64]) -> dict[str, float]:
         """Evaluate labels, store the metrics and return them."""
@@ -155,12 +155,12 @@ class TrainingProbe:
         self.n_epochs = n_epochs
         self.peak: int | None = None
 
-    def __call__(self, epoch: int, labels: Callable[[], NDArray[np.int64]]) -> None:
+    def __call__(self, epoch: Epoch) -> None:
         """Start measuring after the first epoch and read the peak after the last."""
-        if epoch == self.n_epochs:
+        if epoch.number == self.n_epochs:
             wait(self.device)
-            self.peak = peak_bytes(self.device) if epoch > 1 else None
-        elif epoch == 1:
+            self.peak = peak_bytes(self.device) if epoch.number > 1 else None
+        elif epoch.number == 1:
             reset_peak(self.device)
 
 

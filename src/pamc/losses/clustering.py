@@ -40,13 +40,13 @@ def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
     return log_soft_assignment(z, centers, eta=eta).exp()
 
 
-def log_target_distribution(log_q: Tensor) -> Tensor:
+def log_target_distribution(log_q: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
     r"""Return (N, C) log p, the sharpened assignment of Eq 10, which is constant: no gradient flows through it.
 
     .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
 
     This follows the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, over which f
-    sums. O(N·C) time and memory.
+    sums; with `sample_weight` (N,), a row of weight 2 counts as two rows in f. O(N·C) time and memory.
 
     Examples
     --------
@@ -57,7 +57,8 @@ def log_target_distribution(log_q: Tensor) -> Tensor:
     log_q = log_q.detach()
     top = log_q.amax(dim=0)
     top = torch.where(top == -math.inf, 0.0, top)
-    log_frequency = top + column_sums((log_q - top).exp()).log()
+    share = (log_q - top).exp()
+    log_frequency = top + column_sums(share if sample_weight is None else share * sample_weight[:, None]).log()
     # If f_u = 0, every log q_iu is −∞ and stays −∞.
     log_frequency = torch.where(log_frequency == -math.inf, 0.0, log_frequency)
     return torch.log_softmax(2 * log_q - log_frequency, dim=1)
@@ -75,13 +76,14 @@ def target_distribution(q: Tensor) -> Tensor:
     return log_target_distribution(q.detach().log()).exp()
 
 
-def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
+def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean", sample_weight: Tensor | None = None) -> Tensor:
     r"""Return the KL divergence of the target from the assignment, Eq 11.
 
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
 
     Departure from the paper: "mean" divides by N, as the released program does, and the paper's β refers to that form;
-    "sum" is Eq 11 verbatim. Terms with p_iu = 0 are 0. Both logarithms are (N, C). O(N·C) time and memory.
+    "sum" is Eq 11 verbatim. Terms with p_iu = 0 are 0. Both logarithms are (N, C). `sample_weight` (N,) multiplies the
+    terms of each row, and its sum replaces N. O(N·C) time and memory.
 
     Examples
     --------
@@ -92,5 +94,7 @@ def kl_loss(log_p: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
     check_choice("kl_reduction", reduction)
     is_zero = log_p == -math.inf
     ratio = torch.where(is_zero, 0.0, log_p) - torch.where(is_zero, 0.0, log_q)
-    total = ordered_sum(log_p.exp() * ratio)
-    return total / len(log_p) if reduction == "mean" else total
+    terms = log_p.exp() * ratio
+    total = ordered_sum(terms if sample_weight is None else terms * sample_weight[:, None])
+    n_rows = len(log_p) if sample_weight is None else sample_weight.sum()
+    return total / n_rows if reduction == "mean" else total

@@ -135,12 +135,15 @@ def pamc_terms(
     self_edges: str = "drop",
     backend: str | Backend = "auto",
     trusted: bool = False,
+    sample_weight: Tensor | None = None,
 ) -> PamCTerms:
     """Return the terms of the PamC loss; parameters as in :func:`pamc_loss`.
 
     With `trusted`, the assignment must be (N,) int64 labels below `n_clusters` or a soft assignment with that many
     columns: it is not validated, no warnings are issued, and a GPU is not synchronized with the host. A
     :class:`PairShard` requires the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and z of its rows.
+    With `sample_weight` (N,), a row of weight w counts as w rows: in the positive term, in the meta-nodes, and in N;
+    the edges must be the pairs that :func:`~pamc.graph.influence.repeated_pairs` returns for these weights.
 
     Examples
     --------
@@ -158,18 +161,27 @@ def pamc_terms(
     if not trusted or n_clusters is None:
         assignment, n_clusters = check_assignment(z, assignment, n_clusters)
     pairs: Any = edges if isinstance(edges, PairShard) else check_pairs(z, edges, edge_weight)
-    n_nodes = pairs.n_nodes
+    n_nodes = pairs.n_nodes if sample_weight is None else sample_weight.sum()
     ops = resolve_backend(backend, z.device)
+    if isinstance(pairs, PositivePairs) and pairs.log_copy_weight is not None:
+        pairs, self_edges = pairs.with_copies(tau=tau, self_edges=self_edges), "keep"
 
     log_mass, alignment = ops.positive_log_mass(z, pairs, tau=tau, self_edges=self_edges)
-    sums, mass = ops.cluster_sums(z, assignment, n_clusters)
+    positive = torch.where(log_mass == -math.inf, 0.0, log_mass)
+    if sample_weight is None:
+        sums, mass = ops.cluster_sums(z, assignment, n_clusters)
+    else:
+        positive = positive * sample_weight
+        of_rows = torch.cat([z, torch.ones_like(z[:, :1])], dim=1) * sample_weight[:, None]
+        sums_and_mass, _ = ops.cluster_sums(of_rows, assignment, n_clusters)
+        sums, mass = sums_and_mass[:, :-1], sums_and_mass[:, -1].detach()
     nodes, node_mass = sums / n_nodes, mass
     if meta_nodes is not None:
         nodes, node_mass = meta_nodes + (nodes - nodes.detach()), _nonzero(meta_nodes)
     if not trusted:
         warn_of_empty_clusters(int((node_mass > 0).sum()), n_clusters)
     return PamCTerms(
-        positive=-ordered_sum(torch.where(log_mass == -math.inf, 0.0, log_mass)) / n_nodes,
+        positive=-ordered_sum(positive) / n_nodes,
         proxy=ops.proxy(nodes, node_mass, tau=tau, kind=proxy),
         alignment=alignment,
         meta_nodes=nodes.detach(),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from pamc.config import MethodConfig
-from pamc.errors import ModelFileError
+from pamc.errors import ConfigError, ModelFileError
 from pamc.models.base import GraphModel, Model
 from pamc.models.layers import MLP
 from pamc.models.views import Views
@@ -45,6 +46,8 @@ class BuildInput:
         (N,) known cluster of each row, −1 if it is unknown; None if no cluster is known.
     views
         Random copies of the rows; None without any.
+    sample_weight
+        (N,) weights of the rows; None if every row counts once.
     """
 
     n_nodes: int
@@ -62,6 +65,7 @@ class BuildInput:
     centers: Any = None
     known_labels: Tensor | None = None
     views: Views | None = None
+    sample_weight: Tensor | None = None
 
     def required_decoder(self) -> MLP:
         """Return the decoder of the initialization; raise ModelFileError if pretrained weights have none."""
@@ -119,7 +123,42 @@ class Method:
         return init
 
 
-METHODS: Registry[Method] = Registry("method", package="pamc.models.methods")
+class _Methods(Registry[Method]):
+    """The registry of methods, in which a method of another package has the name "package.module:Name"."""
+
+    def __getitem__(self, name: str) -> Method:
+        """Return a method by its name; a method of another package must have been imported."""
+        if ":" in name and name not in self:
+            raise ConfigError(
+                f"method {name!r} is not imported: pass it as --method to the command, or call "
+                f"pamc.clusterer({name!r}) before"
+            )
+        return super().__getitem__(name)
+
+
+METHODS: _Methods = _Methods("method", package="pamc.models.methods")
+
+
+def import_method(name: str) -> None:
+    """Import a method of another package by a name such as "package.module:Name", unless this has been done.
+
+    `Name` is what :func:`register_method` decorates. Files with models never import a method by themselves, because
+    importing a module runs its code.
+    """
+    module_name, separator, attribute = name.partition(":")
+    if not separator or name in METHODS:
+        return
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"cannot import the module of method {name!r}: {error}") from error
+    build = getattr(module, attribute, None)
+    found = [METHODS[other] for other in METHODS if METHODS[other].build is build]
+    if not found:
+        raise ConfigError(
+            f"method {name!r} is not registered: {attribute} must be decorated by pamc.models.method.register_method"
+        )
+    METHODS.register(name)(replace(found[0], name=name))
 
 
 def register_method(name: str, **facts: Any) -> Callable[[BuildT], BuildT]:

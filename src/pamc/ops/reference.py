@@ -10,6 +10,7 @@ gamma (N, N) the weights γ_ij ≥ 0.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,27 +72,45 @@ def pamc_loss(
     n_clusters: int | None = None,
     proxy: str = "eq2",
     self_edges: str = "drop",
+    sample_weight: Tensor | None = None,
+    copy_weight: Tensor | None = None,
 ) -> Tensor:
     r"""Return the PamC loss, Eq 3.
 
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
-    This follows the paper; `proxy` and `self_edges` select the variants of the released program.
+    This follows the paper; `proxy` and `self_edges` select the variants of the released program. With weights w, row i
+    stands for w_i equal rows (:func:`pamc.graph.influence.repeated_pairs`). The mean over all copies of all rows is
+    then, with W = Σ_i w_i,
+
+    .. math:: \ell_{Pcontrast} = -\frac1W\sum_i w_i\log\Big[\sum_{j \ne i}\Gamma_{ij}\exp(\tau\,sim(z_i, z_j))
+              + \kappa_i e^\tau\Big] + \ell_{proxy}
+
+    where Γ_ij is the influence of a copy of i on all copies of j, and κ_i that on the other copies of i, whose
+    similarity is 1.
 
     Parameters
     ----------
+    gamma
+        (N, N) weights γ, or Γ with `sample_weight`; its diagonal is then the influence of a copy on itself.
     assignment
         (N,) labels or (N, C) soft assignment, as in :func:`meta_nodes`.
+    sample_weight
+        (N,) weights w; None for all ones.
+    copy_weight
+        (N,) weights κ of the other copies; None for all zeros.
 
     Examples
     --------
     >>> pamc_loss(torch.eye(2), torch.ones(2, 2), torch.tensor([0, 1]), tau=1.0).exp().round(decimals=9)
     tensor(2., dtype=torch.float64)
     """
-    log_mass = log_positive_mass(z, gamma, tau=tau, self_edges=self_edges)
-    positive = -torch.where(log_mass == -math.inf, 0.0, log_mass).sum() / len(z)
-    mass = _as_soft(assignment, n_clusters).sum(dim=0)
-    return positive + _proxy(meta_nodes(z, assignment, n_clusters=n_clusters), tau=tau, proxy=proxy, mass=mass)
+    weight = _as_weight(sample_weight, len(z), z.device)
+    log_mass = log_positive_mass(z, gamma, tau=tau, self_edges=self_edges, copy_weight=copy_weight)
+    positive = -(weight * torch.where(log_mass == -math.inf, 0.0, log_mass)).sum() / weight.sum()
+    mass = weight @ _as_soft(assignment, n_clusters)
+    nodes = meta_nodes(z, assignment, n_clusters=n_clusters, sample_weight=sample_weight)
+    return positive + _proxy(nodes, tau=tau, proxy=proxy, mass=mass)
 
 
 # `proxy` is also the name of a parameter, which shadows the function in functions that have it.
@@ -163,12 +182,14 @@ def bound_ratio(n_nodes: int, n_clusters: int, tau: float) -> float:
     return math.log(n_nodes) / math.log(1 + (n_clusters - 1) * math.exp(tau))
 
 
-def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) -> Tensor:
+def meta_nodes(
+    z: Tensor, assignment: Tensor, *, n_clusters: int | None = None, sample_weight: Tensor | None = None
+) -> Tensor:
     r"""Return (C, d) meta-nodes, Eq 8.
 
     .. math:: \hat\mu_c = \frac1N\sum_i 1_{[i \in label(c)]}\,z_i
 
-    This follows the paper; a soft assignment replaces the indicator.
+    This follows the paper; a soft assignment replaces the indicator. With weights, it is Σ_i w_i 1[…] z_i / Σ_i w_i.
 
     Parameters
     ----------
@@ -176,6 +197,8 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
         (N,) labels 0 … C−1, or (N, C) soft assignment, which is differentiable.
     n_clusters
         Number of clusters, C, or None for the largest label plus one.
+    sample_weight
+        (N,) weights w; None for all ones.
 
     Examples
     --------
@@ -183,7 +206,8 @@ def meta_nodes(z: Tensor, assignment: Tensor, *, n_clusters: int | None = None) 
     tensor([[0.5000, 0.5000],
             [0.0000, 0.0000]], dtype=torch.float64)
     """
-    return _as_soft(assignment, n_clusters).T @ z.double() / len(z)
+    weight = _as_weight(sample_weight, len(z), z.device)
+    return _as_soft(assignment, n_clusters).T @ (weight[:, None] * z.double()) / weight.sum()
 
 
 def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
@@ -202,10 +226,10 @@ def soft_assignment(z: Tensor, centers: Tensor, *, eta: float = 1.0) -> Tensor:
     return kernel / kernel.sum(dim=1, keepdim=True)
 
 
-def target_distribution(q: Tensor) -> Tensor:
+def target_distribution(q: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
     r"""Return (N, C) p, the sharpened assignment, Eq 10.
 
-    This follows the paper; a cluster with Σ_i q_iu = 0 has p_iu = 0.
+    This follows the paper; a cluster with Σ_i q_iu = 0 has p_iu = 0. With weights (N,), the sums are Σ_i w_i q_iu.
 
     .. math:: p_{iu} = \frac{q_{iu}^2/\sum_i q_{iu}}{\sum_k q_{ik}^2/\sum_i q_{ik}}
 
@@ -216,15 +240,17 @@ def target_distribution(q: Tensor) -> Tensor:
             [0.1000, 0.9000]], dtype=torch.float64)
     """
     q = q.double()
-    frequency = q.sum(dim=0)
+    frequency = _as_weight(sample_weight, len(q), q.device) @ q
     weight = q**2 / torch.where(frequency > 0, frequency, 1.0)
     return weight / weight.sum(dim=1, keepdim=True)
 
 
-def kl_divergence(p: Tensor, q: Tensor, *, reduction: str = "sum") -> Tensor:
+def kl_divergence(p: Tensor, q: Tensor, *, reduction: str = "sum", sample_weight: Tensor | None = None) -> Tensor:
     r"""Return the KL divergence of the target from the assignment, Eq 11. This follows the paper; "mean" divides by N.
 
     .. math:: KL(P\|Q) = \sum_i\sum_u p_{iu}\log\frac{p_{iu}}{q_{iu}}
+
+    Weights (N,) multiply the terms of each row, and "mean" divides by their sum.
 
     Examples
     --------
@@ -234,7 +260,8 @@ def kl_divergence(p: Tensor, q: Tensor, *, reduction: str = "sum") -> Tensor:
     p, q = p.double(), q.double()
     counted = p > 0
     ratio = torch.where(counted, p, 1.0).log() - torch.where(counted, q, 1.0).log()
-    return (p * ratio).sum() / (len(p) if reduction == "mean" else 1)
+    weight = _as_weight(sample_weight, len(p), p.device)
+    return (weight[:, None] * p * ratio).sum() / (weight.sum() if reduction == "mean" else 1)
 
 
 def objective(
@@ -250,6 +277,8 @@ def objective(
     meta_assignment: str = "hard",
     self_edges: str = "drop",
     kl_reduction: str = "sum",
+    sample_weight: Tensor | None = None,
+    copy_weight: Tensor | None = None,
 ) -> Tensor:
     r"""Return the objective of PamCGC, Eq 12.
 
@@ -266,6 +295,8 @@ def objective(
         "hard": argmax of q; "soft": q, with gradient; "soft_detached": q, without gradient.
     kl_reduction
         "sum", or "mean" to divide by N.
+    sample_weight, copy_weight
+        As in :func:`pamc_loss`.
 
     Examples
     --------
@@ -275,12 +306,18 @@ def objective(
     """
     q = soft_assignment(z, centers, eta=eta)
     assignment = {"hard": q.argmax(dim=1), "soft": q, "soft_detached": q.detach()}[meta_assignment]
-    contrast = pamc_loss(z, gamma, assignment, tau=tau, n_clusters=len(centers), proxy=proxy, self_edges=self_edges)
-    return alpha * contrast + beta * kl_divergence(target_distribution(q.detach()), q, reduction=kl_reduction)
+    options: Any = {"tau": tau, "n_clusters": len(centers), "proxy": proxy, "self_edges": self_edges}
+    contrast = pamc_loss(z, gamma, assignment, **options, sample_weight=sample_weight, copy_weight=copy_weight)
+    p = target_distribution(q.detach(), sample_weight=sample_weight)
+    return alpha * contrast + beta * kl_divergence(p, q, reduction=kl_reduction, sample_weight=sample_weight)
 
 
-def log_positive_mass(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = "drop") -> Tensor:
+def log_positive_mass(
+    z: Tensor, gamma: Tensor, *, tau: float, self_edges: str = "drop", copy_weight: Tensor | None = None
+) -> Tensor:
     """Return (N,) log Σ_j γ_ij exp(τ·sim(z_i, z_j)), the inner sum of Eqs 1 and 3; −∞ for a node without positives.
+
+    With `copy_weight` κ (N,), the sum has the additional term κ_i·exp(τ).
 
     Examples
     --------
@@ -291,7 +328,12 @@ def log_positive_mass(z: Tensor, gamma: Tensor, *, tau: float, self_edges: str =
     counted = gamma > 0
     if self_edges == "drop":
         counted = counted & ~_diagonal(len(gamma), gamma.device)
-    return _log_sum(tau * similarity(z) + torch.where(counted, gamma, 1.0).log(), counted)
+    values = tau * similarity(z) + torch.where(counted, gamma, 1.0).log()
+    if copy_weight is not None:
+        copies = copy_weight.double()[:, None]
+        values = torch.cat([values, tau + torch.where(copies > 0, copies, 1.0).log()], dim=1)
+        counted = torch.cat([counted, copies > 0], dim=1)
+    return _log_sum(values, counted)
 
 
 def _log_sum(values: Tensor, counted: Tensor) -> Tensor:
@@ -306,6 +348,12 @@ def _as_soft(assignment: Tensor, n_clusters: int | None) -> Tensor:
     if assignment.ndim == 2:
         return assignment.double()
     return one_hot(assignment.long(), -1 if n_clusters is None else n_clusters).double()
+
+
+def _as_weight(sample_weight: Tensor | None, n_nodes: int, device: torch.device) -> Tensor:
+    """Return the weights (N,) in float64, all ones if they are None."""
+    ones = torch.ones(n_nodes, dtype=torch.float64, device=device)
+    return ones if sample_weight is None else sample_weight.double()
 
 
 def _present(meta_nodes: Tensor, mass: Tensor | None) -> Tensor:

@@ -21,7 +21,7 @@ from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.initialize.noise import NoiseRule
 from pamc.models.layers import MLP
-from pamc.models.method import METHODS
+from pamc.models.method import METHODS, BuildInput, Method
 from pamc.runtime import generator, on_tensor_cores, resolve_dtype
 from pamc.training.checkpoint import checksum_of
 from pamc.training.phases import Fit
@@ -135,6 +135,8 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
     config = method.config.from_dict(about["config"])
     own_encoder = method.inductive and about["sizes"] is None
     weights, has_rows = _under(_ENCODER, tensors), "labels" in tensors
+    if own_encoder and encoder is None and method.init_of(config) is None:
+        encoder = _built(method, config, about)
     fit = Fit(
         config=config,
         encoder=_restored(path, about["sizes"], encoder, weights, config.precision) if method.inductive else None,
@@ -150,6 +152,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         calibration=_calibration(path, tensors, about, config.precision),
         **_noise(_under(_NOISE, tensors)),
         linkage=tensors["linkage"].numpy() if "linkage" in tensors else None,
+        sample_weight=tensors["sample_weight"].numpy() if "sample_weight" in tensors else None,
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")
@@ -194,6 +197,7 @@ def _calibration(path: Path, tensors: dict[str, Tensor], about: dict[str, Any], 
 def _row_tensors(fit: Fit) -> dict[str, Tensor]:
     arrays = {"labels": fit.labels, "confidence": fit.confidence}
     arrays |= {} if fit.noise is None else {_NOISE + "codes": fit.noise}
+    arrays |= {} if fit.sample_weight is None else {"sample_weight": fit.sample_weight}
     return {"z": fit.z, **{name: torch.from_numpy(array) for name, array in arrays.items()}}
 
 
@@ -232,6 +236,15 @@ def _restored(
     except RuntimeError as error:
         raise ModelFileError(f"{path}: the saved weights do not fit the encoder: {error}") from None
     return network.eval()
+
+
+def _built(method: Method, config: Any, about: dict[str, Any]) -> nn.Module | None:
+    """Return the encoder that a method builds from nothing but its settings, which then receives the saved weights."""
+    columns = about.get("columns")
+    n_features = about["n_features"] if columns is None else len(TableEncoding.from_dict(columns).feature_names)
+    shape: dict[str, Any] = {"n_nodes": 1, "n_features": n_features, "config": config, "seed": about["seed"]}
+    dtype = resolve_dtype(config.precision)
+    return getattr(method.build(BuildInput(**shape, device=torch.device("cpu"), dtype=dtype)), "encoder", None)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

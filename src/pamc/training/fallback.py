@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pamc.errors import CollapseWarning, collected_warnings, warn
+from pamc.errors import CollapseWarning, ConfigError, collected_warnings, warn
 from pamc.initialize.base import InitResult, initial_centers
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.base import Model
@@ -26,8 +27,28 @@ from pamc.training.checkpoint import FileCheckpointer
 from pamc.training.phases import check_embedding
 from pamc.training.trainer import EpochRecord, train
 
-# Training callback: called after each epoch with its number and a function that returns the labels (N,) of that epoch.
-OnEpoch: TypeAlias = Callable[[int, Callable[[], NDArray[np.int64]]], None]
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch, as a callback sees it.
+
+    Parameters
+    ----------
+    number
+        Number of the epoch, starting at 1.
+    values
+        The loss, its parts and the monitored quantities of the epoch, by name, as in `history_`.
+    labels
+        Function that returns the labels (N,) of the epoch.
+    """
+
+    number: int
+    values: Mapping[str, float]
+    labels: Callable[[], NDArray[np.int64]]
+
+
+# Training callback, which is called after each epoch.
+OnEpoch: TypeAlias = Callable[[Epoch], None]
 
 # Maximum number of values displayed next to the progress bar.
 _N_SHOWN = 5
@@ -51,6 +72,27 @@ _LEAST_ROWS = 2
 
 # Training is undone if it lowers the score of the clusters by more than this.
 _TOLERANCE = 0.05
+
+
+def as_callbacks(on_epoch: Any) -> list[OnEpoch]:
+    """Return the callbacks of a fit as a list; None stands for no callback."""
+    callbacks = [] if on_epoch is None else list(on_epoch) if isinstance(on_epoch, list | tuple) else [on_epoch]
+    for callback in callbacks:
+        if not callable(callback):
+            raise ConfigError(f"on_epoch must be a function of an epoch, or a list of functions, got {callback!r}")
+    return callbacks
+
+
+def together(callbacks: list[OnEpoch]) -> OnEpoch | None:
+    """Return one callback that calls all, in order; None without any."""
+    if len(callbacks) < 2:
+        return callbacks[0] if callbacks else None
+
+    def on_epoch(epoch: Epoch) -> None:
+        for callback in callbacks:
+            callback(epoch)
+
+    return on_epoch
 
 
 class Outcome(NamedTuple):
@@ -99,7 +141,7 @@ def train_with_fallback(
         if checkpointer is not None and not checkpointer.enter(attempt):
             continue
         history: list[EpochRecord] = []
-        watched: list[tuple[int, NDArray[np.integer[Any]]]] = []
+        watched: list[NDArray[np.integer[Any]]] = []
         with progress.phase("training", n_epochs) as phase, collected_warnings() as caught:
             for record in train_epochs(
                 model,
@@ -116,13 +158,13 @@ def train_with_fallback(
                 if on_epoch is not None:
                     labels = _labels_of(record, model, rows, config, seed)
                     if can_fall_back:
-                        watched.append((record.epoch, labels().astype(np.min_scalar_type(config.n_clusters))))
+                        watched.append(labels().astype(np.min_scalar_type(config.n_clusters)))
                     else:
-                        on_epoch(record.epoch, labels)
+                        on_epoch(Epoch(record.epoch, record.values, labels))
         facts: dict[str, object] = {}
         if can_fall_back:
             after = _current_labels(model, rows, config, len(history))
-            if _drains(before, after, config.n_clusters):
+            if _drains(before, after, config.n_clusters, getattr(model, "sample_weight", None)):
                 model.load_state_dict(weights)
                 continue
             is_worse, facts = _compared(init, before, after, model)
@@ -132,8 +174,8 @@ def train_with_fallback(
         for warning in caught:
             warn(warning, stacklevel=3)
         if on_epoch is not None:
-            for epoch, compact in watched:
-                on_epoch(epoch, partial(compact.astype, np.int64))
+            for record, compact in zip(history, watched, strict=False):
+                on_epoch(Epoch(record.epoch, record.values, partial(compact.astype, np.int64)))
         return Outcome(history, fallback, facts)
     warn(
         CollapseWarning(
@@ -144,9 +186,9 @@ def train_with_fallback(
     return Outcome([], INITIAL_RETURNED, {})
 
 
-def _drains(before: Tensor, after: Tensor, n_clusters: int) -> bool:
+def _drains(before: Tensor, after: Tensor, n_clusters: int, sample_weight: Tensor | None = None) -> bool:
     """Return whether a cluster lost most of its rows, from the labels (N,) before and after training."""
-    old, new = (torch.bincount(labels, minlength=n_clusters) for labels in (before, after))
+    old, new = (torch.bincount(labels, sample_weight, minlength=n_clusters) for labels in (before, after))
     least = (old * _LEAST_SHARE).ceil().clamp(min=_LEAST_ROWS)
     return bool((new < torch.minimum(old, least)).any())
 

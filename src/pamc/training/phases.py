@@ -19,6 +19,7 @@ from pamc.config import MethodConfig
 from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
 from pamc.data.store.store import StoreFeatures
+from pamc.data.weights import RowWeights
 from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, TrainingError
 from pamc.graph.adjacency import Adjacency
@@ -87,6 +88,8 @@ class FitContext:
         The process group that trains together; None for a single process.
     views
         Copies of the rows, as arrays or as callables that make them, or None.
+    sample_weight
+        Weights of the rows; None if every row counts once.
     """
 
     method: Method
@@ -99,6 +102,7 @@ class FitContext:
     known_labels: NDArray[np.int64] | None = None
     group: TorchProcessGroup | None = None
     views: Any = None
+    sample_weight: RowWeights | None = None
 
     @property
     def has_views(self) -> bool:
@@ -132,6 +136,8 @@ class Prepared:
         (n,) indices of the rows used for initialization; None for all rows.
     views
         Random copies of the rows, which the encoder also sees; None without any.
+    repeated
+        The rows repeated by their weights, from which the initial clusters are found; None without weights.
     """
 
     preprocessing: Preprocessing
@@ -139,6 +145,7 @@ class Prepared:
     loader: FeatureLoader
     sample: NDArray[np.int64] | None = None
     views: Views | None = None
+    repeated: Prepared | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +161,17 @@ class Neighbors:
         Features and graph in which initial clusters are found; None if the initializer does not need them.
     facts
         Decisions as plain values: "graph" is "given", "knn" or "not used".
+    repeated
+        Graph and inputs of the rows repeated by their weights; None without weights.
+    copy_weight
+        (N,) weight of the edge between two copies of a row; None without weights.
     """
 
     graph: Any
     inputs: InputSource | None
     facts: Mapping[str, object]
+    repeated: Neighbors | None = None
+    copy_weight: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +283,8 @@ class Fit:
         Messages of the warnings that the user saw.
     adjacency
         The graph of the data, or the kNN graph that was built; None for a store on disk and for a loaded fit.
+    sample_weight
+        (N,) weights of the training rows; None if every row counts once.
     """
 
     method: str
@@ -295,6 +310,7 @@ class Fit:
     noise: NDArray[np.int8] | None = None
     linkage: NDArray[np.float64] | None = None
     adjacency: Adjacency | None = None
+    sample_weight: NDArray[np.float64] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return an independent copy.

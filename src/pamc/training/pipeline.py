@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.store import Store
+from pamc.data.weights import RowWeights
 from pamc.distributed.group import TorchProcessGroup
 from pamc.distributed.scatter import check_shareable, share_out, take_share
 from pamc.errors import ConfigError
@@ -110,6 +111,7 @@ def fit_method(
     pretrained: str | None = None,
     known_labels: NDArray[np.int64] | None = None,
     views: Any = None,
+    sample_weight: Any = None,
     memory: int | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
@@ -134,6 +136,8 @@ def fit_method(
         (N,) known clusters of some rows, −1 for the others.
     views
         Copies of the rows that show the same thing: callables, arrays, or a list of them.
+    sample_weight
+        (N,) weights: a row of weight w counts as w rows. None counts every row once.
     memory
         Bytes that training on a store may use; by default the free memory of the device.
     progress
@@ -147,6 +151,7 @@ def fit_method(
     """
     clock = Clock(progress or SilentProgress())
     user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels, "views": views}
+    user["sample_weight"] = None if sample_weight is None else RowWeights.of(sample_weight, data.n_nodes)
     has_relations = getattr(data, "relations", None) is not None
     config = settled(config, data.n_nodes, data.n_features, has_relations=has_relations)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
@@ -274,7 +279,7 @@ def _check(fit: FitContext, source: Source) -> None:
     method, config, known_labels = fit.method, fit.config, fit.known_labels
     if isinstance(source, GraphSource):
         distinct = method.uses_features or source.graph.edges is None
-        check_enough_rows(source.graph.features, config.n_clusters, distinct=distinct)
+        check_enough_rows(source.initial_graph.features, config.n_clusters, distinct=distinct)
     elif fit.has_views:
         raise ConfigError("a store of so many rows is fitted without image_shape: leave it out, or read it into memory")
     elif fit.encoder is not None or fit.pretrained is not None or method.name != "pamcgc":
@@ -284,6 +289,8 @@ def _check(fit: FitContext, source: Source) -> None:
             users = ", ".join(name for name in METHODS if METHODS[name].uses_known_labels)
             raise ConfigError(f"{method.title} cannot use known_labels; the methods that can are {users}")
         check_known_labels(known_labels, source.n_nodes, config.n_clusters)
+    if fit.sample_weight is not None:
+        _check_weights(fit, source)
     if fit.has_views and method.name != "pamcgc":
         raise ConfigError(f"{method.title} cannot use views or image_shape; the method that can is pamcgc")
     if fit.group is not None:
@@ -291,6 +298,21 @@ def _check(fit: FitContext, source: Source) -> None:
         check_shareable(config, method=method.name, **supplied, views=fit.has_views)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
+
+
+def _check_weights(fit: FitContext, source: Source) -> None:
+    """Raise a ConfigError if this fit cannot weight rows."""
+    if fit.method.name != "pamcgc":
+        unsupported = f"method {fit.method.name}"
+    elif not isinstance(source, GraphSource):
+        unsupported = f"a store of {source.n_nodes} rows"
+    elif fit.has_views:
+        unsupported = "views or image_shape"
+    elif fit.group is not None:
+        unsupported = "several processes"
+    else:
+        return
+    raise ConfigError(f"sample_weight cannot be combined with {unsupported}: leave one of them out")
 
 
 def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> tuple[FitContext, Initialized]:
@@ -351,7 +373,7 @@ def _build(
     pairs, kept_influence = None, 1.0
     if fit.group is None or not source.is_on_disk:
         pairs, kept_influence = source.positives(fit, neighbors)
-    known = fit.known_labels
+    known, weights = fit.known_labels, fit.sample_weight
     inputs = build_input(
         fit,
         source,
@@ -363,6 +385,7 @@ def _build(
         centers=start.centers,
         known_labels=None if known is None else torch.from_numpy(known).to(fit.device),
         views=views,
+        sample_weight=None if weights is None else torch.from_numpy(weights.values).to(fit.device, fit.dtype),
     )
     return fit.method.build(inputs).to(fit.device), kept_influence
 
@@ -424,11 +447,13 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         calibration = calibrated(margins_and_distances, clusters, init.halves, before)
         confidence = calibration.apply(margins_and_distances)
     adjacency = source.adjacency(ready.neighbors)
-    rule, noise = _noise(fit.config, ready.prepared, clusters, confidence)
+    rule, noise = _noise(fit, ready.prepared, clusters, confidence)
+    weights = None if fit.sample_weight is None else fit.sample_weight.values
+    counted: Any = slice(None) if fit.sample_weight is None else fit.sample_weight.origin
     modularity = source.modularity(ready.neighbors, clusters)
     sample: dict[str, Any] = {"sample_size": _SILHOUETTE_ROWS, "random_state": fit.seed}
     scores = {} if modularity is None else {"modularity": modularity}
-    scores["silhouette"] = silhouette(z.cpu().numpy(), clusters, **sample)
+    scores["silhouette"] = silhouette(z.cpu().numpy()[counted], clusters[counted], **sample)
     return Fit(
         method=fit.method.name,
         config=fit.config,
@@ -437,7 +462,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         encoder=model.encoder.eval() if isinstance(model, Model) else None,
         network=model.eval(),
         centers=centers.detach(),
-        meta_nodes=meta_nodes(z, labels, n_clusters=fit.config.n_clusters),
+        meta_nodes=_meta_nodes(z, labels, fit.config.n_clusters, ready.model),
         preprocessing=ready.prepared.preprocessing,
         sparse_input=trained.loader.sparse,
         z=z,
@@ -446,7 +471,9 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         calibration=calibration,
         noise_rule=rule,
         noise=noise,
-        linkage=cluster_linkage(ready.prepared.features, adjacency, clusters, fit.config.n_clusters),
+        linkage=cluster_linkage(
+            ready.prepared.features, adjacency, clusters, fit.config.n_clusters, sample_weight=weights
+        ),
         history=by_name(history),
         seconds=fit.clock.seconds,
         scores={**scores, **objective_score(history, fit.config)},
@@ -460,17 +487,27 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
             **noise_facts(noise),
         },
         adjacency=adjacency,
+        sample_weight=weights,
     )
 
 
+def _meta_nodes(z: Tensor, labels: Tensor, n_clusters: int, model: Any) -> Tensor:
+    """Return the meta-nodes (C, n_dims) of the labels (N,), Eq 8, in which rows count by their weights."""
+    weight: Tensor | None = getattr(model, "sample_weight", None)
+    if weight is None:
+        return meta_nodes(z, labels, n_clusters=n_clusters)
+    return meta_nodes(z * weight[:, None], labels, n_clusters=n_clusters) * (len(z) / weight.sum())
+
+
 def _noise(
-    config: Any, prepared: Prepared, labels: NDArray[np.int64], confidence: NDArray[Any]
+    fit: FitContext, prepared: Prepared, labels: NDArray[np.int64], confidence: NDArray[Any]
 ) -> tuple[NoiseRule | None, NDArray[np.int8] | None]:
     """Return the rule that tells noise from clusters, and the codes (N,) of the rows; None without `min_confidence`."""
-    limit = getattr(config, "min_confidence", None)
+    limit = getattr(fit.config, "min_confidence", None)
     if limit is None:
         return None, None
-    rule = fit_noise_rule(prepared.features, labels, config.n_clusters)
+    counted: Any = slice(None) if fit.sample_weight is None else fit.sample_weight.origin
+    rule = fit_noise_rule(prepared.features[counted], labels[counted], fit.config.n_clusters)
     return rule, noise_codes(confidence, rule.is_unlike(prepared.features, labels), min_confidence=limit)
 
 
@@ -509,6 +546,8 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
         conditional["bound_holds"] = bound_holds(source.n_nodes, config.n_clusters, config.tau, proxy=config.proxy)
     if plan is not None:
         conditional |= {"planned_bytes": plan.total, "chunk_size": plan.chunk_size}
+    if fit.sample_weight is not None:
+        conditional |= {"total_weight": float(fit.sample_weight.values.sum())}
     return {
         "preprocessing": ready.prepared.preprocessing.kind,
         **ready.neighbors.facts,

@@ -21,8 +21,9 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.preprocessing import Preprocessing, fit_preprocessing
 from pamc.data.store import Store
 from pamc.data.store.store import StoreFeatures, neighborhood_means
+from pamc.data.weights import RowWeights
 from pamc.errors import ConfigError, DataError
-from pamc.graph.adjacency import Adjacency, build_adjacency
+from pamc.graph.adjacency import Adjacency, build_adjacency, merged_copies
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
 from pamc.initialize.base import (
@@ -55,13 +56,15 @@ MOST_POSITIVES = 32
 def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     """Return the source of a graph or a store; the number of rows decides which class is used.
 
-    Methods other than PamCGC, user-supplied encoders, known labels, sparse features and several relations always use
-    a :class:`GraphSource`, whatever the number of rows.
+    Methods other than PamCGC, user-supplied encoders, known labels, sparse features, several relations and weighted
+    rows always use a :class:`GraphSource`, whatever the number of rows.
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
     if data.n_features == 0:
         data = described_by_edges(data, fit.config.n_clusters, seed=fit.seed)
+    if fit.sample_weight is not None:
+        return WeightedSource(data, fit.sample_weight)
     is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None and not fit.has_views
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
     can_sample = can_sample and (data.relations is None or len(data.relations.names) == 1)
@@ -106,6 +109,11 @@ class GraphSource:
     def __init__(self, graph: AttributedGraph) -> None:
         self.graph = graph
         self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
+
+    @property
+    def initial_graph(self) -> AttributedGraph:
+        """The rows from which the initial clusters are found."""
+        return self.graph
 
     def prepare(self, fit: FitContext) -> Prepared:
         """Return all rows, preprocessed."""
@@ -238,6 +246,71 @@ class GraphSource:
         """Return the adjacency matrix."""
         graph: Adjacency | None = neighbors.graph
         return graph
+
+
+class WeightedSource(GraphSource):
+    """Weighted rows in memory: initial clusters are found from repeated rows, and each row is trained on once.
+
+    Parameters
+    ----------
+    graph
+        Rows, with or without edges.
+    weights
+        The weights and the repeats of the rows.
+    """
+
+    def __init__(self, graph: AttributedGraph, weights: RowWeights) -> None:
+        super().__init__(graph)
+        self._weights, self._repeated = weights, GraphSource(graph.repeated(weights.origin))
+
+    @property
+    def initial_graph(self) -> AttributedGraph:
+        """The repeated rows."""
+        return self._repeated.graph
+
+    def prepare(self, fit: FitContext) -> Prepared:
+        """Return all rows, with the preprocessing of the repeated rows."""
+        repeated = self._repeated.prepare(fit)
+        features = repeated.preprocessing.apply(self.graph.features)
+        sparse = repeated.loader.sparse
+        loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype, sparse=sparse)
+        return Prepared(repeated.preprocessing, features, loader, repeated=repeated)
+
+    def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
+        """Return the graph of the repeated rows, in which copies of a row are merged."""
+        repeated = self._repeated.find_neighbors(fit, _of_repeated(prepared))
+        merged = merged_copies(repeated.graph, self._weights.origin, self.n_nodes)
+        own = merged.diagonal()
+        graph = (merged - sp.diags_array(own, format="csr")).tocsr()
+        graph.eliminate_zeros()
+        return Neighbors(graph, repeated.inputs, repeated.facts, repeated=repeated, copy_weight=own)
+
+    def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
+        """Return the networks and centers that the initializer fits to the repeated rows."""
+        origin, known = self._weights.origin, fit.known_labels
+        fit = replace(fit, known_labels=None if known is None else known[origin])
+        start = self._repeated.initialize(fit, _of_repeated(prepared), neighbors.repeated or neighbors)
+        init = start.init
+        if init is None:
+            return start
+        halves = None if init.halves is None else init.halves._replace(rows=origin[init.halves.rows])
+        judge = None if init.judge is None else replace(init.judge, rows=origin)
+        return replace(start, init=init._replace(labels=None, halves=halves, judge=judge))
+
+    def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
+        """Return the positive pairs of rows that stand for several equal rows."""
+        graph = sp.csr_matrix(neighbors.graph + sp.diags_array(neighbors.copy_weight))
+        return positives(graph, fit.config, fit.device, fit.dtype, sample_weight=self._weights.values)
+
+    def modularity(self, neighbors: Neighbors, labels: NDArray[np.int64]) -> float | None:
+        """Return the modularity of labels (N,) on the graph of the rows' copies."""
+        weights = sp.diags_array(self._weights.values)
+        return modularity(sp.csr_matrix(weights @ neighbors.graph @ weights), labels)
+
+
+def _of_repeated(prepared: Prepared) -> Prepared:
+    """Return the repeated rows, which weighted rows have."""
+    return prepared.repeated or prepared
 
 
 class StoreSource:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import typer
 
 from pamc.cli.completion import datasets_named, maps_named, methods_named, presets_named, settings_named
+from pamc.cli.config_file import config_text, settings_of_file, use_as_defaults
 from pamc.cli.launch import launched_group
 from pamc.cli.options import (
     CLUSTER,
     command,
+    import_own_method,
     option,
     parse_relations,
     parse_types,
@@ -56,12 +58,18 @@ def _setting_option(name: str, usage: str) -> Any:
     return option(usage, declared.about, panel=_MODEL, show_default=default)
 
 
+def _read_config(context: typer.Context, value: Path | None) -> Path | None:
+    return use_as_defaults(context, value, FitOptions)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
     """Options of `pamc fit`, and the settings and input that they select."""
 
     features: Path | None = typer.Argument(
-        None, help="Rows to cluster: .csv .tsv .parquet .xlsx .npy .npz .mtx .svm, or a store.", rich_help_panel=_INPUT
+        None,
+        help="Rows to cluster: .csv .tsv .parquet .xlsx .npy .npz .mtx .svm .h5ad, or a store.",
+        rich_help_panel=_INPUT,
     )
     dataset: str | None = option(
         "--dataset NAME", "Cluster a built-in data set (see pamc datasets).", panel=_INPUT, complete=datasets_named
@@ -91,7 +99,11 @@ class FitOptions:
         panel=_MODEL,
     )
     method: str = option(
-        "--method NAME", "Use this method (see pamc methods).", "pamcgc", panel=_MODEL, complete=methods_named
+        "--method NAME",
+        "Use this method (see pamc methods), or your own: package.module:Name.",
+        "pamcgc",
+        panel=_MODEL,
+        complete=methods_named,
     )
     preset_name: str = option(
         "--preset NAME",
@@ -115,10 +127,14 @@ class FitOptions:
         complete=settings_named,
     )
     config_file: Path | None = option(
-        "--config FILE", "Read settings from a TOML file, the number of clusters included.", panel=_MODEL
+        "--config FILE",
+        "Read settings and options from a TOML file; options override it.",
+        panel=_MODEL,
+        callback=_read_config,
+        is_eager=True,
     )
     print_config: bool = option(
-        "--print-config", "Print the settings as a file for --config, and stop.", False, panel=_MODEL
+        "--print-config", "Print settings and options as a file for --config, and stop.", False, panel=_MODEL
     )
     seed: int = shared("--seed", _MODEL)
     device: str = shared("--device", _MODEL)
@@ -191,19 +207,11 @@ class FitOptions:
         shape = None if self.image_shape is None else _image_shape(self.image_shape)
         options |= {"n_hops": self.n_hops, "image_shape": shape, "min_confidence": self.min_confidence}
         return {
-            **_settings_of_file(self.config_file, config_class),
+            **settings_of_file(self.config_file, config_class, FitOptions),
             **_parsed_settings(self.settings or [], config_class),
             **{name: value for name, value in options.items() if value is not None},
-            "n_clusters": 2
-            if self.chooses_number
-            else _cluster_count(self._count_in_file if self.n_clusters is None else self.n_clusters),
+            "n_clusters": 2 if self.chooses_number else _cluster_count(self.n_clusters),
         }
-
-    @property
-    def _count_in_file(self) -> str | None:
-        """The number of clusters in the file given by `--config`."""
-        count = _settings_of_file(self.config_file, _config_class(self.method)).get("n_clusters")
-        return None if count is None else str(count)
 
     @property
     def chooses_number(self) -> bool:
@@ -326,7 +334,7 @@ def fit(options: FitOptions) -> None:
         options.check()
         config = options.config()
         if options.print_config:
-            print_text(config.to_toml().rstrip())
+            print_text(config_text(config, options).rstrip())
             return
         source = options.read()
         from pamc.cli.fit_run import run_fit
@@ -340,6 +348,7 @@ def _config_class(method: str) -> type[MethodConfig]:
         return FitConfig
     from pamc.models.method import METHODS
 
+    import_own_method(method)
     return METHODS[method].config
 
 
@@ -386,21 +395,6 @@ def _cluster_count(text: str | None) -> int:
     if value < 2:
         raise ConfigError(f"--n-clusters must be at least 2, got {value}")
     return value
-
-
-def _settings_of_file(path: Path | None, config_class: type[MethodConfig]) -> dict[str, Any]:
-    if path is None:
-        return {}
-    if path.suffix in (".yaml", ".yml"):
-        raise ConfigError(f"{path} is YAML, but --config reads TOML: pamc fit … --print-config > fit.toml writes one")
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = config_class.from_toml(text).to_dict()
-    except OSError as error:
-        raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    return {name: values[name] for name in tomllib.loads(text)}
 
 
 def _parsed_settings(settings: list[str], config_class: type[MethodConfig]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from pamc.cli.options import CLUSTER, command, option, shared, split_names
+from pamc.cli.options import CLUSTER, command, import_own_method, option, shared, split_names
 from pamc.cli.show import check_output_file, note, print_json, print_text
 from pamc.errors import ConfigError, DataError, counted
 
@@ -28,6 +28,9 @@ def predict(
         "--min-confidence X",
         "Label rows −1 (noise) if their confidence is lower or if they are unlike the training rows.",
         show_default="as in the run",
+    ),
+    method: str = option(
+        "--method NAME", "Import your own method, package.module:Name, with which the run was fitted.", ""
     ),
     device: str = shared("--device"),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
@@ -49,6 +52,7 @@ def predict(
     from pamc.initialize.noise import noise_facts
     from pamc.results.run_folder import new_run_folder, write_labels
 
+    import_own_method(method)
     model, recorded_id = loaded(run, device)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
@@ -109,7 +113,11 @@ def _plain_rows(
     fitted = getattr(model, "feature_names_in_", None)
     options = _options_of(features, fitted, id_column or recorded_id) | changed
     graph = read_features(features, **options, numbers_only=True)
-    model.check_feature_names(graph.feature_names)
+    found = graph.feature_names
+    if fitted is not None and found is not None and found != tuple(fitted) and set(fitted) <= set(found):
+        place = {name: column for column, name in enumerate(found)}
+        return graph.features[:, [place[name] for name in fitted]], graph.row_ids
+    model.check_feature_names(found)
     return graph.features, graph.row_ids
 
 

@@ -174,7 +174,7 @@ def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:
         with np.errstate(over="ignore"):
             features = features.astype(dtype, copy=False)
     with naming(path):
-        return AttributedGraph(features, edges=matrix.edges, labels=matrix.labels, name=_name_of(path))
+        return AttributedGraph(features, name=_name_of(path), **dict(list(matrix._asdict().items())[1:]))
 
 
 def _graph_of_table(

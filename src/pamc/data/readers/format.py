@@ -17,11 +17,17 @@ from pamc.registry import Registry
 
 
 class Matrix(NamedTuple):
-    """Unvalidated features of a file, with the (2, E) edges and (N,) labels stored in the same file."""
+    """Unvalidated features of a file, with the edges, labels and names that are stored in the same file.
+
+    Edges are (2, E) with (E,) weights, labels and ids (N,), and there is one name for each feature.
+    """
 
     features: Any
     edges: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
+    edge_weight: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] | None = None
 
 
 class EdgeList(NamedTuple):

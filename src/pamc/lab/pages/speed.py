@@ -342,6 +342,20 @@ def limits_of(rows: Sequence[Row]) -> list[Limit]:
     return [*parts, Limit("whole epoch", *totals, seconds["triton"])]
 
 
+def _exports(rows: Sequence[Row], folder: Path) -> str:
+    """Return the throughput of an ONNX file on one core, and the sizes of saved models."""
+    values = {row["provider"]: row["values"] for row in _good(rows)}
+    speed, sizes = values.get("onnx"), values.get("pamc")
+    body = []
+    if speed is not None:
+        body += [["label of a row with 64 columns, rows per second of one core", f"{speed['rows_per_cpu_s']:,.0f}"]]
+        body += [["all outputs, rows per second of one core", f"{speed['rows_per_cpu_s_all_outputs']:,.0f}"]]
+    if sizes is not None:
+        names = {"whole": "run folder of the digits", "slim": "the same with `slim=True`", "onnx": "ONNX file"}
+        body += [[text, f"{sizes[f'{name}_bytes'] / 1e6:.2f} MB"] for name, text in names.items()]
+    return Table(["exported model", "measured"], body).markdown()
+
+
 _GPU_EPOCHS: Callable[[], Sequence[Row]] = partial(stored, "epoch", device="cuda")
 
 SPEED = {
@@ -352,6 +366,7 @@ SPEED = {
     "fit": Part(partial(stored, "fit"), _fits),
     "fit-sizes": Part(partial(stored, "fit"), _fit_sizes),
     "inference": Part(partial(stored, "inference"), _plain),
+    "exports": Part(partial(stored, "export"), _exports),
     "cpu-epochs": Part(partial(stored, "epoch", device="cpu"), _cpu_epochs),
     "roofline": Part(_GPU_EPOCHS, _roofline),
     "short": Part(_GPU_EPOCHS, _short),

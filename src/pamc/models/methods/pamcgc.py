@@ -22,7 +22,7 @@ from pamc.models.method import BuildInput, register_method
 from pamc.models.views import Views
 from pamc.ops.dispatch import NUMBERS, Backend, over_processes, resolve_backend
 from pamc.ops.group import SINGLE_PROCESS, ProcessGroup
-from pamc.ops.torch.clustering import soft_self_training
+from pamc.ops.torch.clustering import self_training, soft_self_training
 
 _REFERENCE = (
     "Kulatilleke, Portmann and Chandra (2022), "
@@ -71,6 +71,7 @@ class BlockContrastModel(Model):
     """
 
     backend: str | Backend = "auto"
+    sample_weight: Tensor | None = None
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class BlockContrastModel(Model):
         """Return α·contrast + β·KL for z (N, n_dims)."""
         config = self.config
         kl, labels, log_q = self._assign(z)
-        kl = kl / self.pairs.n_nodes if config.kl_reduction == "mean" else kl
+        kl = kl / self.total_weight if config.kl_reduction == "mean" else kl
         contrast = self.contrast(z, labels, log_q)
         return LossTerms(
             total=config.alpha * contrast.total + config.beta * kl,
@@ -110,17 +111,27 @@ class BlockContrastModel(Model):
             monitors=contrast.monitors,
         )
 
+    @property
+    def total_weight(self) -> Tensor | int:
+        """Sum of the weights of all rows, N without weights."""
+        n_nodes: int = self.pairs.n_nodes
+        return n_nodes if self.sample_weight is None else self.sample_weight.sum()
+
     def _assign(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return KL summed over rows, labels (N,), and log q (N, C) if the meta-nodes are soft, else None."""
         eta, how = self.config.eta, getattr(self.config, "meta_assignment", "hard")
+        weight = self.sample_weight
+        if how == "hard" and weight is not None:
+            return *self_training(z, self.centers, eta=eta, sample_weight=weight), None
         if how == "hard":
             return *resolve_backend(self.backend, z.device).self_training(z, self.centers, eta=eta), None
         if how == "soft":
             # The gradient also flows through q into the meta-nodes.
             log_q = log_soft_assignment(z, self.centers, eta=eta)
-            kl = kl_loss(log_target_distribution(log_q.detach()), log_q, reduction="sum")
+            log_p = log_target_distribution(log_q.detach(), sample_weight=weight)
+            kl = kl_loss(log_p, log_q, reduction="sum", sample_weight=weight)
         else:
-            kl, log_q = soft_self_training(z, self.centers, eta=eta)
+            kl, log_q = soft_self_training(z, self.centers, eta=eta, sample_weight=weight)
         return kl, log_q.detach().argmax(dim=1), log_q
 
 
@@ -142,6 +153,8 @@ class PamCGCModel(BlockContrastModel):
     views
         Random copies of the rows. A row and its copy are a positive pair, whose term −τ cos(z, z′) is added to that of
         the other pairs; every epoch draws other copies.
+    sample_weight
+        (N,) weights: a row of weight w counts as w rows. None counts every row once.
     """
 
     view_step: Tensor
@@ -157,9 +170,11 @@ class PamCGCModel(BlockContrastModel):
         known_labels: Tensor | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
         views: Views | None = None,
+        sample_weight: Tensor | None = None,
     ) -> None:
         super().__init__(encoder, centers, pairs, config, decoder=decoder, group=group)
         self.known_labels = known_labels
+        self.sample_weight = sample_weight
         self.views = views
         if views is not None:
             # A fit has replaced None by a number.
@@ -180,7 +195,7 @@ class PamCGCModel(BlockContrastModel):
             self.view_step += 1
             self._n_seen = 0
         fused = None
-        if backend.objective is not None and config.meta_assignment == "hard":
+        if backend.objective is not None and config.meta_assignment == "hard" and self.sample_weight is None:
             known, watched = self.known_labels, watched_rows(len(z))
             fused = backend.objective(z, self.centers, self.pairs, config, watched=watched, known_labels=known)
         if fused is None:
@@ -218,6 +233,7 @@ class PamCGCModel(BlockContrastModel):
             self_edges=config.self_edges,
             backend=self.backend,
             trusted=True,
+            sample_weight=self.sample_weight,
         )
         return LossTerms(
             total=terms.total,
@@ -241,7 +257,7 @@ class PamCGCModel(BlockContrastModel):
         """Return alignment and uniformity, the mean distance of centers to cluster means, and the nonempty clusters."""
         # Eq 8 divides by N; divided by its mass, a meta-node is its cluster's mean, which is comparable to a center.
         present = contrast.mass > 0
-        means = contrast.meta_nodes * (self.pairs.n_nodes / torch.where(present, contrast.mass, 1.0))[:, None]
+        means = contrast.meta_nodes * (self.total_weight / torch.where(present, contrast.mass, 1.0))[:, None]
         distances = torch.where(present, (self.centers.detach() - means).norm(dim=1), 0.0)
         step, n_rows = watched_rows(self.pairs.n_nodes)
         return {
@@ -284,4 +300,5 @@ def build_pamcgc(inputs: BuildInput) -> PamCGCModel:
         decoder=inputs.required_decoder() if reconstructs else None,
         known_labels=inputs.known_labels,
         views=inputs.views,
+        sample_weight=inputs.sample_weight,
     )

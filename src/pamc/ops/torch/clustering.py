@@ -16,7 +16,12 @@ _NUMBERS_PER_BLOCK = 1 << 22
 
 
 def self_training(
-    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
+    z: Tensor,
+    centers: Tensor,
+    *,
+    eta: float,
+    group: ProcessGroup = SINGLE_PROCESS,
+    sample_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the sum over rows of KL(P ‖ Q), Eq 11, with gradient, and the labels (N,), the argmax of q.
 
@@ -30,14 +35,21 @@ def self_training(
     tensor([0, 1])
     """
     if z.device.type == "cpu" and len(z) * len(centers) > _NUMBERS_PER_BLOCK:
-        result: tuple[Tensor, Tensor] = _InBlocks.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
+        result: tuple[Tensor, Tensor] = _InBlocks.apply(  # type: ignore[no-untyped-call]
+            z, centers, eta, group, sample_weight
+        )
         return result
-    kl, log_q = soft_self_training(z, centers, eta=eta, group=group)
+    kl, log_q = soft_self_training(z, centers, eta=eta, group=group, sample_weight=sample_weight)
     return kl, log_q.argmax(dim=1)
 
 
 def soft_self_training(
-    z: Tensor, centers: Tensor, *, eta: float, group: ProcessGroup = SINGLE_PROCESS
+    z: Tensor,
+    centers: Tensor,
+    *,
+    eta: float,
+    group: ProcessGroup = SINGLE_PROCESS,
+    sample_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Return the sum over rows of KL(P ‖ Q), Eq 11, and log q, Eq 9.
 
@@ -48,7 +60,8 @@ def soft_self_training(
 
     z is (N, d), and centers (C, d) are μ. log q (N, C) has no gradient. Only b is stored for the backward pass.
     O(N·C·d) time, O(N·(C + d)) memory. In a process group, each process has some of the rows; the frequencies of Eq 10
-    and the KL are those of all rows, and the gradient in μ is the contribution of this process.
+    and the KL are those of all rows, and the gradient in μ is the contribution of this process. `sample_weight` (N,)
+    multiplies the terms of each row, in the frequencies as in the KL, so that a row of weight 2 counts as two rows.
 
     Examples
     --------
@@ -57,7 +70,9 @@ def soft_self_training(
     tensor([[0.8330, 0.1670],
             [0.1670, 0.8330]])
     """
-    result: tuple[Tensor, Tensor] = _SelfTraining.apply(z, centers, eta, group)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _SelfTraining.apply(  # type: ignore[no-untyped-call]
+        z, centers, eta, group, sample_weight
+    )
     return result
 
 
@@ -78,7 +93,14 @@ def _assign(z: Tensor, centers: Tensor, *, eta: float) -> _Assignment:
     return _Assignment(z, centers, squared, log_q, log_q.exp())
 
 
-def _divergence(assignment: _Assignment, frequency: Tensor, *, eta: float) -> tuple[Tensor, Tensor]:
+def _frequency(q: Tensor, sample_weight: Tensor | None) -> Tensor:
+    """Return Σ_i q_iu (C,) of Eq 10 over some rows."""
+    return column_sums(q if sample_weight is None else q * sample_weight[:, None])
+
+
+def _divergence(
+    assignment: _Assignment, frequency: Tensor, *, eta: float, sample_weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the sum over some rows of KL(P ‖ Q), Eqs 10 and 11, and b (n, C) of :func:`soft_self_training`.
 
     `frequency` (C,) is Σ_i q_iu over ALL rows, of which these may be a subset. `assignment.squared` is overwritten.
@@ -87,7 +109,11 @@ def _divergence(assignment: _Assignment, frequency: Tensor, *, eta: float) -> tu
     # q of Student's t decays as a power: a frequency of 0 would require centers at a distance of 10¹⁹.
     log_p = torch.log_softmax(2 * log_q - frequency.log(), dim=1)
     p = log_p.exp()
-    kl = ordered_sum(log_p.sub_(log_q).mul_(p))
+    terms = log_p.sub_(log_q).mul_(p)
+    if sample_weight is not None:
+        weight = p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
+        return ordered_sum(terms.mul_(sample_weight[:, None])), weight.mul_(sample_weight[:, None])
+    kl = ordered_sum(terms)
     return kl, p.sub_(q).mul_(eta + 1).div_(squared.add_(eta))
 
 
@@ -102,38 +128,44 @@ def _divergence_gradient(z: Tensor, centers: Tensor, weight: Tensor) -> tuple[Te
 
 class _SelfTraining(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup, sample_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         assignment = _assign(z, centers, eta=eta)
-        kl, weight = _divergence(assignment, wide_sum(column_sums(assignment.q), group), eta=eta)
+        frequency = wide_sum(_frequency(assignment.q, sample_weight), group)
+        kl, weight = _divergence(assignment, frequency, eta=eta, sample_weight=sample_weight)
         ctx.save_for_backward(assignment.z, assignment.centers, weight)
         ctx.mark_non_differentiable(assignment.log_q)
         return wide_sum(kl, group), assignment.log_q
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_z, grad_centers = _divergence_gradient(*ctx.saved_tensors)
-        return grad_z.mul_(grad), grad_centers.mul_(grad), None, None
+        return grad_z.mul_(grad), grad_centers.mul_(grad), None, None, None
 
 
 class _InBlocks(torch.autograd.Function):
     """Self-training in blocks, whose gradient is computed in the forward pass and only scaled in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, z: Tensor, centers: Tensor, eta: float, group: ProcessGroup, sample_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         size = max(1, _NUMBERS_PER_BLOCK // len(centers))
         blocks = torch.split(z, size)
+        weights = [None] * len(blocks) if sample_weight is None else torch.split(sample_weight, size)
         frequencies, labels = [], []
-        for block in blocks:
+        for block, of_rows in zip(blocks, weights, strict=True):
             assignment = _assign(block, centers, eta=eta)
-            frequencies.append(column_sums(assignment.q))
+            frequencies.append(_frequency(assignment.q, of_rows))
             labels.append(assignment.log_q.argmax(dim=1))
         frequency = wide_sum(torch.stack(frequencies).sum(dim=0), group)
         grad_z = torch.empty_like(z)
         values, grads = [], []
         for number, block in enumerate(blocks):
             assignment = _assign(block, centers, eta=eta)
-            value, weight = _divergence(assignment, frequency, eta=eta)
+            value, weight = _divergence(assignment, frequency, eta=eta, sample_weight=weights[number])
             rows = slice(number * size, number * size + len(block))
             grad_z[rows], grad_centers = _divergence_gradient(assignment.z, assignment.centers, weight)
             values.append(value)
@@ -145,9 +177,9 @@ class _InBlocks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_z, grad_centers = ctx.saved_tensors
-        return grad_z * grad, grad_centers * grad, None, None
+        return grad_z * grad, grad_centers * grad, None, None, None
 
 
 def cluster_sums(z: Tensor, assignment: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,3 @@
+"""pamc for scanpy: `pamc.sc.tl.pamc(adata, n_clusters=8)` works like scanpy's tools."""
+
+from pamc.sc import tl as tl
