@@ -226,8 +226,13 @@ class FitOptions:
             return None
         from pamc.training import sources
 
-        store = open_store(self.features)
+        store = self._weighed(open_store(self.features))
         return store if store.n_nodes > sources.LARGE_ROWS else None
+
+    def _weighed(self, store: Store) -> Store:
+        """Return a store with the weights of relations that the options give."""
+        weights = self.relations.get("relation_weights")
+        return store if weights is None else store.with_relation_weights(weights)
 
     def check(self) -> None:
         """Validate the options that need no data."""
@@ -281,15 +286,15 @@ class FitOptions:
             return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
         if not has_manifest(self.features):
             return read_graph(self.features, edges=self.edge_files, **self.relations, **self.reading)
-        self._refuse_file_options("a store: pass it to pamc ingest")
-        return self.large_store or open_store(self.features).to_graph(verify=self.verify)
+        self._refuse_file_options("a store: pass it to pamc ingest", "--relation-weights")
+        return self.large_store or self._weighed(open_store(self.features)).to_graph(verify=self.verify)
 
-    def _refuse_file_options(self, source: str) -> None:
+    def _refuse_file_options(self, source: str, *allowed: str) -> None:
         """Raise ConfigError if an option is set that applies only to files."""
         values: dict[str, Any] = {"--edges": self.edges, "--members": self.members}
         values |= {"--relation-weights": self.relation_weights, "--id": self.id_column, "--truth": self.truth}
         values |= {f"--{name}": self.reading[name] for name in ("columns", "drop", "types")}
-        if names := [name for name, value in values.items() if value]:
+        if names := [name for name, value in values.items() if value and name not in allowed]:
             raise ConfigError(f"{', '.join(names)} cannot be used with {source}")
 
 

@@ -28,7 +28,7 @@ from pamc.data.readers.edges import read_edge_graph, read_edges, read_membership
 from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Cell, Table, not_a_number
-from pamc.data.relations import joined, needs_relations
+from pamc.data.relations import joined, needs_relations, same_name
 from pamc.data.rows import table_graph
 from pamc.errors import ConfigError, DataError
 
@@ -85,7 +85,7 @@ def read_graph(
     parts = {name: read_edges(path, graph.ids, graph.n_nodes) for name, path in of_name.items()}
     for name, path in (members or {}).items():
         if name in parts:
-            raise DataError(f"two relations have the name {name!r}: give each file a name of its own")
+            raise same_name(name)
         parts[name] = read_memberships(path, graph.ids, graph.n_nodes)
     pairs, weight, relations = joined(parts, relation_weights)
     return replace(graph, edges=pairs, edge_weight=weight, relations=relations)
