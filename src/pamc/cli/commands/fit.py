@@ -75,6 +75,11 @@ class FitOptions:
     members: list[str] | None = option(
         "--members NAME=FILE", "Join rows that share a group, read from this file: row, group.", panel=_INPUT
     )
+    directed: list[str] | None = option(
+        "--directed NAME=FILE",
+        "Read edges whose direction counts, as relations: out, in, co-citation, coupling.",
+        panel=_INPUT,
+    )
     relation_weights: list[str] | None = option(
         "--relation-weights NAME=X",
         "Weigh relations (comma-separated; default: from the data).",
@@ -168,9 +173,13 @@ class FitOptions:
 
     @cached_property
     def relations(self) -> dict[str, Any]:
-        """Files of memberships and weights of relations, as arguments of :func:`pamc.read_graph`."""
-        members, weights = parse_relations(self.members, "--members"), parse_weights(self.relation_weights)
-        return {name: value for name, value in (("members", members), ("relation_weights", weights)) if value}
+        """Files of memberships and directed edges and weights, as arguments of :func:`pamc.read_graph`."""
+        values = {
+            "members": parse_relations(self.members, "--members"),
+            "directed": parse_relations(self.directed, "--directed"),
+            "relation_weights": parse_weights(self.relation_weights),
+        }
+        return {name: value for name, value in values.items() if value}
 
     @cached_property
     def reading(self) -> dict[str, Any]:
@@ -291,7 +300,7 @@ class FitOptions:
 
     def _refuse_file_options(self, source: str, *allowed: str) -> None:
         """Raise ConfigError if an option is set that applies only to files."""
-        values: dict[str, Any] = {"--edges": self.edges, "--members": self.members}
+        values: dict[str, Any] = {"--edges": self.edges, "--members": self.members, "--directed": self.directed}
         values |= {"--relation-weights": self.relation_weights, "--id": self.id_column, "--truth": self.truth}
         values |= {f"--{name}": self.reading[name] for name in ("columns", "drop", "types")}
         if names := [name for name, value in values.items() if value and name not in allowed]:
