@@ -66,7 +66,7 @@ def test_coupling_finds_groups_that_edges_do_not_join():
     model = PamCGC(3, **settings).fit(X, adjacency=DirectedEdges(edges.T))
     weights = model.record().facts["relation_weights"]
     assert set(weights) == set(KINDS)
-    assert weights["out"] == weights["in"] == 0.0
+    assert max(weights["out"], weights["in"]) < 1e-3
     assert weights["coupling"] > 0.3
     assert weights["co-citation"] > 0.3
     with pytest.warns(DataWarning, match="the graph is left out"):
