@@ -42,6 +42,9 @@ TABLES = (*CHOICE_TABLES, *CHECK_TABLES)
 # Tables of mixed types, files NAME.csv in the folder "mixed" of the data, and a random table of customers.
 MIXED_TABLES = (*("anneal", "autos", "cmc", "colic", "credit_a", "heart_c", "hepatitis", "lymph", "mushroom", "zoo"),)
 CUSTOMERS = "customers"
+
+# Data sets with several relations, and the names of these.
+RELATION_SETS = {"relations/dblp": ("apa", "apcpa"), "relations/acm": ("pap", "psp")}
 _QUICK_DIGITS = 450
 
 
@@ -77,7 +80,7 @@ def n_classes(graph: AttributedGraph) -> int:
 
 def check_name(name: str) -> None:
     """Raise UnknownNameError unless a name is that of a data set."""
-    known = (*CATALOG, *TABLES, *MIXED_TABLES, BLOCKS, CUSTOMERS)
+    known = (*CATALOG, *TABLES, *MIXED_TABLES, *RELATION_SETS, BLOCKS, CUSTOMERS)
     if name not in known:
         raise UnknownNameError("data set", name, known)
 
@@ -89,6 +92,11 @@ def _table_path(name: str) -> Path:
 def mixed_path(name: str) -> Path:
     """Return the path of a table of mixed types."""
     return Path(os.environ.get("PAMC_DATA", ".")) / "mixed" / f"{name}.csv"
+
+
+def relations_path(name: str) -> Path:
+    """Return the path of a data set with several relations."""
+    return Path(os.environ.get("PAMC_DATA", ".")) / f"{name}.npz"
 
 
 def why_missing(name: str) -> str | None:

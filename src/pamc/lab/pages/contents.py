@@ -200,6 +200,7 @@ PAGES: dict[str, dict[str, Part]] = {
     "quality": {
         "quality": experiment("quality", *_QUALITY, titled=True),
         "mixed": experiment("mixed", "mixed", "emptied", titled=True),
+        "relations": experiment("relations", "relations", "graphs-alone", "images", titled=True),
     },
     "speed": {**SPEED, "costs": Part(_LOSS, _costs)},
     "scale": SCALE,
