@@ -29,6 +29,8 @@ from pamc.lab.rivals import leiden_communities
 from pamc.lab.rows import fitted_row, rows_of
 from pamc.lab.settings import (
     BLOCKS,
+    GRAPHS_ALONE,
+    KARATE,
     RELATION_SETS,
     bench_cells,
     load,
@@ -48,11 +50,9 @@ ALL, RANDOM, TWICE = "all relations", "all, and random edges", "all, and the las
 # Sides of images by data set.
 IMAGES = {"digits": (8, 8), "usps": (16, 16)}
 
-# Graphs without features: rows, groups and share of the edges that leave their group (mixing) of the planted ones.
-PLANTED = {"planted, mixing 0.3": (10_000, 50, 0.3), "planted, mixing 0.5": (10_000, 50, 0.5)}
-_QUICK_PLANTED = {"planted, mixing 0.3": (300, 4, 0.3)}
-_PLANTED_DEGREE = 20.0
-KARATE, LES_MISERABLES = "karate club", "Les Misérables"
+# Rows, groups and degree of the generated graphs without features, and the graph of a quick run.
+_PLANTED, _QUICK_PLANTED, _PLANTED_DEGREE = (10_000, 50), (300, 4), 20.0
+_QUICK_GRAPH = "planted-0.3"
 
 _N_SEEDS, _N_SEEDS_ADDED, _N_SEEDS_GRAPHS, _N_SEEDS_IMAGES = 10, 3, 3, 3
 _TASKS = ("relations", "graph alone", "images")
@@ -67,8 +67,8 @@ def cells(scope: Scope) -> list[Cell]:
     """Return the fits of graphs without features, of images, and of rows with several relations."""
     tiny = quick_settings("pamcgc") if scope.quick else {}
     listed = [
-        _cell(scope, "graph alone", "", seed, tiny, graph=name)
-        for name in (_QUICK_PLANTED if scope.quick else (KARATE, LES_MISERABLES, *PLANTED))
+        _cell(scope, "graph alone", name, seed, tiny)
+        for name in ((_QUICK_GRAPH,) if scope.quick else GRAPHS_ALONE)
         for seed in seeds_of(scope, _N_SEEDS_GRAPHS)
     ]
     for name in (BLOCKS,) if scope.quick else RELATION_SETS:
@@ -160,9 +160,9 @@ def _graph_alone(cell: Cell) -> tuple[Adjacency, NDArray[np.int64] | None, int |
     """Return the adjacency of a graph, its true groups or None, and the number of clusters if it is known."""
     import networkx as nx
 
-    name = cell.parameters["graph"]
-    if name in PLANTED:
-        n_nodes, n_groups, mixing = (_QUICK_PLANTED if cell.quick else PLANTED)[name]
+    name, mixing = cell.data_set, GRAPHS_ALONE[cell.data_set]
+    if mixing is not None:
+        n_nodes, n_groups = _QUICK_PLANTED if cell.quick else _PLANTED
         homophily = 1 - mixing
         graph = block_model(
             n_nodes, n_groups, n_features=2, degree=_PLANTED_DEGREE, homophily=homophily, random_state=cell.seed
@@ -219,7 +219,7 @@ def _write_relations(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def _write_graphs(rows: Sequence[Row], folder: Path) -> list[Path]:
     body = []
-    for name, group in by(rows, lambda row: str(row["parameters"]["graph"])).items():
+    for name, group in by(rows, lambda row: str(row["data_set"])).items():
         values = [row["values"] for row in group]
         ours, theirs = ([value[method] for value in values] for method in ("pamcgc", "leiden"))
         q, q_leiden = (float(np.mean([each["modularity"] for each in found])) for found in (ours, theirs))
