@@ -24,6 +24,7 @@ from pamc.errors import ConfigError
 from pamc.graph.positives import PairShard
 from pamc.models.loader import FeatureLoader
 from pamc.models.methods.pamcgc import PamCGCModel, watched_rows
+from pamc.models.views import Views
 from pamc.ops.group import row_range, rows_per_rank
 from pamc.runtime import resolve_row_dtype
 from pamc.training.checkpoint import Checkpoint, FileCheckpointer, encoder_from, tensors_under
@@ -91,6 +92,7 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
             "preprocessing": prepared.preprocessing.kind,
             "can_fall_back": ready.start.init is not None,
             "calibrates": calibrates,
+            "views": None if prepared.views is None else {"seed": prepared.views.seed, "shape": prepared.views.shape},
             "schedule": None if checkpointer is None else (checkpointer.every, checkpointer.minutes),
             "resumed": resumed,
         }
@@ -102,7 +104,10 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
     parts = []
     for rank in range(group.size):
         rows = row_range(n_nodes, rank, group.size)
-        parts.append({**tensors, **_pairs_of(ready, rows), **({} if store is not None else _rows_of(ready, rows))})
+        of_rows = {} if store is not None else _rows_of(ready, rows)
+        copies = None if prepared.views is None else prepared.views.copies_of_rows(rows)
+        of_rows |= {} if copies is None else {"views.copies": copies}
+        parts.append({**tensors, **_pairs_of(ready, rows), **of_rows})
     return _share(group, about, group.scatter(parts), store, encoder=model.encoder, checkpointer=checkpointer)
 
 
@@ -133,7 +138,13 @@ def _share(
     features, pairs = _rows_and_pairs(group, about, tensors, store, dtype=centers.dtype)
     row_dtype = resolve_row_dtype(config.precision, device)
     rows = FeatureLoader(features, device=device, dtype=row_dtype, sparse=about["sparse"])
-    model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group)
+    views = None
+    if about["views"] is not None:
+        copies = tensors.get("views.copies")
+        shape = None if about["views"]["shape"] is None else tuple(about["views"]["shape"])
+        copies = None if copies is None else copies.to(device)
+        views = Views(copies, shape, seed=about["views"]["seed"], first_row=pairs.first_row)
+    model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group, views=views)
     return Share(model, rows, config, about["seed"], about["can_fall_back"], about["calibrates"], checkpointer)
 
 
@@ -193,7 +204,6 @@ def check_shareable(
     method: str = "pamcgc",
     known_labels: bool = False,
     user_encoder: bool = False,
-    views: bool = False,
 ) -> None:
     """Raise a ConfigError if several processes cannot train this fit together."""
     if method != "pamcgc":
@@ -202,15 +212,13 @@ def check_shareable(
         unsupported = "known_labels"
     elif user_encoder:
         unsupported = "a user-supplied encoder"
-    elif views:
-        unsupported = "views or image_shape"
     elif config.meta_assignment != "hard":
         unsupported = f"meta_assignment={config.meta_assignment!r}"
     else:
         return
     raise ConfigError(
         "several processes can train method pamcgc only, with its default encoder, meta_assignment='hard' and no known "
-        f"labels or views; got {unsupported}: leave it out, or use one process"
+        f"labels; got {unsupported}: leave it out, or use one process"
     )
 
 

@@ -291,7 +291,7 @@ def _check(fit: FitContext, source: Source) -> None:
         raise ConfigError(f"{method.title} cannot use views or image_shape; the method that can is pamcgc")
     if fit.group is not None:
         supplied = {"known_labels": known_labels is not None, "user_encoder": fit.encoder is not None}
-        check_shareable(config, method=method.name, **supplied, views=fit.has_views)
+        check_shareable(config, method=method.name, **supplied)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
