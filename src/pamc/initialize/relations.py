@@ -164,14 +164,14 @@ def _evidence(
     labels |= {name: _clusters(rows, matrix, n_clusters, seed, device) for name, matrix in matrices.items()}
     evidence = {}
     for name, matrix in matrices.items():
-        seen, hidden = _halves(matrix, seed_for(seed, "halves of edges"))
+        seen, hidden = halves_of_edges(matrix, seed_for(seed, "halves of edges"))
         by_half = edges_kept(hidden, _clusters(rows, seen, n_clusters, seed, device))
         others = {source: edges_kept(matrix, found) for source, found in labels.items() if source != name}
         evidence[name] = {_HALF: by_half, **others}
     return evidence
 
 
-def _halves(matrix: Adjacency, seed: int) -> tuple[Adjacency, Adjacency]:
+def halves_of_edges(matrix: Adjacency, seed: int) -> tuple[Adjacency, Adjacency]:
     """Return two graphs with a random half of the edges each."""
     upper: Any = sp.triu(matrix, k=1, format="coo")
     first = np.random.default_rng(seed).permutation(upper.nnz) % 2 == 0
