@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pamc.config import preset as preset
     from pamc.data.attributed_graph import AttributedGraph as AttributedGraph
     from pamc.data.catalog import load_dataset as load_dataset
+    from pamc.data.directed import DirectedEdges as DirectedEdges
     from pamc.data.ingest import ingest as ingest
     from pamc.data.memberships import Memberships as Memberships
     from pamc.data.readers import read_graph as read_graph
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Advanced": "pamc.estimator",
     "AttributedGraph": "pamc.data.attributed_graph",
+    "DirectedEdges": "pamc.data.directed",
     "FitConfig": "pamc.config",
     "Memberships": "pamc.data.memberships",
     "PamCGC": "pamc.estimator",

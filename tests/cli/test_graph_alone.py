@@ -86,7 +86,6 @@ def test_row_names_come_from_the_edge_file(pamc, text, ids):
         (["fit", "rows.csv", "-k", "2", "--image-shape", "2x2"], 2, "has 4 pixels, but the rows have 2 columns"),
         (["fit", "-k", "2"], 2, "give a file of rows, --edges FILE, or --dataset NAME"),
         (["fit", "--edges", "friends.csv", "--id", "name", "-k", "2"], 2, "--id applies to columns of rows"),
-        (["fit", "--edges", "friends.csv", "-k", "auto"], 3, "choose_k needs features"),
         (["fit", "--edges", "empty.csv", "-k", "2"], 3, "has no edges: there is nothing to cluster"),
         (["predict", "run", "--out", "c.csv"], 2, "there is nothing to assign"),
         (

@@ -71,6 +71,52 @@ def test_wrong_relations_end_with_one_line(pamc, files, options, code, message):
     assert message in " ".join(result.err.split())
 
 
+def test_relations_are_ingested_and_fitted_from_the_store(pamc, files):
+    rows, edges = files
+    named = ["--edges", f"cites={edges}", "--edges", "noise=noise.csv", "--members", "club=clubs.csv"]
+    stored = pamc("ingest", rows, *named, "--id", "name", "--truth", "kind", "--out", "store", "--quiet")
+    assert stored.code == 0, stored.err
+    assert "in 3 relations (cites, noise, club)" in " ".join(stored.out.split())
+    fitted = pamc("fit", "store", "--relation-weights", "cites=3,noise=0,club=1", "-k", 3, "--out", "run", *FAST)
+    assert fitted.code == 0, fitted.err
+    record = json.loads(Path("run/run.json").read_text(encoding="utf-8"))
+    assert record["facts"]["relation_weights"] == {"cites": 0.75, "noise": 0.0, "club": 0.25}
+    assert "The graph consists of 3 relations" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["noise.csv", "--edges", "a=noise.csv"], 2, "give every relation a name: --edges NAME=noise.csv"),
+        (["--edges", "noise.csv"], 2, "--edges takes NAME=FILE"),
+        (["--edges", "a=noise.csv", "--members", "a=clubs.csv"], 3, "two relations have the name 'a'"),
+        (
+            ["--edges", "a=noise.csv", "--edges", "b=wrong.csv"],
+            3,
+            "wrong.csv: row 0 (line 2), column 'source': no row has the id 'x'",
+        ),
+        (
+            ["--edges", "a=noise.csv", "--edges", "b=loops.csv"],
+            3,
+            "loops.csv: has no edges between different rows: leave it out",
+        ),
+        (["--members", "a=wrong.csv"], 3, "wrong.csv: row 0 (line 2), column 'source': no row has the id 'x'"),
+        (["--members", "a=all.csv"], 3, "the memberships join no rows"),
+        (["--edges", "a=negative.csv"], 3, "the weight is '-1'; weights must be positive"),
+    ],
+)
+def test_wrong_relations_of_a_store_end_with_one_line(pamc, files, options, code, message):
+    rows, _ = files
+    Path("wrong.csv").write_text("source,target\nx,node 1\n", encoding="utf-8")
+    Path("loops.csv").write_text("source,target\nnode 1,node 1\n", encoding="utf-8")
+    Path("all.csv").write_text("".join(f"node {i},all\n" for i in range(150)), encoding="utf-8")
+    Path("negative.csv").write_text("source,target,weight\nnode 0,node 1,-1\n", encoding="utf-8")
+    result = pamc("ingest", rows, *options, "--id", "name", "--truth", "kind", "--out", "store", "--quiet")
+    assert result.code == code
+    assert message in " ".join(result.err.split())
+    assert not Path("store").exists()
+
+
 def test_an_unknown_id_names_the_file_of_its_relation(pamc, files):
     rows, edges = files
     Path("wrong.csv").write_text("node 1,node 999\n", encoding="utf-8")

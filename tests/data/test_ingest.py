@@ -237,7 +237,7 @@ def test_a_graph_larger_than_the_memory_is_sorted_in_many_buckets(tmp_path, monk
     rows, edges, options = random_files(tmp_path, 3, ids="strings", weighted=True, n_nodes=500, n_edges=30_000)
     import pamc.data.ingest.pairs as pairs
 
-    monkeypatch.setattr(pairs, "_SORTING_SHARE", 0.003)
+    monkeypatch.setattr(pairs, "SORTING_SHARE", 0.003)
     monkeypatch.setattr(pairs, "_BYTES_PER_PAIR", 1)
     store = ingest(rows, edges, out=tmp_path / "s", memory_bytes=256_000_000, **options)
     assert_same(store, rows, edges, **options)

@@ -200,7 +200,7 @@ def test_another_version_is_refused_with_both_numbers(store, refusal):
     assert is_store(store.folder)
     message = refusal(open_store, store.folder)
     assert "version 99" in message
-    assert "reads version 1" in message
+    assert "reads versions 1 and 2" in message
     assert "pamc ingest" in message
 
 

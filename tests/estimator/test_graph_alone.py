@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from pamc import PamCGC, clusterer, evaluate
+from pamc import PamCGC, choose_k, clusterer, evaluate
 from pamc.data.adapters import graph_alone
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
@@ -64,6 +64,24 @@ def test_planted_groups_are_found_and_the_record_says_how(planted, fitted):
     assert facts["clusters_by"] in ("smoothed k-means", "merged groups")
     assert facts["initial_modularity"] == pytest.approx(modularity(adjacency, groups), abs=0.02)
     assert fitted.record().data["n_features"] == fitted.n_features_in_ == 0
+
+
+def test_the_number_of_planted_groups_is_chosen_by_halves_of_the_edges(planted):
+    chosen = choose_k(adjacency=planted[0], random_state=0, device="cpu")
+    assert chosen.n_clusters == 3
+    assert "3 clusters are stable between halves of the edges" in chosen.summary
+    assert chosen.inputs == "graph without features"
+    assert chosen.table["stability"].shape == chosen.table["modularity"].shape == (6,)
+
+
+@pytest.mark.parametrize("kind", ["equal degrees", "hubs"])
+def test_no_number_is_chosen_for_a_random_graph(kind):
+    graph = (
+        nx.gnm_random_graph(120, 500, seed=0) if kind == "equal degrees" else nx.barabasi_albert_graph(120, 4, seed=0)
+    )
+    chosen = choose_k(adjacency=nx.to_scipy_sparse_array(graph, format="csr"), random_state=0, device="cpu")
+    assert chosen.n_clusters is None
+    assert np.abs(chosen.table["stability"] - chosen.table["chance"]).max() < 0.1
 
 
 def test_every_representation_of_a_graph_is_the_same_graph(planted):

@@ -8,9 +8,13 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from pamc import PamCGC, clusterer, evaluate
+from pamc.config import FitConfig
+from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import blobs
 from pamc.errors import ConfigError, DataError
 from pamc.models.views import Views, moved_images
+from pamc.training.pipeline import fit_method, run_worker
+from tests.training.threads import run_team
 
 SETTINGS = {"hidden": (16,), "pretrain_epochs": 3, "n_init": 2}
 FAST = {"n_epochs": 4, "advanced": SETTINGS, "random_state": 0, "device": "cpu"}
@@ -46,6 +50,26 @@ def test_chunks_give_the_same_fit(X, fitted):
     settings = {**FAST, "advanced": {**SETTINGS, "chunk_size": 32}}
     chunked = PamCGC(3, image_shape=SHAPE, **settings).fit(X)
     assert np.allclose(chunked.embedding_, fitted.embedding_, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["image_shape", "copies"])
+def test_several_processes_give_the_fit_of_one(X, kind):
+    views = np.stack([X + 0.1, X - 0.1]) if kind == "copies" else None
+    changes = {"image_shape": SHAPE} if kind == "image_shape" else {}
+    config = FitConfig(n_clusters=3, n_epochs=4, precision="float64", n_dims=4, **SETTINGS, **changes)
+    options = {"seed": 0, "device": torch.device("cpu"), "views": views}
+    alone = fit_method("pamcgc", AttributedGraph(X), config, **options)
+
+    def work(group):
+        if group.rank > 0:
+            return run_worker(group)
+        return fit_method("pamcgc", AttributedGraph(X), config, **options, group=group)
+
+    for size in (2, 3):
+        fit = run_team(size, work)[0]
+        for name in ("loss", "views"):
+            np.testing.assert_allclose(fit.history[name], alone.history[name], rtol=1e-10)
+        torch.testing.assert_close(fit.z, alone.z, rtol=0, atol=1e-10)
 
 
 def test_a_model_of_images_is_saved_with_its_shape(X, fitted, tmp_path):

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from pamc import clusterer
+from pamc.data.adapters import with_adjacency
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.errors import ConfigError, DataError, DataWarning, OutputError
@@ -330,3 +331,19 @@ def test_no_checkpoint_is_pickled(graph, tmp_path):
         size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + size])
         assert json.loads(header["__metadata__"]["description"])["about"]["method"] == "pamcgc"
+
+
+def test_a_fit_of_images_goes_on_to_the_bit_with_the_views_of_the_next_epoch(graph, tmp_path):
+    rows = AttributedGraph(graph.features)
+    options = {**OPTIONS, "image_shape": (2, 3), "alpha": 1.0}
+    stopped(rows, tmp_path, 5, options=options)
+    same(fit(rows, tmp_path, resume=True, options=options), clusterer("pamcgc", 3, **options).fit_graph(rows))
+
+
+def test_a_fit_with_several_relations_goes_on_to_the_bit(graph, tmp_path):
+    half = graph.edges.shape[1] // 2
+    related = with_adjacency(graph, {"one": graph.edges[:, :half].T, "other": graph.edges[:, half:].T})
+    stopped(related, tmp_path, 5)
+    same(fit(related, tmp_path, resume=True), clusterer("pamcgc", 3, **OPTIONS).fit_graph(related))
+    with pytest.raises(DataError, match="belongs to a fit of other data"):
+        fit(with_adjacency(graph, {"one": graph.edges.T}), tmp_path, resume=True)

@@ -19,6 +19,7 @@ from pamc.data.attributed_graph import AttributedGraph, check_edges, check_spars
 from pamc.data.cells import cells_graph
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.frames import as_frame, raw_table
+from pamc.data.directed import DirectedEdges, directed_relations
 from pamc.data.memberships import Memberships
 from pamc.data.relations import Edges, joined, needs_relations
 from pamc.data.rows import (
@@ -151,33 +152,44 @@ def with_adjacency(
         The rows; their edges are replaced.
     adjacency
         A graph in any form that :func:`as_edges` accepts, or a dict of such graphs by the name of the relation, in
-        which a relation may also be a pair of arrays (sources, targets).
+        which a relation may also be a pair of arrays (sources, targets). :class:`~pamc.data.directed.DirectedEdges`
+        are several relations, whose names begin with the name in the dict.
     row_names
         (N,) names of the rows, or None.
     relation_weights
         A dict of the weights of the relations; None to find them from the data.
     """
+    if isinstance(adjacency, DirectedEdges):
+        adjacency = {"": adjacency}
     if not isinstance(adjacency, Mapping):
         if relation_weights is not None:
             raise needs_relations()
         edges, weight = as_edges(adjacency, graph.n_nodes, row_names=row_names)
         return replace(graph, edges=edges, edge_weight=weight, relations=None)
-    parts = {name: _relation_edges(name, part, graph.n_nodes, row_names) for name, part in adjacency.items()}
+    parts: dict[str, Edges] = {}
+    for name, part in adjacency.items():
+        parts |= _relation_edges(name, part, graph.n_nodes, row_names)
     edges, weight, relations = joined(parts, relation_weights)
     return replace(graph, edges=edges, edge_weight=weight, relations=relations)
 
 
-def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> Edges:
-    """Return the edges of one relation; a DataError names it."""
+def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> dict[str, Edges]:
+    """Return the edges of one relation, or of those of directed edges, by name; a DataError names it."""
     try:
+        if isinstance(adjacency, DirectedEdges):
+            if comes_from(adjacency.adjacency, "networkx") and not adjacency.adjacency.is_directed():
+                raise DataError("the networkx graph is undirected: pass it without DirectedEdges")
+            ends = as_edges(adjacency.adjacency, n_nodes, row_names=row_names)
+            found = directed_relations(*ends, n_nodes, kinds=adjacency.kinds)
+            return {f"{name} {kind}".strip(): part for kind, part in found.items()}
         if isinstance(adjacency, tuple) and len(adjacency) == 2:
-            ends = [np.ravel(tensor_matrix(end) if comes_from(end, "torch") else end) for end in adjacency]
-            if len(ends[0]) != len(ends[1]):
-                raise DataError(f"there are {len(ends[0])} sources for {len(ends[1])} targets")
-            return check_edges(np.stack(ends), n_nodes=n_nodes)
-        return as_edges(adjacency, n_nodes, row_names=row_names)
+            sides = [np.ravel(tensor_matrix(end) if comes_from(end, "torch") else end) for end in adjacency]
+            if len(sides[0]) != len(sides[1]):
+                raise DataError(f"there are {len(sides[0])} sources for {len(sides[1])} targets")
+            return {name: check_edges(np.stack(sides), n_nodes=n_nodes)}
+        return {name: as_edges(adjacency, n_nodes, row_names=row_names)}
     except DataError as error:
-        raise DataError(f"relation {name!r}: {error}") from error
+        raise (DataError(f"relation {name!r}: {error}") if name else error) from error
 
 
 def graph_alone(adjacency: Any) -> AttributedGraph:
@@ -197,7 +209,7 @@ def graph_alone(adjacency: Any) -> AttributedGraph:
     """
     if comes_from(adjacency, "networkx"):
         return _from_networkx(adjacency)
-    if isinstance(adjacency, Mapping):
+    if isinstance(adjacency, Mapping | DirectedEdges):
         raise DataError("several relations need the rows that they join: pass X, or combine them into one graph")
     matrix = tensor_matrix(adjacency) if comes_from(adjacency, "torch") else adjacency
     if not sp.issparse(matrix) and not isinstance(matrix, str | os.PathLike):

@@ -17,6 +17,9 @@ from pamc.errors import DataError, DataWarning, warn
 # one row more than twice this number are joined completely.
 _REACH = 32
 
+# Number of other rows of a group to which a row is joined at most.
+MOST_JOINED = 2 * _REACH
+
 
 @dataclass(frozen=True, eq=False)
 class Memberships:
@@ -92,29 +95,36 @@ def co_members(rows: NDArray[np.int64], groups: NDArray[np.int64], n_nodes: int)
     n_nodes
         Number of rows, N.
     """
-    pairs = np.unique(np.stack([groups, rows]), axis=1)
-    sizes = np.bincount(pairs[0])
-    if n_all := int((sizes == n_nodes).sum()):
-        warn(DataWarning(f"{n_all} of {len(sizes)} groups contain all rows and are left out"), stacklevel=3)
-    if n_large := int(((sizes > 2 * _REACH + 1) & (sizes < n_nodes)).sum()):
-        warn(
-            DataWarning(
-                f"{n_large} of {len(sizes)} groups have more than {2 * _REACH + 1} rows: each of their rows is joined "
-                f"to {2 * _REACH} others of the group, chosen at random"
-            ),
-            stacklevel=3,
-        )
-    pairs = pairs[:, (sizes[pairs[0]] > 1) & (sizes[pairs[0]] < n_nodes)]
-    if pairs.shape[1] == 0:
-        raise DataError("the memberships join no rows: every group has one row only, or all rows")
-    parts = list(_circles(pairs[1], pairs[0]))
-    low, high, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+    pairs = joining_pairs(rows, groups, n_nodes)
+    low, high, weight = (np.concatenate(part) for part in zip(*circles(*pairs), strict=True))
     # Rows that share several groups have the sum of the weights.
     joined: Any = sp.csr_matrix((weight, (low, high)), shape=(n_nodes, n_nodes)).tocoo()
     return np.stack([joined.row, joined.col]).astype(np.int64), joined.data
 
 
-def _circles(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], ...]]:
+def joining_pairs(
+    rows: NDArray[np.int64], groups: NDArray[np.int64], n_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct rows and groups (M,) of groups that join some rows but not all, sorted by group and row."""
+    pairs = np.unique(np.stack([groups, rows]), axis=1)
+    sizes = np.bincount(pairs[0])
+    if n_all := int((sizes == n_nodes).sum()):
+        warn(DataWarning(f"{n_all} of {len(sizes)} groups contain all rows and are left out"), stacklevel=4)
+    if n_large := int(((sizes > MOST_JOINED + 1) & (sizes < n_nodes)).sum()):
+        warn(
+            DataWarning(
+                f"{n_large} of {len(sizes)} groups have more than {MOST_JOINED + 1} rows: each of their rows is joined "
+                f"to {MOST_JOINED} others of the group, chosen at random"
+            ),
+            stacklevel=4,
+        )
+    pairs = pairs[:, (sizes[pairs[0]] > 1) & (sizes[pairs[0]] < n_nodes)]
+    if pairs.shape[1] == 0:
+        raise DataError("the memberships join no rows: every group has one row only, or all rows")
+    return pairs[1], pairs[0]
+
+
+def circles(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], ...]]:
     """Yield the ends and weights of the edges to the next, second next, … row in a random circular order of each group.
 
     The pairs are sorted by group.
@@ -128,5 +138,5 @@ def _circles(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Iterator[tup
         # Half a circle away, both ends of an edge have the same distance: it counts from the first half only.
         used = (2 * step < length) | ((2 * step == length) & (place < step))
         here, there = rows[used], rows[(start + (place + step) % length)[used]]
-        weight = 1.0 / np.minimum(length[used] - 1, 2 * _REACH)
+        weight = 1.0 / np.minimum(length[used] - 1, MOST_JOINED)
         yield np.minimum(here, there), np.maximum(here, there), weight

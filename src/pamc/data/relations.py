@@ -80,8 +80,13 @@ def joined(parts: Mapping[str, Edges], weights: Mapping[str, Any] | None = None)
     if any(has_weights):
         edge_weight = np.concatenate([np.ones(edges.shape[1]) if w is None else w for edges, w in parts.values()])
     names = tuple(str(name) for name in parts)
-    relations = Relations(names, np.repeat(np.arange(len(parts)), sizes), has_weights, _checked(weights, names))
+    relations = Relations(names, np.repeat(np.arange(len(parts)), sizes), has_weights, checked_weights(weights, names))
     return np.concatenate([edges for edges, _ in parts.values()], axis=1), edge_weight, relations
+
+
+def same_name(name: str) -> DataError:
+    """Return the DataError for two relations with the same name."""
+    return DataError(f"two relations have the name {name!r}: give each file a name of its own")
 
 
 def needs_relations() -> DataError:
@@ -89,7 +94,7 @@ def needs_relations() -> DataError:
     return DataError("relation_weights needs relations: pass adjacency as a dict, such as {'cites': A, 'tags': B}")
 
 
-def _checked(weights: Any, names: Iterable[str]) -> tuple[float, ...] | None:
+def checked_weights(weights: Any, names: Iterable[str]) -> tuple[float, ...] | None:
     """Return the weights in the order of the names; raise an error for a wrong name or number."""
     if weights is None:
         return None

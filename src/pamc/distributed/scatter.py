@@ -1,8 +1,8 @@
 """Scatters the rows, the positive pairs and the initialization of a fit from rank 0 to all processes.
 
 If the data fit into the memory of rank 0, it reads them, initializes the model and scatters rows and pairs. If they are
-in a store that every process can read, each process reads its rows and pairs from the store. The rest of training does
-not depend on where the rows came from.
+in a store that every process can read, each process reads its rows from the store, and its pairs too, unless they are
+those of several relations, which rank 0 combines. The rest of training does not depend on where the rows came from.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pamc.errors import ConfigError
 from pamc.graph.positives import PairShard
 from pamc.models.loader import FeatureLoader
 from pamc.models.methods.pamcgc import PamCGCModel, watched_rows
+from pamc.models.views import Views
 from pamc.ops.group import row_range, rows_per_rank
 from pamc.runtime import resolve_row_dtype
 from pamc.training.checkpoint import Checkpoint, FileCheckpointer, encoder_from, tensors_under
@@ -68,9 +69,9 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
     Parameters
     ----------
     fit, ready
-        The fit, and its model before the first epoch. The model has no positive pairs if there is a store.
+        The fit, and its model before the first epoch. If the model has no positive pairs, every process reads them.
     store
-        The store from which every process reads its rows and neighbors; None to scatter rows and pairs.
+        The store from which every process reads its rows; None to scatter the rows.
     calibrates
         Whether the margins of the rows before training are needed to calibrate confidence.
     """
@@ -91,6 +92,7 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
             "preprocessing": prepared.preprocessing.kind,
             "can_fall_back": ready.start.init is not None,
             "calibrates": calibrates,
+            "views": None if prepared.views is None else {"seed": prepared.views.seed, "shape": prepared.views.shape},
             "schedule": None if checkpointer is None else (checkpointer.every, checkpointer.minutes),
             "resumed": resumed,
         }
@@ -102,7 +104,10 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
     parts = []
     for rank in range(group.size):
         rows = row_range(n_nodes, rank, group.size)
-        parts.append(tensors if store is not None else tensors | _rows_and_pairs_of(ready, rows))
+        of_rows = {} if store is not None else _rows_of(ready, rows)
+        copies = None if prepared.views is None else prepared.views.copies_of_rows(rows)
+        of_rows |= {} if copies is None else {"views.copies": copies}
+        parts.append({**tensors, **_pairs_of(ready, rows), **of_rows})
     return _share(group, about, group.scatter(parts), store, encoder=model.encoder, checkpointer=checkpointer)
 
 
@@ -133,19 +138,31 @@ def _share(
     features, pairs = _rows_and_pairs(group, about, tensors, store, dtype=centers.dtype)
     row_dtype = resolve_row_dtype(config.precision, device)
     rows = FeatureLoader(features, device=device, dtype=row_dtype, sparse=about["sparse"])
-    model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group)
+    views = None
+    if about["views"] is not None:
+        copies = tensors.get("views.copies")
+        shape = None if about["views"]["shape"] is None else tuple(about["views"]["shape"])
+        copies = None if copies is None else copies.to(device)
+        views = Views(copies, shape, seed=about["views"]["seed"], first_row=pairs.first_row)
+    model = PamCGCModel(encoder, centers, pairs.to(device=device), config, group=group, views=views)
     return Share(model, rows, config, about["seed"], about["can_fall_back"], about["calibrates"], checkpointer)
 
 
-def _rows_and_pairs_of(ready: Initialized, rows: slice) -> dict[str, Tensor]:
-    """Return a range of rows and their positive pairs as tensors, from which :func:`_rows_and_pairs` restores them."""
+def _pairs_of(ready: Initialized, rows: slice) -> dict[str, Tensor]:
+    """Return the positive pairs of a range of rows as tensors; none if every process reads them from a store."""
+    if ready.model.pairs is None:
+        return {}
     pairs = PairShard.of(ready.model.pairs, rows)
-    tensors = {f"pairs.{name}": getattr(pairs, name) for name in _PAIRS}
+    return {f"pairs.{name}": getattr(pairs, name) for name in _PAIRS}
+
+
+def _rows_of(ready: Initialized, rows: slice) -> dict[str, Tensor]:
+    """Return a range of rows as tensors, from which :func:`_rows_and_pairs` restores them."""
     features: Any = ready.prepared.features
     block = features[rows]
     if isinstance(block, np.ndarray):
-        return tensors | {"rows.dense": torch.from_numpy(np.ascontiguousarray(block))}
-    return tensors | {f"rows.{name}": torch.from_numpy(getattr(block, name)) for name in ("data", "indices", "indptr")}
+        return {"rows.dense": torch.from_numpy(np.ascontiguousarray(block))}
+    return {f"rows.{name}": torch.from_numpy(getattr(block, name)) for name in ("data", "indices", "indptr")}
 
 
 def _rows_and_pairs(
@@ -153,16 +170,18 @@ def _rows_and_pairs(
 ) -> tuple[Any, PairShard]:
     """Return this process's rows and their positive pairs, from the scattered tensors or from a store."""
     rows = row_range(about["n_nodes"], group.rank, group.size)
-    if store is None:
+    if "pairs.indptr" in tensors:
         pairs = PairShard(rows.start, about["n_nodes"], *(tensors[f"pairs.{name}"] for name in _PAIRS))
-        block = {name: tensor.numpy() for name, tensor in tensors_under("rows.", tensors).items()}
-        if "dense" in block:
-            return block["dense"], pairs
-        shape = (len(block["indptr"]) - 1, about["n_features"])
-        return sp.csr_matrix((block["data"], block["indices"], block["indptr"]), shape=shape), pairs
-    arrays = {name: tensor.numpy() for name, tensor in tensors_under("preprocessing.", tensors).items()}
-    preprocessing = Preprocessing(about["preprocessing"], arrays)
-    return StoreFeatures(store.features[rows], preprocessing), _store_shard(store, rows, dtype)
+    else:
+        pairs = _store_shard(store, rows, dtype)
+    if store is not None:
+        arrays = {name: tensor.numpy() for name, tensor in tensors_under("preprocessing.", tensors).items()}
+        return StoreFeatures(store.features[rows], Preprocessing(about["preprocessing"], arrays)), pairs
+    block = {name: tensor.numpy() for name, tensor in tensors_under("rows.", tensors).items()}
+    if "dense" in block:
+        return block["dense"], pairs
+    shape = (len(block["indptr"]) - 1, about["n_features"])
+    return sp.csr_matrix((block["data"], block["indices"], block["indptr"]), shape=shape), pairs
 
 
 def _store_shard(store: Any, rows: slice, dtype: torch.dtype) -> PairShard:
@@ -185,7 +204,6 @@ def check_shareable(
     method: str = "pamcgc",
     known_labels: bool = False,
     user_encoder: bool = False,
-    views: bool = False,
 ) -> None:
     """Raise a ConfigError if several processes cannot train this fit together."""
     if method != "pamcgc":
@@ -194,15 +212,13 @@ def check_shareable(
         unsupported = "known_labels"
     elif user_encoder:
         unsupported = "a user-supplied encoder"
-    elif views:
-        unsupported = "views or image_shape"
     elif config.meta_assignment != "hard":
         unsupported = f"meta_assignment={config.meta_assignment!r}"
     else:
         return
     raise ConfigError(
         "several processes can train method pamcgc only, with its default encoder, meta_assignment='hard' and no known "
-        f"labels or views; got {unsupported}: leave it out, or use one process"
+        f"labels; got {unsupported}: leave it out, or use one process"
     )
 
 

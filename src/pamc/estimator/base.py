@@ -101,6 +101,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             sparse tensor, or a networkx graph, whose nodes are row numbers or the index values of a DataFrame X. By
             default, a kNN graph is built. The graph is symmetrized; it is not needed for new rows. Several relations
             are a dict of such graphs by name, in which a relation may also be a pair of arrays (sources, targets).
+            :class:`pamc.Memberships` join rows that share groups; of :class:`pamc.DirectedEdges`, the direction counts.
             With several relations, `labels_` also uses the edges of each row, whereas `predict` uses its features.
         relation_weights
             A number of at least 0 for each relation, by name: its share in the graph of the fit. By default, the

@@ -207,6 +207,7 @@ class PamCGC(RowClusterer):
         self,
         store: Store,
         *,
+        relation_weights: Mapping[str, float] | None = None,
         memory: int | None = None,
         progress: Progress | None = None,
         checkpoints: CheckpointPlan | None = None,
@@ -223,6 +224,8 @@ class PamCGC(RowClusterer):
         ----------
         store
             The store that :func:`pamc.data.store.open_store` returns.
+        relation_weights
+            Same as in :meth:`fit`, for a store with several relations.
         memory
             Bytes that training may use; by default the free memory of the device.
         progress, checkpoints, group
@@ -235,6 +238,8 @@ class PamCGC(RowClusterer):
             raise ConfigError("a store is fitted without encoder= and pretrained=: leave them out")
         if verify:
             store.verify_once()
+        if relation_weights is not None:
+            store = store.with_relation_weights(relation_weights)
         self.n_features_in_ = store.n_features
         if store.feature_names is not None:
             self.feature_names_in_ = np.array(store.feature_names, dtype=object)

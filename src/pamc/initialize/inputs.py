@@ -20,7 +20,7 @@ from pamc.graph.neighbors import ANGLE, Neighbors, nearest
 from pamc.graph.positives import PositivePairs
 from pamc.graph.smoothing import Floats, leading_directions, shared_directions
 from pamc.initialize.consensus import GRAPH_ALONE, InputSource, choose_inputs, directions_of_graph
-from pamc.initialize.relations import graph_of_relations, n_combined
+from pamc.initialize.relations import adjacencies, graph_of_relations, n_combined
 from pamc.models.method import Method
 from pamc.runtime import one_thread, seed_for
 
@@ -135,7 +135,8 @@ def _adjacency(
         if directions is not None:
             facts = {"neighbors_by": neighbors.method, "neighbors_recall": neighbors.recall}
     if graph.relations is not None and directions is not None:
-        return graph_of_relations(graph, directions, config, seed=seed, device=device)
+        given = graph.relations.weights
+        return graph_of_relations(adjacencies(graph), given, directions, config, seed=seed, device=device)
     are_neighbors = graph.edges is None or graph.edges_are_neighbors
     adjacency = build_adjacency(edges, weight, n_nodes=graph.n_nodes, expect_directed=are_neighbors)
     if method.uses_graph and adjacency.nnz == 0 and graph.n_nodes > 1:

@@ -60,20 +60,27 @@ def adjacencies(graph: AttributedGraph) -> dict[str, Adjacency]:
 
 
 def graph_of_relations(
-    graph: AttributedGraph, rows: Floats, config: Any, *, seed: int, device: torch.device
+    matrices: Mapping[str, Adjacency],
+    given: Sequence[float] | None,
+    rows: Floats,
+    config: Any,
+    *,
+    seed: int,
+    device: torch.device,
 ) -> tuple[Adjacency, dict[str, object]]:
     """Return one weighted graph (N, N) of all relations, and the weights, with the reason for each, as facts.
 
     Parameters
     ----------
-    graph
-        Rows with relations.
+    matrices
+        Adjacency matrix (N, N) of each relation, by name.
+    given
+        Weights of the relations that the user chose, or None.
     rows
         (N, r) leading directions of the features.
     config, seed, device
         Settings with `n_clusters`, random seed, and device of the computation.
     """
-    matrices, given = adjacencies(graph), None if graph.relations is None else graph.relations.weights
     if given is not None:
         weights = dict(zip(matrices, given, strict=True))
         reasons = dict.fromkeys(matrices, "chosen by the user")
@@ -91,13 +98,11 @@ def n_combined(facts: Mapping[str, Any]) -> int:
     return max(1, sum(weight > 0 for weight in weights.values()))
 
 
-def edges_by_relation(graph: AttributedGraph, labels: Labels, n_clusters: int) -> dict[str, dict[str, Any]]:
+def edges_by_relation(matrices: Mapping[str, Adjacency], labels: Labels, n_clusters: int) -> dict[str, dict[str, Any]]:
     """Return the share of each relation's edges inside clusters: of all edges, of random edges, and of each cluster.
 
     O(E) time. A cluster without edges of a relation has the share None.
     """
-    with collected_warnings():
-        matrices = adjacencies(graph)
     shares = {}
     for name, matrix in matrices.items():
         kept = edges_kept(matrix, labels)
@@ -159,14 +164,14 @@ def _evidence(
     labels |= {name: _clusters(rows, matrix, n_clusters, seed, device) for name, matrix in matrices.items()}
     evidence = {}
     for name, matrix in matrices.items():
-        seen, hidden = _halves(matrix, seed_for(seed, "halves of edges"))
+        seen, hidden = halves_of_edges(matrix, seed_for(seed, "halves of edges"))
         by_half = edges_kept(hidden, _clusters(rows, seen, n_clusters, seed, device))
         others = {source: edges_kept(matrix, found) for source, found in labels.items() if source != name}
         evidence[name] = {_HALF: by_half, **others}
     return evidence
 
 
-def _halves(matrix: Adjacency, seed: int) -> tuple[Adjacency, Adjacency]:
+def halves_of_edges(matrix: Adjacency, seed: int) -> tuple[Adjacency, Adjacency]:
     """Return two graphs with a random half of the edges each."""
     upper: Any = sp.triu(matrix, k=1, format="coo")
     first = np.random.default_rng(seed).permutation(upper.nnz) % 2 == 0

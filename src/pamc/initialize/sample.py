@@ -21,7 +21,7 @@ from pamc.data.attributed_graph import Features
 from pamc.data.preprocessing import Preprocessing
 from pamc.data.store import Store
 from pamc.data.store.store import StoreFeatures
-from pamc.graph.adjacency import build_adjacency
+from pamc.graph.adjacency import Adjacency, build_adjacency
 from pamc.graph.neighbors import ANGLE, DIRECTIONS, knn_adjacency, nearest
 from pamc.graph.smoothing import Floats, on_sphere, unit_rows
 from pamc.initialize.base import INITIALIZERS, InitContext, InitResult, initial_centers, mean_centers
@@ -184,14 +184,14 @@ _PROJECTED_AT_A_TIME = 1 << 14
 
 
 class WithNeighbors:
-    """A store with computed neighbors; all other attributes are those of the store."""
+    """A store with computed neighbors in memory; all other attributes are those of the store."""
 
     has_edges = True
-    weight = None
 
-    def __init__(self, store: Store, indptr: NDArray[np.int64], indices: NDArray[Any], recall: float) -> None:
-        self._store, self.indptr, self.indices = store, indptr, indices
-        self.recall = recall
+    def __init__(self, store: Any, adjacency: Adjacency, *, recall: float | None = None) -> None:
+        self._store, self.recall = store, recall
+        self.indptr, self.indices = adjacency.indptr.astype(np.int64), adjacency.indices
+        self.weight = None if recall is not None or (adjacency.data == 1).all() else adjacency.data
 
     @property
     def n_stored(self) -> int:
@@ -222,6 +222,14 @@ def with_neighbors(
     numbers
         Indices of the sampled rows, from which the leading directions are computed.
     """
+    projected = leading_columns(rows, numbers)
+    neighbors = nearest(projected, n_neighbors, metric=ANGLE, device=device, seed=seed)
+    adjacency = build_adjacency(neighbors.edges, None, n_nodes=len(rows), expect_directed=True)
+    return WithNeighbors(store, adjacency, recall=neighbors.recall)
+
+
+def leading_columns(rows: StoreFeatures, numbers: NDArray[np.int64]) -> Floats:
+    """Return (N, r) coordinates of all rows in the leading directions of a sample of rows, in float32."""
     sample = np.asarray(rows[numbers], dtype=np.float64)
     mean = sample.mean(axis=0)
     centered = sample - mean
@@ -232,6 +240,4 @@ def with_neighbors(
     for start in range(0, len(rows), _PROJECTED_AT_A_TIME):
         block = slice(start, start + _PROJECTED_AT_A_TIME)
         projected[block] = (rows[block] - mean) @ leading
-    neighbors = nearest(projected, n_neighbors, metric=ANGLE, device=device, seed=seed)
-    adjacency = build_adjacency(neighbors.edges, None, n_nodes=len(rows), expect_directed=True)
-    return WithNeighbors(store, adjacency.indptr.astype(np.int64), adjacency.indices, neighbors.recall)
+    return np.asarray(projected)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import Features
@@ -113,6 +114,21 @@ def _genie(points: Points, n_clusters: int, seed: int) -> Labels:
         raise BackendError("Genie is not installed: pip install 'pamc[rivals]'") from None
 
     return np.asarray(Genie(n_clusters).fit_predict(points))
+
+
+def leiden_communities(adjacency: Any, seed: int) -> NDArray[np.int64]:
+    """Return the communities (N,) of a symmetric sparse matrix by Leiden's method, which maximizes the modularity."""
+    try:
+        import igraph
+        import leidenalg
+    except ImportError:
+        raise BackendError("leidenalg is not installed: pip install 'pamc[rivals]'") from None
+
+    once = sp.triu(adjacency, format="coo")
+    graph = igraph.Graph(n=adjacency.shape[0], edges=np.stack([once.row, once.col], axis=1).tolist())
+    options: dict[str, Any] = {"weights": once.data.tolist(), "n_iterations": -1, "seed": seed}
+    found = leidenalg.find_partition(graph, leidenalg.ModularityVertexPartition, **options)
+    return np.asarray(found.membership, dtype=np.int64)
 
 
 # By the names that stored rows refer to.

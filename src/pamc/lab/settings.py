@@ -42,6 +42,13 @@ TABLES = (*CHOICE_TABLES, *CHECK_TABLES)
 # Tables of mixed types, files NAME.csv in the folder "mixed" of the data, and a random table of customers.
 MIXED_TABLES = (*("anneal", "autos", "cmc", "colic", "credit_a", "heart_c", "hepatitis", "lymph", "mushroom", "zoo"),)
 CUSTOMERS = "customers"
+
+# Data sets with several relations, and the names of these.
+RELATION_SETS = {"relations/dblp": ("apa", "apcpa"), "relations/acm": ("pap", "psp")}
+
+# Graphs without features, and the share of the edges that leave their group (mixing) of the generated ones.
+KARATE, LES_MISERABLES = "karate", "les-miserables"
+GRAPHS_ALONE: dict[str, float | None] = {KARATE: None, LES_MISERABLES: None, "planted-0.3": 0.3, "planted-0.5": 0.5}
 _QUICK_DIGITS = 450
 
 
@@ -77,7 +84,7 @@ def n_classes(graph: AttributedGraph) -> int:
 
 def check_name(name: str) -> None:
     """Raise UnknownNameError unless a name is that of a data set."""
-    known = (*CATALOG, *TABLES, *MIXED_TABLES, BLOCKS, CUSTOMERS)
+    known = (*CATALOG, *TABLES, *MIXED_TABLES, *RELATION_SETS, *GRAPHS_ALONE, BLOCKS, CUSTOMERS)
     if name not in known:
         raise UnknownNameError("data set", name, known)
 
@@ -91,13 +98,19 @@ def mixed_path(name: str) -> Path:
     return Path(os.environ.get("PAMC_DATA", ".")) / "mixed" / f"{name}.csv"
 
 
+def relations_path(name: str) -> Path:
+    """Return the path of a data set with several relations."""
+    return Path(os.environ.get("PAMC_DATA", ".")) / f"{name}.npz"
+
+
 def why_missing(name: str) -> str | None:
     """Return why a data set cannot be loaded, with the places that were searched; None if it can."""
     check_name(name)
-    if name in (*TABLES, *MIXED_TABLES):
-        path = _table_path(name) if name in TABLES else mixed_path(name)
+    if name in (*TABLES, *MIXED_TABLES, *RELATION_SETS):
+        paths = {**dict.fromkeys(TABLES, _table_path), **dict.fromkeys(MIXED_TABLES, mixed_path)}
+        path = paths.get(name, relations_path)(name)
         return None if path.is_file() else f"table {name!r} was not found (searched for {path})"
-    if name in (BLOCKS, CUSTOMERS) or available(name) is not None:
+    if name in (BLOCKS, CUSTOMERS, *GRAPHS_ALONE) or available(name) is not None:
         return None
     try:
         load_dataset(name)

@@ -34,16 +34,22 @@ class Views:
         (height, width[, channels]) of the images to be shifted, turned and zoomed; None for rows that are no images.
     seed
         Random seed.
+    first_row
+        Number of the first of the N rows, which are consecutive rows of all.
     """
 
-    def __init__(self, copies: Tensor | None, shape: tuple[int, ...] | None, *, seed: int) -> None:
-        self.copies, self.shape, self.seed = copies, shape, seed
+    def __init__(self, copies: Tensor | None, shape: tuple[int, ...] | None, *, seed: int, first_row: int = 0) -> None:
+        self.copies, self.shape, self.seed, self.first_row = copies, shape, seed, first_row
+
+    def copies_of_rows(self, rows: slice) -> Tensor | None:
+        """Return the copies (V, n, d) of consecutive rows; None without copies."""
+        return None if self.copies is None else self.copies[:, rows].contiguous()
 
     def of(self, x: Tensor, rows: Tensor, step: Tensor) -> Tensor:
         """Return views (n, d) of the rows x (n, d) with these numbers (n,), which differ from step to step."""
         numbers = uniform_values(step, rows, _N_NUMBERS, seed=self.seed)
         if self.copies is not None:
-            x = self.copies[(numbers[:, 0] * len(self.copies)).long(), rows]
+            x = self.copies[(numbers[:, 0] * len(self.copies)).long(), rows - self.first_row]
         return x if self.shape is None else moved_images(x, self.shape, 2 * numbers[:, 1:] - 1)
 
 

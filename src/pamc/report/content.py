@@ -17,6 +17,7 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.types import TEXT
 from pamc.data.preprocessing import fit_preprocessing
 from pamc.data.store import Store
+from pamc.graph.relations import combined
 from pamc.ops.scores import silhouette
 from pamc.report.facts import ClusterFacts, cluster_columns, cluster_facts, edge_flows
 from pamc.report.narrative import narrative, python_lines, stability
@@ -311,7 +312,12 @@ def _store_page_data(model: Any, store: Store, record: RunRecord, extras: Extras
     shared = {name: getattr(model, name) for name in ("cluster_centers_", "meta_nodes_")}
     facts = cluster_facts(SimpleNamespace(**part, **shared), graph)
     flows = facts.flows
-    if store.has_edges:
+    if store.relations is not None:
+        graph_of_all = combined(
+            list(store.relation_matrices().values()), list(record.facts["relation_weights"].values())
+        )
+        flows = edge_flows(graph_of_all.indptr, graph_of_all.indices, graph_of_all.data, labels, n_clusters)
+    elif store.has_edges:
         flows = edge_flows(store.indptr, store.indices, store.weight, labels, n_clusters)
     facts = dataclasses.replace(
         facts,

@@ -278,12 +278,14 @@ def _data_lines(data: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict
     large = "planned_bytes" in facts
     if features is not None and (large or has_manifest(features)):
         fit = ".fit_store(store)" if large else ".fit_graph(store.to_graph())"
+        if weights := data.get("relation_weights"):
+            fit = f".fit_store(store, relation_weights={weights!r})"
         return {"pamc.data.store": ["open_store"]}, [f"store = open_store({features!r})"], fit
     if features is None and data.get("edges") is not None:
         reading = [f"graph = read_graph(edges={data['edges']!r})"]
         return {"pamc.data.readers": ["read_graph"]}, reading, ".fit_graph(graph)"
     if features is not None:
-        relations = {name: data.get(name) for name in ("edges", "members", "relation_weights")}
+        relations = {name: data.get(name) for name in ("edges", "members", "directed", "relation_weights")}
         options = {**relations, **(data.get("read") or {})}
         arguments = "".join([repr(features), *(f", {key}={value!r}" for key, value in options.items() if value)])
         return {"pamc.data.readers": ["read_graph"]}, [f"graph = read_graph({arguments})"], ".fit_graph(graph)"

@@ -220,10 +220,11 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
     if features is None and read is not None and name in CATALOG and available(name) is not None:
         graph = load_dataset(name)
         return graph.without_edges() if record.facts.get("graph") == "knn" else graph
-    members: Any = record.data.get("members")
+    more: dict[str, Any] = {name: record.data.get(name) or {} for name in ("members", "directed")}
     of_edges = edges.values() if isinstance(edges, dict) else [] if edges is None else [edges]
+    files = [*of_edges, *more["members"].values(), *more["directed"].values()]
     path = _located(features, record, folder)
-    if path is None or any(_located(file, record, folder) is None for file in (*of_edges, *(members or {}).values())):
+    if path is None or any(_located(file, record, folder) is None for file in files):
         raise _ChangedError("run.json names no file of them, or it no longer exists")
     if has_manifest(path):
         store = open_store(path)
@@ -231,7 +232,7 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
     return read_graph(
         path,
         edges=_all_located(edges, record, folder),
-        members=_all_located(members, record, folder),
+        **{name: _all_located(of_name, record, folder) for name, of_name in more.items()},
         relation_weights=record.data.get("relation_weights"),
         **(read or {}),
     )

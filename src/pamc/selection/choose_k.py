@@ -22,7 +22,7 @@ from pamc.errors import BackendError, ConfigError, DataError
 from pamc.graph.smoothing import on_sphere
 from pamc.initialize.base import mean_centers
 from pamc.initialize.consensus import InputSource
-from pamc.initialize.inputs import graph_and_inputs, positives
+from pamc.initialize.inputs import described_by_edges, graph_and_inputs, positives
 from pamc.models.method import METHODS
 from pamc.models.methods.pamcgc import PamCGCModel
 from pamc.ops.scores import comparable_proxy, modularity, silhouette
@@ -197,7 +197,7 @@ class ChosenK:
 
 
 def choose_k(
-    X: Any,
+    X: Any = None,
     adjacency: Any = None,
     candidates: Iterable[int] | None = None,
     *,
@@ -211,12 +211,13 @@ def choose_k(
     The rows are preprocessed, and their graph is built and used for smoothing, once for all candidates. For each
     candidate, two random halves of the rows are clustered separately and compared: real clusters are found in both. The
     chance level is computed in the same way on data without clusters: rows with the same spread, and a graph that is
-    related to them as strongly as the given one. See `docs/choosing.md`.
+    related to them as strongly as the given one. For a graph without features, these are halves of its edges, and
+    random graphs with the same degrees. See `docs/choosing.md`.
 
     Parameters
     ----------
     X
-        The rows, in any form that :func:`pamc.explain` accepts.
+        The rows, in any form that :func:`pamc.explain` accepts; None for a graph without features.
     adjacency
         The graph, in any form that `fit` accepts; by default the graph of X, or a kNN graph if it has none.
     candidates
@@ -241,9 +242,8 @@ def choose_k(
     3
     """
     graph = as_graph(X, adjacency)
-    if graph.n_features == 0:
-        raise DataError("choose_k needs features: for a graph without features, choose the number of clusters yourself")
-    numbers = _checked_candidates(candidates, graph.features)
+    is_alone = graph.n_features == 0
+    numbers = _checked_candidates(candidates, np.arange(graph.n_nodes)[:, None] if is_alone else graph.features)
     seed, where = seed_of(random_state), resolve_device(device)
     clock = Clock(progress or SilentProgress())
     typical = numbers[min(len(numbers) - 1, _TYPICAL) // 2]
@@ -251,6 +251,8 @@ def choose_k(
     settings = settings.with_(n_hops=settled(settings, graph.n_nodes).n_hops)
 
     with clock.phase("graph"):
+        if is_alone:
+            graph = described_by_edges(graph, numbers[-1], seed=seed)
         graph = _sampled(graph, 2 * LEAST_ROWS_PER_CLUSTER * numbers[-1], seed)
         inputs, is_knn_graph = _inputs(graph, settings, seed, where)
     settings = weighted(scaled(settings, is_given=not is_knn_graph), None)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pamc.initialize.consensus import InputSource
+from pamc.initialize.consensus import GRAPH_ALONE, InputSource
 from pamc.initialize.family import smoothed_dims
 from pamc.progress import Phase, SilentPhase
 from pamc.runtime import seed_for
+from pamc.selection.graph_halves import edge_half_agreement, rewired
 from pamc.selection.split_half import Decision, decide, null_reference, split_half_agreement
 
 # Number of splits of the data into halves, of splits in the search among large numbers, of null data sets (which
@@ -47,10 +49,11 @@ class Compared:
     numbers: list[int]
     agreement: NDArray[np.float64]
     by_chance: NDArray[np.float64]
+    halves_of: str = "rows"
 
     def decide(self, most: int | None = None) -> Decision:
         """Return the decision between the candidates; see :func:`pamc.selection.split_half.decide`."""
-        return decide(self.numbers, self.agreement, self.by_chance, most=most)
+        return decide(self.numbers, self.agreement, self.by_chance, most=most, halves_of=self.halves_of)
 
     def joined(self, other: Compared) -> Compared:
         """Return the candidates of both, in ascending order."""
@@ -58,7 +61,8 @@ class Compared:
         order = np.argsort(numbers)
         agreement = np.concatenate([self.agreement, other.agreement], axis=2)
         by_chance = np.concatenate([self.by_chance, other.by_chance], axis=2)
-        return Compared([numbers[index] for index in order], agreement[:, :, order], by_chance[:, :, order])
+        sorted_numbers = [numbers[index] for index in order]
+        return Compared(sorted_numbers, agreement[:, :, order], by_chance[:, :, order], self.halves_of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +121,14 @@ class Comparison:
     def _compared(self, numbers: list[int]) -> Compared:
         agreement = self._agreement(self.inputs, numbers, _N_SPLITS, "halves")
         self.phase.advance()
-        return Compared(numbers, agreement, self._by_chance(numbers))
+        halves_of = "edges" if self.inputs.kind == GRAPH_ALONE else "rows"
+        return Compared(numbers, agreement, self._by_chance(numbers), halves_of)
 
     def _agreement(self, inputs: InputSource, numbers: list[int], n_splits: int, name: str) -> NDArray[np.float64]:
-        seed = seed_for(self.seed, name)
-        return split_half_agreement(inputs, numbers, dims=dims, n_splits=n_splits, seed=seed)
+        options: dict[str, Any] = {"dims": dims, "n_splits": n_splits, "seed": seed_for(self.seed, name)}
+        if inputs.kind == GRAPH_ALONE:
+            return edge_half_agreement(inputs.adjacency, numbers, **options)
+        return split_half_agreement(inputs, numbers, **options)
 
     def _by_chance(self, numbers: list[int]) -> NDArray[np.float64]:
         """Return the agreement (2, draws, K) of data without clusters, interpolated between some of the numbers."""
@@ -135,14 +142,13 @@ class Comparison:
 
     @cached_property
     def _nulls(self) -> list[InputSource]:
+        seeds = [seed_for(self.seed, f"without clusters {number}") for number in range(_N_NULLS)]
+        if self.inputs.kind == GRAPH_ALONE:
+            return [rewired(self.inputs, seed=seed) for seed in seeds]
         make = partial(null_reference, self.inputs, is_knn_graph=self.is_knn_graph, n_neighbors=self.n_neighbors)
         return [
-            make(
-                shape=_SHAPES[number % len(_SHAPES)],
-                seed=seed_for(self.seed, f"without clusters {number}"),
-                device=self.device,
-            )
-            for number in range(_N_NULLS)
+            make(shape=_SHAPES[number % len(_SHAPES)], seed=seed, device=self.device)
+            for number, seed in enumerate(seeds)
         ]
 
     def _around_peak(self, numbers: list[int], bar: float) -> list[int]:

@@ -206,14 +206,19 @@ class Decision(NamedTuple):
 
 
 def decide(
-    candidates: list[int], agreement: NDArray[np.float64], by_chance: NDArray[np.float64], *, most: int | None = None
+    candidates: list[int],
+    agreement: NDArray[np.float64],
+    by_chance: NDArray[np.float64],
+    *,
+    most: int | None = None,
+    halves_of: str = "rows",
 ) -> Decision:
     """Return the decision from the agreement (2, splits, K) of the data and (2, draws, K) of data without clusters.
 
     Of the candidates that beat chance, the most stable one is chosen, or the largest of several equally stable ones,
     because its clusters refine those of the smaller numbers. Nothing is recommended if no candidate beats chance, if
     many are equally stable and none is certain, or if stability does not fall before the last candidate. `most`, the
-    largest number that the rows allow, affects only the text: no larger number can be tried.
+    largest number that the rows allow, and `halves_of`, what was halved, affect only the text.
     """
     stability, chance = agreement.mean(axis=1), by_chance.mean(axis=1)
     null = _gain(by_chance)
@@ -242,7 +247,7 @@ def decide(
     credited = np.where(beats, splits, splits - chance)
     others = np.flatnonzero(~equal)
     scores = f"agreement {stability[chosen]:.2f}, by chance {chance[chosen]:.2f}"
-    why = f"{candidates[chosen]} clusters are stable between halves of the rows ({scores})"
+    why = f"{candidates[chosen]} clusters are stable between halves of the {halves_of} ({scores})"
     if len(others) == 0:
         return Decision(chosen, f"{why}; no other number was compared", *details)
     lead = credited[:, [chosen]] - credited[:, others]

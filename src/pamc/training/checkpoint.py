@@ -254,7 +254,8 @@ def fingerprint(graph: AttributedGraph | Store) -> str:
     if isinstance(graph, Store):
         files = graph.manifest["files"]
         checksums = [f"{name} {files[name]['sha256']}" for name in sorted(files) if name.startswith(_FITTED_FILES)]
-        return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:32]
+        chosen = [] if graph.relation_weights is None else [str(graph.relation_weights)]
+        return hashlib.sha256("\n".join([*checksums, *chosen]).encode()).hexdigest()[:32]
     features: Any = graph.features
     arrays = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
     arrays += [array for array in (graph.edges, graph.edge_weight) if array is not None]

@@ -18,6 +18,7 @@ the others, and the gradients of all processes are summed at the end.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ def _accumulate(model: Model, rows: FeatureLoader, chunk_size: int | None) -> Lo
     if chunk_size is None or chunk_size >= len(rows):
         ((chunk, block),) = rows.chunks(None)
         z = encode_chunk(model.encoder, chunk, block)
-        terms = _with_row_loss(model, model.objective(z), model.row_loss(z, block), len(rows))
+        terms = _with_row_loss(model, model.objective(z), model.row_loss(z, block), _n_nodes(model, rows))
         torch.autograd.backward(terms.total)
         return terms
     z = encode_rows(model.encoder, rows, chunk_size=chunk_size).requires_grad_()
@@ -61,21 +62,32 @@ def _accumulate(model: Model, rows: FeatureLoader, chunk_size: int | None) -> Lo
         if row_loss is None:
             torch.autograd.backward(z_chunk, gradient[chunk])
         else:
-            weighted = row_loss * (model.row_weight / len(rows))
+            weighted = row_loss * (model.row_weight / _n_nodes(model, rows))
             torch.autograd.backward((z_chunk, weighted), (gradient[chunk], torch.ones_like(weighted)))
             row_losses.append(row_loss.detach())
     total = torch.stack(row_losses).sum() if row_losses else None
-    return _with_row_loss(model, terms, total, len(rows))
+    return _with_row_loss(model, terms, total, _n_nodes(model, rows))
 
 
 def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_nodes: int) -> LossTerms:
-    """Return the terms with the weighted mean of the row-wise loss added, if there is one."""
+    """Return the terms with the weighted mean of the row-wise loss added, if there is one.
+
+    In a process group, the value is that of all rows, and the gradient that of the rows of this process.
+    """
     if row_loss is None:
         return terms
     mean = row_loss / n_nodes
+    if model.group.size > 1:
+        mean = mean + (model.group.sum(mean.detach()) - mean.detach())
     return dataclasses.replace(
         terms, total=terms.total + model.row_weight * mean, parts={**terms.parts, model.row_term: mean}, numbers=None
     )
+
+
+def _n_nodes(model: Model, rows: FeatureLoader) -> int:
+    """Return the number of rows of all processes."""
+    pairs: Any = getattr(model, "pairs", None)
+    return len(rows) if model.group.size == 1 else int(pairs.n_nodes)
 
 
 def _sum_gradients(parameters: list[nn.Parameter], group: ProcessGroup) -> None:

@@ -269,7 +269,10 @@ def plan_store(
     config = settled(config, store.n_nodes, store.n_features)
     n_stored = store.n_stored if store.has_edges else 2 * store.n_nodes * config.n_neighbors
     n_pairs = n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or MOST_POSITIVES)
-    even = config.n_hops == 1 and store.weight is None
+    even = config.n_hops == 1 and store.relations is None and store.weight is None
+    if store.relations is not None:
+        # The first process holds the pairs of all of them.
+        n_pairs *= n_processes
     sizes = (store.n_nodes, store.n_features, n_pairs)
     return plan_fit(*sizes, config, device=device, limit=limit, n_processes=n_processes, even=even)
 
@@ -295,7 +298,7 @@ def _check(fit: FitContext, source: Source) -> None:
         raise ConfigError(f"{method.title} cannot use views or image_shape; the method that can is pamcgc")
     if fit.group is not None:
         supplied = {"known_labels": known_labels is not None, "user_encoder": fit.encoder is not None}
-        check_shareable(config, method=method.name, **supplied, views=fit.has_views)
+        check_shareable(config, method=method.name, **supplied)
         if isinstance(source, StoreSource) and source.is_on_disk:
             check_even(source.store, config)
 
@@ -371,7 +374,7 @@ def _build(
     If every process reads its pairs from a store, the model has none.
     """
     pairs, kept_influence = None, 1.0
-    if fit.group is None or not source.is_on_disk:
+    if fit.group is None or source.shares_pairs:
         pairs, kept_influence = source.positives(fit, neighbors)
     known, weights = fit.known_labels, fit.sample_weight
     inputs = build_input(
@@ -531,9 +534,8 @@ def _along_relations(
 
 def _relations_kept(fit: FitContext, source: Source, labels: NDArray[np.int64]) -> dict[str, object]:
     """Return the share of each relation's edges inside clusters as a fact, if there are relations."""
-    if not fit.method.uses_graph or not isinstance(source, GraphSource) or source.graph.relations is None:
-        return {}
-    return {"relation_edges": edges_by_relation(source.graph, labels, fit.config.n_clusters)}
+    matrices = source.relation_matrices() if fit.method.uses_graph else {}
+    return {"relation_edges": edges_by_relation(matrices, labels, fit.config.n_clusters)} if matrices else {}
 
 
 def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | None) -> dict[str, object]:

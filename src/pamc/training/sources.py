@@ -22,7 +22,7 @@ from pamc.data.preprocessing import Preprocessing, fit_preprocessing
 from pamc.data.store import Store
 from pamc.data.store.store import StoreFeatures, neighborhood_means
 from pamc.data.weights import RowWeights
-from pamc.errors import ConfigError, DataError
+from pamc.errors import ConfigError, DataError, collected_warnings
 from pamc.graph.adjacency import Adjacency, build_adjacency, merged_copies
 from pamc.graph.influence import positive_pairs
 from pamc.graph.positives import PositivePairs
@@ -36,7 +36,15 @@ from pamc.initialize.base import (
 )
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.inputs import described_by_edges, graph_and_inputs, kind_of_graph, positives
-from pamc.initialize.sample import Sample, initialize_from_sample, sampled_rows, with_neighbors
+from pamc.initialize.relations import adjacencies, graph_of_relations, n_combined
+from pamc.initialize.sample import (
+    Sample,
+    WithNeighbors,
+    initialize_from_sample,
+    leading_columns,
+    sampled_rows,
+    with_neighbors,
+)
 from pamc.models.base import Model
 from pamc.models.loader import FeatureLoader, encode_rows
 from pamc.models.method import BuildInput
@@ -56,8 +64,8 @@ MOST_POSITIVES = 32
 def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     """Return the source of a graph or a store; the number of rows decides which class is used.
 
-    Methods other than PamCGC, user-supplied encoders, known labels, sparse features, several relations and weighted
-    rows always use a :class:`GraphSource`, whatever the number of rows.
+    Methods other than PamCGC, user-supplied encoders, known labels, sparse features and weighted rows always use a
+    :class:`GraphSource`, whatever the number of rows.
     """
     if not isinstance(data, AttributedGraph):
         return StoreSource(data) if data.n_nodes > LARGE_ROWS else GraphSource(data.to_graph(verify=False))
@@ -67,7 +75,6 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
         return WeightedSource(data, fit.sample_weight)
     is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None and not fit.has_views
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
-    can_sample = can_sample and (data.relations is None or len(data.relations.names) == 1)
     if can_sample and data.n_nodes > LARGE_ROWS:
         return StoreSource(_InMemory(_without_neighbor_list(data, fit)))
     return GraphSource(data)
@@ -86,13 +93,22 @@ class _InMemory:
         self.features, self.name, self.encoding = graph.features, graph.name, graph.encoding
         self.n_nodes, self.n_features = graph.n_nodes, graph.n_features
         self.has_edges, self.weight = graph.edges is not None, None
-        if graph.edges is not None:
+        self.relations = self.relation_weights = None
+        if graph.relations is not None:
+            self.relations, self.relation_weights = graph.relations.names, graph.relations.weights
+            self._matrices = adjacencies(graph)
+            self.n_stored = sum(matrix.nnz for matrix in self._matrices.values())
+        elif graph.edges is not None:
             directed = graph.edges_are_neighbors
             weight, size = graph.edge_weight, graph.n_nodes
             adjacency = build_adjacency(graph.edges, weight, n_nodes=size, expect_directed=directed)
             self.indptr, self.indices = adjacency.indptr.astype(np.int64), adjacency.indices
             self.n_stored = adjacency.nnz
             self.weight = None if (adjacency.data == 1).all() else adjacency.data.astype(np.float32)
+
+    def relation_matrices(self) -> dict[str, Adjacency]:
+        """Return the adjacency matrix (N, N) of each relation, by name."""
+        return self._matrices
 
 
 class GraphSource:
@@ -104,7 +120,7 @@ class GraphSource:
         Rows, with or without edges. Labels are not used.
     """
 
-    is_large, is_on_disk = False, False
+    is_large, is_on_disk, shares_pairs = False, False, True
 
     def __init__(self, graph: AttributedGraph) -> None:
         self.graph = graph
@@ -247,6 +263,13 @@ class GraphSource:
         graph: Adjacency | None = neighbors.graph
         return graph
 
+    def relation_matrices(self) -> dict[str, Adjacency]:
+        """Return the adjacency matrix (N, N) of each relation, by name; empty without relations."""
+        if self.graph.relations is None:
+            return {}
+        with collected_warnings():
+            return adjacencies(self.graph)
+
 
 class WeightedSource(GraphSource):
     """Weighted rows in memory: initial clusters are found from repeated rows, and each row is trained on once.
@@ -325,6 +348,9 @@ class StoreSource:
     ----------
     is_on_disk
         Whether every process can read the rows itself.
+    shares_pairs
+        Whether the first process finds the positive pairs and passes on those of the others' rows, because the
+        relations are combined there. Otherwise every process reads the pairs of its rows if the store is on disk.
     """
 
     is_large = True
@@ -332,6 +358,7 @@ class StoreSource:
     def __init__(self, store: Any) -> None:
         self.store = store
         self.is_on_disk = not isinstance(store, _InMemory)
+        self.shares_pairs = not self.is_on_disk or store.relations is not None
         self.n_nodes, self.n_features = store.n_nodes, store.n_features
 
     def prepare(self, fit: FitContext) -> Prepared:
@@ -345,7 +372,17 @@ class StoreSource:
         return Prepared(preprocessing, features, loader, sample)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the store with the neighbors that it contains, or with approximate nearest neighbors."""
+        """Return the store with the neighbors that it contains, combined relations, or approximate nearest neighbors.
+
+        Combining relations takes O(N + E) time and memory.
+        """
+        if self.store.relations is not None:
+            sampled: Any = (prepared.features, prepared.sample)
+            directions = leading_columns(*sampled)
+            weights = self.store.relation_weights
+            options: dict[str, Any] = {"seed": fit.seed, "device": fit.device}
+            combined, facts = graph_of_relations(self.relation_matrices(), weights, directions, fit.config, **options)
+            return Neighbors(WithNeighbors(self.store, combined), None, {"graph": "given", **facts})
         if self.store.has_edges:
             return Neighbors(self.store, None, {"graph": "given"})
         n_neighbors = min(fit.config.n_neighbors, self.n_nodes - 1)
@@ -357,7 +394,8 @@ class StoreSource:
         """Return the networks and centers that the initializer fits to a sample of the rows."""
         rows: Any = prepared.features
         numbers: Any = prepared.sample
-        around = partial(neighborhood_means, neighbors.graph, rows, numbers)
+        weight = neighbors.graph.weight if n_combined(neighbors.facts) > 1 else None
+        around = partial(neighborhood_means, neighbors.graph, rows, numbers, weight=weight)
         sample = Sample(rows[numbers], around, prepared.preprocessing, is_knn=not self.store.has_edges)
         init, centers = initialize_from_sample(
             sample,
@@ -394,8 +432,12 @@ class StoreSource:
         return int(neighbors.graph.n_stored // 2)
 
     def adjacency(self, neighbors: Neighbors) -> Adjacency | None:
-        """Return the adjacency matrix of rows in memory, or None for a store on disk."""
-        return None if self.is_on_disk else self._matrix(neighbors.graph)
+        """Return the adjacency matrix of rows in memory or of combined relations, or None for a store on disk."""
+        return None if not self.shares_pairs else self._matrix(neighbors.graph)
+
+    def relation_matrices(self) -> dict[str, Adjacency]:
+        """Return the adjacency matrix (N, N) of each relation, by name; empty without relations."""
+        return {} if self.store.relations is None else self.store.relation_matrices()
 
     def _matrix(self, graph: Any) -> Adjacency:
         weight = np.ones(graph.n_stored, dtype=np.float32) if graph.weight is None else np.array(graph.weight)
@@ -427,7 +469,7 @@ def check_even(store: Any, config: Any) -> None:
             f"{store.name} has no edges, and several processes do not search for neighbors: use one process, or pass "
             "edges when the store is created (pamc ingest FEATURES EDGES)"
         )
-    if config.n_hops != 1 or store.weight is not None:
+    if store.relations is None and (config.n_hops != 1 or store.weight is not None):
         raise ConfigError(
             "several processes fit a store with n_hops=1 and unweighted edges only, because every process reads just "
             "the neighbors of its rows: use these settings, or one process"

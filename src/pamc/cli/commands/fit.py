@@ -83,6 +83,11 @@ class FitOptions:
     members: list[str] | None = option(
         "--members NAME=FILE", "Join rows that share a group, read from this file: row, group.", panel=_INPUT
     )
+    directed: list[str] | None = option(
+        "--directed NAME=FILE",
+        "Read edges whose direction counts, as relations: out, in, co-citation, coupling.",
+        panel=_INPUT,
+    )
     relation_weights: list[str] | None = option(
         "--relation-weights NAME=X",
         "Weigh relations (comma-separated; default: from the data).",
@@ -184,9 +189,13 @@ class FitOptions:
 
     @cached_property
     def relations(self) -> dict[str, Any]:
-        """Files of memberships and weights of relations, as arguments of :func:`pamc.read_graph`."""
-        members, weights = parse_relations(self.members, "--members"), parse_weights(self.relation_weights)
-        return {name: value for name, value in (("members", members), ("relation_weights", weights)) if value}
+        """Files of memberships and directed edges and weights, as arguments of :func:`pamc.read_graph`."""
+        values = {
+            "members": parse_relations(self.members, "--members"),
+            "directed": parse_relations(self.directed, "--directed"),
+            "relation_weights": parse_weights(self.relation_weights),
+        }
+        return {name: value for name, value in values.items() if value}
 
     @cached_property
     def reading(self) -> dict[str, Any]:
@@ -234,8 +243,13 @@ class FitOptions:
             return None
         from pamc.training import sources
 
-        store = open_store(self.features)
+        store = self._weighed(open_store(self.features))
         return store if store.n_nodes > sources.LARGE_ROWS else None
+
+    def _weighed(self, store: Store) -> Store:
+        """Return a store with the weights of relations that the options give."""
+        weights = self.relations.get("relation_weights")
+        return store if weights is None else store.with_relation_weights(weights)
 
     def check(self) -> None:
         """Validate the options that need no data."""
@@ -289,15 +303,15 @@ class FitOptions:
             return graph.without_edges() if graph.edges_are_neighbors and self.preset_name == "default" else graph
         if not has_manifest(self.features):
             return read_graph(self.features, edges=self.edge_files, **self.relations, **self.reading)
-        self._refuse_file_options("a store: pass it to pamc ingest")
-        return self.large_store or open_store(self.features).to_graph(verify=self.verify)
+        self._refuse_file_options("a store: pass it to pamc ingest", "--relation-weights")
+        return self.large_store or self._weighed(open_store(self.features)).to_graph(verify=self.verify)
 
-    def _refuse_file_options(self, source: str) -> None:
+    def _refuse_file_options(self, source: str, *allowed: str) -> None:
         """Raise ConfigError if an option is set that applies only to files."""
-        values: dict[str, Any] = {"--edges": self.edges, "--members": self.members}
+        values: dict[str, Any] = {"--edges": self.edges, "--members": self.members, "--directed": self.directed}
         values |= {"--relation-weights": self.relation_weights, "--id": self.id_column, "--truth": self.truth}
         values |= {f"--{name}": self.reading[name] for name in ("columns", "drop", "types")}
-        if names := [name for name, value in values.items() if value]:
+        if names := [name for name, value in values.items() if value and name not in allowed]:
             raise ConfigError(f"{', '.join(names)} cannot be used with {source}")
 
 

@@ -16,12 +16,13 @@ from pamc.cli.options import (
     option,
     parse_bytes,
     parse_count,
+    parse_relations,
     parse_types,
     shared,
     split_names,
 )
 from pamc.cli.show import Interrupted, note, print_json, print_text, shown_bytes, typed
-from pamc.errors import counted
+from pamc.errors import ConfigError, counted
 from pamc.progress import RichProgress, SilentProgress
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def ingest(
         ..., help="Tables of rows (.csv, .tsv or .parquet): a file, a folder, or a 'pattern*'."
     ),
     edges: str | None = typer.Argument(None, help="Tables of edges, given in the same way: source, target[, weight]."),
+    relations: list[str] | None = option("--edges NAME=FILE", "Add tables of edges as one of several relations."),
+    members: list[str] | None = option("--members NAME=FILE", "Add a relation that joins rows of a group: row, group."),
     out: Path = _STORE,
     id_column: str | None = shared("--id"),
     columns: list[str] | None = shared("--columns"),
@@ -58,15 +61,19 @@ def ingest(
     Examples:
       pamc ingest papers.csv citations.csv --id doi --out papers-store
       pamc ingest rows 'edges/*.parquet' --id user --memory 4GB --out users
+      pamc ingest papers.csv --edges cites=citations.csv --members author=authors.csv --id doi --out papers-store
     """  # noqa: D301
     from pamc.data.files import partial_of
     from pamc.data.ingest import ingest as write_store
 
+    if edges is not None and relations:
+        raise ConfigError(f"give every relation a name: --edges NAME={edges}, instead of {edges} alone")
     try:
         store = write_store(
             features,
-            edges,
+            parse_relations(relations, "--edges") if relations else edges,
             out=out,
+            members=parse_relations(members, "--members"),
             id_column=id_column,
             truth_column=truth,
             columns=split_names(columns, "--columns"),
@@ -149,6 +156,8 @@ def _show(store: Store, *, as_json: bool) -> None:
         print_json({"store": str(store.folder), **sizes, "ids": store.id_kind, "bytes": store.n_bytes, **facts})
         return
     pairs = f", {counted(store.n_stored // 2, 'pair')} of neighbors" if store.has_edges else ", no graph"
+    if store.relations is not None:
+        pairs += f" in {counted(len(store.relations), 'relation')} ({', '.join(store.relations)})"
     size = f"{counted(store.n_nodes, 'row')} of {counted(store.n_features, 'feature')}"
     print_text(f"{size}{pairs}, {shown_bytes(store.n_bytes)}")
     kinds = {"n_self_loops": "self-loops", "n_repeated": "repeated edges"}

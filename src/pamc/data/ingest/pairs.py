@@ -15,35 +15,65 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
 from pamc.data.files import naming
 from pamc.data.ingest.workspace import BadRows, Parts, Workspace
-from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, warn_about_header
+from pamc.data.readers.edges import first_ends, no_edges, open_edge_table, open_membership_table, warn_about_header
 from pamc.data.readers.tables import Table, is_integer_text
 from pamc.data.store.neighbor_sort import NeighborSorter, bucket_starts, in_order
 from pamc.data.store.writer import StoreWriter
+from pamc.errors import DataError
 from pamc.progress import Progress
 
-_MOST_RANGES = 1 << 16
+MOST_RANGES = 1 << 16
 # Memory per pair while it is fetched and sorted, with a weight.
 _BYTES_PER_PAIR = 160
 # Share of duckdb's memory for hash tables of the row ids at both ends; and bytes per hashed id in addition to its text.
 _NAMES_SHARE = 0.7
 _BYTES_PER_NAME = 40
 # Share of the memory for sorting, while duckdb only returns stored rows.
-_SORTING_SHARE = 0.3
+SORTING_SHARE = 0.3
 
 
-def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str) -> Parts:
-    """Return the edge files, after detecting which of them start with a header.
+def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str, *, are_members: bool = False) -> Parts:
+    """Return the files of edges or memberships, after detecting which of them start with a header.
 
-    A first line is data if one of its ends can be a row: an integer if row ids are integers, else a known id.
+    A first line is data if one of its ends can be a row: an integer if row ids are integers, else a known id. Only the
+    first cell of a membership is a row.
     """
-    first_lines = [first_ends(path) for path in files]
+    n_ends = 1 if are_members else 2
+    first_lines = [None if (line := first_ends(path)) is None else line[:n_ends] for path in files]
     ends = {end for line in first_lines if line is not None for end in line}
     rows = {end for end in ends if is_integer_text(end)} if kind != "strings" else _known(workspace, ends)
     headers = [line is None or not rows.intersection(line) for line in first_lines]
     for path, line, is_header in zip(files, first_lines, headers, strict=True):
-        if kind == "strings" and line is not None and is_header:
+        if kind == "strings" and line is not None and is_header and not are_members:
             warn_about_header(path, line, stacklevel=3)
-    return Parts(files, open_edge_table(files[0], header=headers[0]), headers)
+    open_first = open_membership_table if are_members else open_edge_table
+    return Parts(files, open_first(files[0], header=headers[0]), headers)
+
+
+def buckets_of(writer: StoreWriter, suffix: str) -> Path:
+    """Return the folder for the buckets of a graph, which a resumed ingest must not confuse with those of another."""
+    folder = writer.scratch / f"buckets{suffix}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def end_sql(table: Table, name: str, kind: str) -> str:
+    """Return SQL of a column that refers to rows of some kind: "rows", "integers" or "strings"."""
+    return table.text_sql(name) if kind == "strings" else table.number_sql(name, dtype="int64")
+
+
+def rows_sql(columns: Sequence[str], kind: str, n_rows: int, *, has_skipped: bool) -> tuple[list[str], str]:
+    """Return SQL of the rows that columns of the table ``edges`` refer to, NULL if unknown, and the joins it needs."""
+    if kind != "rows":
+        ids = "names" if kind == "strings" else "keys"
+        joins = (f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in columns)
+        return [f"{x}_ids.row" for x in columns], "".join(joins)
+    rows = [f"CASE WHEN {x} >= 0 AND {x} < {n_rows} THEN {x} END" for x in columns]
+    if not has_skipped:
+        return rows, ""
+    bad = "(SELECT DISTINCT row FROM bad WHERE part = 'rows' AND row IS NOT NULL)"
+    rows = [f"CASE WHEN {x}_gone.row IS NULL THEN {row} END" for x, row in zip(columns, rows, strict=True)]
+    return rows, "".join(f" LEFT JOIN {bad} AS {x}_gone ON {x}_gone.row = edges.{x}" for x in columns)
 
 
 @dataclass(frozen=True)
@@ -60,24 +90,30 @@ class PairIngest:
     n_threads: int
     bad: BadRows
     progress: Progress
+    part: str = "edges"
+    suffix: str = ""
 
     def read(self) -> None:
         """Read all parts that were not read before; an invalid edge has NULL as the row of one end."""
-        self.workspace.run("CREATE TABLE IF NOT EXISTS pairs (a BIGINT, b BIGINT, w FLOAT)")
+        self.workspace.run(f"CREATE TABLE IF NOT EXISTS {self._table} (a BIGINT, b BIGINT, w FLOAT)")
         for number, path in self.parts:
             with naming(path):
-                self.workspace.once(f"edges {number}", partial(self._read_part, number))
-        if self.workspace.value("SELECT count(*) FROM pairs") == 0 and self.bad.count("edges") == 0:
+                self.workspace.once(f"{self.part} {number}", partial(self._read_part, number))
+        if self.workspace.value(f"SELECT count(*) FROM {self._table}") == 0 and self.bad.count(self.part) == 0:
             raise no_edges(self.parts.first.path)
 
     def sort(self) -> dict[str, int]:
         """Sort the pairs into the arrays of the store, and return the counts of lines, self-loops and duplicates."""
         n_nodes = self.n_rows - len(self.skipped)
-        starts = np.array(self.workspace.once("buckets", lambda: self._bucket_starts(n_nodes))["starts"])
-        sorter = NeighborSorter(self.writer.scratch, n_nodes, starts, weighted=self._weighted)
-        self.workspace.give_memory(1 - 2 * _SORTING_SHARE)
-        counts = self.workspace.once("pairs", lambda: self._distribute(sorter))
-        n_stored = sorter.write(self.writer, progress=self.progress, n_threads=self.n_threads)
+        starts = np.array(
+            self.workspace.once(f"buckets of {self.part}", lambda: self._bucket_starts(n_nodes))["starts"]
+        )
+        sorter = NeighborSorter(buckets_of(self.writer, self.suffix), n_nodes, starts, weighted=self._weighted)
+        self.workspace.give_memory(1 - 2 * SORTING_SHARE)
+        counts = self.workspace.once(f"pairs of {self.part}", lambda: self._distribute(sorter))
+        n_stored = sorter.write(self.writer, progress=self.progress, n_threads=self.n_threads, suffix=self.suffix)
+        if n_stored == 0 and self.suffix:
+            raise DataError(f"{self.parts.first.path}: has no edges between different rows: leave it out")
         n_lines, n_loops = counts["n_lines"], counts["n_loops"]
         return {"n_edge_lines": n_lines, "n_self_loops": n_loops, "n_repeated": n_lines - n_loops - n_stored // 2}
 
@@ -87,12 +123,17 @@ class PairIngest:
             table = self.parts.table(number)
             self.bad.forget_lines()
             self.workspace.ordered(False)
-            n_before = self.workspace.value("SELECT count(*) FROM pairs")
+            n_before = self.workspace.value(f"SELECT count(*) FROM {self._table}")
             self._join(table)
-            self.bad.take_lines("edges", number)
-            wrong = f"SELECT 1 FROM pairs WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
+            self.bad.take_lines(self.part, number)
+            wrong = f"SELECT 1 FROM {self._table} WHERE rowid >= {n_before} AND (a IS NULL OR b IS NULL) LIMIT 1"
             if self.workspace.run(wrong):
                 self._find_bad(table, number)
+
+    @property
+    def _table(self) -> str:
+        """Name of the table of the pairs."""
+        return "pairs" + self.suffix.replace("-", "_")
 
     @property
     def _weighted(self) -> bool:
@@ -101,7 +142,7 @@ class PairIngest:
     def _join(self, table: Table) -> None:
         """Append the edges of a part to the table of pairs."""
         if self.kind != "strings" or not self._ids_are_large():
-            self.workspace.run(f"INSERT INTO pairs SELECT a_row, b_row, w FROM {self._joined(table)}")
+            self.workspace.run(f"INSERT INTO {self._table} SELECT a_row, b_row, w FROM {self._joined(table)}")
             return
         # Join one end at a time: hash tables of all ids for both ends would not fit in memory.
         a, b = (table.text_sql(name) for name in table.names[:2])
@@ -111,7 +152,7 @@ class PairIngest:
             "LEFT JOIN names AS ids ON ids.id = edges.a"
         )
         self.workspace.run(
-            f"INSERT INTO pairs SELECT CASE WHEN {self._good_weight} THEN a END, ids.row, w "
+            f"INSERT INTO {self._table} SELECT CASE WHEN {self._good_weight} THEN a END, ids.row, w "
             "FROM halves LEFT JOIN names AS ids ON ids.id = halves.b"
         )
         self.workspace.run("DROP TABLE halves")
@@ -132,24 +173,13 @@ class PairIngest:
 
         The row of a is also NULL if the weight is invalid. With ``numbered``, column n is the position in the file.
         """
-        by_name = self.kind == "strings"
-        ends = [table.text_sql(name) if by_name else table.number_sql(name, dtype="int64") for name in table.names[:2]]
+        ends = [end_sql(table, name, self.kind) for name in table.names[:2]]
         columns = f"{ends[0]} AS a, {ends[1]} AS b, {self._weight_sql(table)} AS w"
         if numbered:
             texts = ", ".join(f"{table.text_sql(name)} AS t{i}" for i, name in enumerate(table.names))
             columns += f", row_number() OVER () - 1 AS n, {texts}"
         edges = f"(SELECT {columns} FROM {table.tolerant_sql}) AS edges"
-        if self.kind == "rows":
-            rows = [f"CASE WHEN {x} >= 0 AND {x} < {self.n_rows} THEN {x} END" for x in ("a", "b")]
-            joins = ""
-            if len(self.skipped):
-                bad = "(SELECT DISTINCT row FROM bad WHERE part = 'rows' AND row IS NOT NULL)"
-                rows = [f"CASE WHEN {x}_gone.row IS NULL THEN {row} END" for x, row in zip("ab", rows, strict=True)]
-                joins = "".join(f" LEFT JOIN {bad} AS {x}_gone ON {x}_gone.row = edges.{x}" for x in "ab")
-        else:
-            ids = "names" if by_name else "keys"
-            rows = ["a_ids.row", "b_ids.row"]
-            joins = "".join(f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in "ab")
+        rows, joins = rows_sql("ab", self.kind, self.n_rows, has_skipped=bool(len(self.skipped)))
         return (
             f"(SELECT edges.*, CASE WHEN {self._good_weight} THEN {rows[0]} END AS a_row, {rows[1]} AS b_row, "
             f"{rows[0]} AS a_known FROM {edges}{joins})"
@@ -165,36 +195,37 @@ class PairIngest:
         )
         self.bad.forget_lines()
         self.workspace.run(
-            f"INSERT INTO bad BY NAME SELECT 'edges' AS part, {number} AS file, n AS place, {col} ELSE 2 END AS col, "
-            f"{reason} ELSE 'weight' END AS reason FROM {invalid}"
+            f"INSERT INTO bad BY NAME SELECT ? AS part, {number} AS file, n AS place, {col} ELSE 2 END AS col, "
+            f"{reason} ELSE 'weight' END AS reason FROM {invalid}",
+            [self.part],
         )
 
     def _bucket_starts(self, n_nodes: int) -> dict[str, list[int]]:
         """Return the `starts` of buckets of nearly equal size, from degrees counted in ranges of rows."""
-        width = max(1, -(-self.n_rows // _MOST_RANGES))
+        width = max(1, -(-self.n_rows // MOST_RANGES))
         counts = np.zeros(-(-self.n_rows // width), dtype=np.int64)
         for end in ("a", "b"):
             degrees = self.workspace.arrays(
-                f"SELECT {end} // {width} AS place, count(*) AS n FROM pairs WHERE a IS NOT NULL AND b IS NOT NULL "
-                "GROUP BY place"
+                f"SELECT {end} // {width} AS place, count(*) AS n FROM {self._table} "
+                "WHERE a IS NOT NULL AND b IS NOT NULL GROUP BY place"
             )
             counts[np.ma.getdata(degrees["place"])] += np.ma.getdata(degrees["n"])
-        memory = int(_SORTING_SHARE * self.memory_bytes)
+        memory = int(SORTING_SHARE * self.memory_bytes)
         starts = bucket_starts(self.n_rows, counts, memory_bytes=memory, weighted=self._weighted)
         starts = np.minimum(starts - np.searchsorted(self.skipped, starts), n_nodes - 1)
         return {"starts": np.unique(starts).tolist()}
 
     def _distribute(self, sorter: NeighborSorter) -> dict[str, Any]:
         """Pass all pairs to the sorter, and return the counts of lines and self-loops."""
-        n_pairs = max(1 << 12, int(_SORTING_SHARE * self.memory_bytes) // (_BYTES_PER_PAIR * (self.n_threads + 1)))
-        blocks = self.workspace.row_blocks("pairs", n_pairs)
+        n_pairs = max(1 << 12, int(SORTING_SHARE * self.memory_bytes) // (_BYTES_PER_PAIR * (self.n_threads + 1)))
+        blocks = self.workspace.row_blocks(self._table, n_pairs)
         counts = {"n_lines": 0, "n_loops": 0}
         sorter.start()
 
         def fetched() -> Any:
             for block in blocks:
                 pairs = self.workspace.arrays(
-                    f"SELECT a, b, w FROM pairs WHERE rowid >= {block.start} AND rowid < {block.stop} "
+                    f"SELECT a, b, w FROM {self._table} WHERE rowid >= {block.start} AND rowid < {block.stop} "
                     "AND a IS NOT NULL AND b IS NOT NULL"
                 )
                 yield tuple(np.ma.getdata(pairs[name]) for name in "abw")

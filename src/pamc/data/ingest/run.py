@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -16,6 +17,7 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.raw import MISSING_NUMBERS
 from pamc.data.columns.types import Types
 from pamc.data.files import existing_file, kind_of
+from pamc.data.ingest.members import MemberIngest
 from pamc.data.ingest.pairs import PairIngest, edge_parts
 from pamc.data.ingest.rows import RowIngest, find_encoding
 from pamc.data.ingest.workspace import BAD_ROWS_FILE, BadRows, Parts, Workspace
@@ -23,6 +25,7 @@ from pamc.data.readers import endings, is_table, open_table
 from pamc.data.readers.columns import feature_columns, warn_about_columns, warn_about_points
 from pamc.data.readers.format import wrong_ending
 from pamc.data.readers.tables import Table, is_number_text
+from pamc.data.relations import same_name
 from pamc.data.store import Store, is_store
 from pamc.data.store.writer import StoreWriter
 from pamc.errors import ConfigError, DataError, OutputError
@@ -38,9 +41,10 @@ _ROWS_INSPECTED, _MOST_STRAY, _MOST_SKIPPED = 1000, 0.1, 0.5
 
 def ingest(
     features: str | PathLike[str],
-    edges: str | PathLike[str] | None = None,
+    edges: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
     *,
     out: str | PathLike[str],
+    members: Mapping[str, str | PathLike[str]] | None = None,
     id_column: str | None = None,
     truth_column: str | None = None,
     columns: Sequence[str] | None = None,
@@ -68,9 +72,11 @@ def ingest(
     features, edges
         A table of rows (.csv, .tsv, .txt, .parquet; text also with .gz), a folder of such parts, or a glob pattern; and
         likewise tables of source, target and optionally weight, or None for no edges. Edges refer to ids if the rows
-        have ids, else to row numbers from 0 across all parts.
+        have ids, else to row numbers from 0 across all parts. Several relations are a dict of such tables by name.
     out, overwrite
         Folder of the store, and whether an existing store there may be replaced.
+    members
+        Tables of rows and their groups by the name of the relation, whose rows are joined if they share a group.
     id_column, truth_column, columns, drop, types
         As for :func:`pamc.data.readers.read_features`.
     dtype
@@ -86,7 +92,7 @@ def ingest(
     progress
         Reporter of the steps; None reports nothing.
 
-    O((N·d + E) log E) time, O(memory_bytes) memory.
+    O((N·d + E) log E) time, O(memory_bytes) memory, plus about 100 bytes for each membership.
 
     Examples
     --------
@@ -100,21 +106,48 @@ def ingest(
     (['ann', 'bob', 'cyd'], [0, 1, 3, 4], [1, 0, 2, 1])
     """
     _check_limits(out, dtype, memory_bytes, types)
-    row_files, edge_files = (source_files(path) if path is not None else [] for path in (features, edges))
+    row_files, graphs = source_files(features), _graphs(edges, members or {})
     first = open_table(row_files[0])
     names = feature_columns(first, id_column, truth_column, columns, drop)
     # If bad rows are to be skipped, a column of numbers may have many other cells.
     is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
     _check(first, names, dtype, is_mixed=is_mixed, skip_bad_rows=skip_bad_rows, explicit=columns is not None)
     return _Ingest(
-        sources=[str(path) for path in (features, edges) if path is not None],
+        sources=[str(features), *(graph.source for graph in graphs)],
         rows=Parts(row_files, first),
-        edge_files=edge_files,
-        options=_Options(id_column, truth_column, names, dtype, skip_bad_rows, is_mixed, dict(types or {})),
+        graphs=graphs,
+        options=_Options(
+            id_column,
+            truth_column,
+            names,
+            dtype,
+            skip_bad_rows,
+            is_mixed,
+            dict(types or {}),
+            [graph.part for graph in graphs if graph.name is not None],
+        ),
         memory_bytes=memory_bytes,
         n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
         progress=SilentProgress() if progress is None else progress,
     ).run(StoreWriter(out, overwrite=overwrite, resume=resume))
+
+
+def _graphs(
+    edges: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None, members: Mapping[str, str | PathLike[str]]
+) -> list[_Graph]:
+    """Return the files of the only graph, or of each relation."""
+    if edges is None and not members:
+        return []
+    if not isinstance(edges, Mapping) and edges is not None and not members:
+        return [_Graph(None, str(edges), source_files(edges))]
+    of_name = {} if edges is None else edges if isinstance(edges, Mapping) else {"edges": edges}
+    if repeated := [name for name in members if name in of_name]:
+        raise same_name(repeated[0])
+    return [
+        _Graph(str(name), str(path), source_files(path), are_members=tables is members)
+        for tables in (of_name, members)
+        for name, path in tables.items()
+    ]
 
 
 def source_files(source: str | PathLike[str]) -> list[Path]:
@@ -213,6 +246,23 @@ class _Options(NamedTuple):
     skip_bad_rows: bool
     is_mixed: bool
     types: dict[str, Any]
+    relations: list[str]
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The files of one graph, and the name of its relation; None if it is the only graph."""
+
+    name: str | None
+    source: str
+    files: list[Path]
+    are_members: bool = False
+
+    @property
+    def part(self) -> str:
+        """What its lines are called in messages."""
+        kind = "memberships" if self.are_members else "edges"
+        return kind if self.name is None else f"{kind} of {self.name}"
 
 
 @dataclass(frozen=True)
@@ -221,7 +271,7 @@ class _Ingest:
 
     sources: list[str]
     rows: Parts
-    edge_files: list[Path]
+    graphs: list[_Graph]
     options: _Options
     memory_bytes: int
     n_threads: int
@@ -240,7 +290,8 @@ class _Ingest:
 
     def _write(self, writer: StoreWriter) -> Store:
         """Run all steps that are not finished."""
-        _check_same(writer, [*self.rows.files, *self.edge_files], self.options._asdict())
+        edge_files = [file for graph in self.graphs for file in graph.files]
+        _check_same(writer, [*self.rows.files, *edge_files], self.options._asdict())
         if is_store(writer.folder):
             return writer.commit()
         with Workspace(writer.scratch, memory_bytes=self.memory_bytes, n_threads=self.n_threads) as workspace:
@@ -255,6 +306,7 @@ class _Ingest:
                 sources=self.sources,
                 options=self.options._asdict(),
                 facts=facts,
+                relations=[graph.name for graph in self.graphs if graph.name is not None],
             )
 
     def _find_encoding(self, workspace: Workspace) -> TableEncoding | None:
@@ -282,7 +334,7 @@ class _Ingest:
         n_rows = rows.read()
         if not skip:
             bad.refuse("rows")
-        if id_column is None and self.edge_files and bad.count("rows", "line"):
+        if id_column is None and self.graphs and bad.count("rows", "line"):
             raise DataError(
                 f"{self.rows.first.path}: malformed lines cannot be skipped if edges refer to row numbers, because "
                 "the numbers of later rows would change: correct the file, or identify rows by a column with --id"
@@ -292,19 +344,31 @@ class _Ingest:
             raise DataError(f"{self.rows.first.path}: no valid row is left of {n_rows}")
         kind = rows.write(skipped)
         facts: dict[str, Any] = {"n_bad_rows": bad.count("rows")}
-        if self.edge_files:
-            parts["edges"] = edge_parts(self.edge_files, workspace, kind)
-            pairs = PairIngest(
-                workspace, writer, parts["edges"], kind, n_rows, skipped, self.memory_bytes, self.n_threads, bad,
-                self.progress,
-            )  # fmt: skip
-            pairs.read()
-            if not skip:
-                bad.refuse("edges")
-            facts |= {"n_bad_edges": bad.count("edges"), **pairs.sort()}
-        if bad.count("rows") or bad.count("edges"):
+        if self.graphs:
+            shared = (n_rows, skipped, self.memory_bytes, self.n_threads, bad, self.progress)
+            facts |= self._write_graphs(writer, workspace, parts, kind, shared)
+        if any(bad.count(part) for part in parts):
             bad.write(writer.path(BAD_ROWS_FILE))
         return facts
+
+    def _write_graphs(
+        self, writer: StoreWriter, workspace: Workspace, parts: dict[str, Parts], kind: str, shared: tuple[Any, ...]
+    ) -> dict[str, int]:
+        """Write the neighbors of every graph, add its files to the parts, and return the counts for the manifest."""
+        *_, bad, _ = shared
+        ingests: list[PairIngest | MemberIngest] = []
+        for number, graph in enumerate(self.graphs):
+            parts[graph.part] = edge_parts(graph.files, workspace, kind, are_members=graph.are_members)
+            names = (graph.part, "" if graph.name is None else f"-{number}")
+            one_ingest: Any = MemberIngest if graph.are_members else PairIngest
+            ingests.append(one_ingest(workspace, writer, parts[graph.part], kind, *shared, *names))
+            ingests[-1].read()
+            if not self.options.skip_bad_rows:
+                bad.refuse(graph.part)
+        facts = Counter(n_bad_edges=sum(bad.count(graph.part) for graph in self.graphs))
+        for one in ingests:
+            facts.update(one.sort())
+        return dict(facts)
 
 
 def _check_same(writer: StoreWriter, files: list[Path], options: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import MAX_EDGE_WEIGHT
-from pamc.data.database import load_duckdb
+from pamc.data.database import load_duckdb, quoted
 from pamc.data.files import reason_of
 from pamc.data.readers import open_table
 from pamc.data.readers.tables import Cell, Table, not_a_number
@@ -154,6 +154,7 @@ _REASONS = {
     "repeated": "duplicate id",
     "line": "malformed line",
     "end": "an edge needs two ends",
+    "group": "a membership needs a row and a group",
     "unknown": "no row has this id",
     "weight": f"a weight must be positive and at most {MAX_EDGE_WEIGHT:g}",
 }
@@ -215,7 +216,8 @@ class _Bad(NamedTuple):
 class BadRows:
     """The bad rows and edges of an ingest, stored in the table ``bad`` of a workspace.
 
-    `parts` maps "rows", and "edges" if any, to their files; `ids_are_rows` says that edges refer to row numbers.
+    `parts` maps "rows", and "edges" or the relations if any, to their files; `ids_are_rows` says that edges refer to
+    row numbers.
     """
 
     def __init__(self, workspace: Workspace, parts: dict[str, Parts], *, dtype: str, ids_are_rows: bool) -> None:
@@ -271,7 +273,7 @@ class BadRows:
     def _located(self, part: str, limit: str = "") -> Iterator[tuple[_Bad, Cell]]:
         """Yield bad rows with the cells that are invalid, in one pass over each file."""
         columns = ", ".join(_Bad._fields)
-        query = f"SELECT {columns} FROM bad WHERE part = '{part}' ORDER BY file, place NULLS FIRST, line {limit}"
+        query = f"SELECT {columns} FROM bad WHERE part = {quoted(part)} ORDER BY file, place NULLS FIRST, line {limit}"
         rows = (_Bad(*row) for row in self._workspace.iterate(query))
         for file, group in groupby(rows, key=lambda bad: bad.file):
             yield from self._cells(part, file, group)
@@ -305,6 +307,7 @@ class BadRows:
             "truth": f"{problem}; every row needs a true class",
             "repeated": f"the id {cell.text!r} is also that of an earlier row; ids must be unique",
             "end": "the cell is empty; every edge needs two ends",
+            "group": "the cell is empty; every membership needs a row and a group",
             "unknown": f"no row has the id {cell.text!r}",
             "weight": f"the weight is {cell.text!r}; weights must be positive and at most {MAX_EDGE_WEIGHT:g}",
         }

@@ -89,9 +89,7 @@ def read_memberships(path: str | PathLike[str], ids: NDArray[Any] | None, n_node
     path = existing_file(path)
     first, by_number = first_ends(path), ids is None or ids.dtype.kind in "iu"
     is_row = first is not None and (is_integer_text(first[0]) if by_number else bool(np.any(ids == first[0])))
-    table = open_table(path, header=not is_row)
-    if len(table.names) != 2:
-        raise DataError(f"{path}: memberships need 2 columns (row, group), found {len(table.names)}")
+    table = open_membership_table(path, header=not is_row)
     (rows, wrong), (groups, no_group) = (table.texts(name) for name in table.names)
     if (cell := wrong or no_group) is not None:
         raise DataError(f"{path}: {cell.where}: the cell is empty; every membership needs a row and a group")
@@ -225,6 +223,14 @@ def open_edge_table(path: Path, *, header: bool) -> Table:
     table = open_table(path, header=header)
     if len(table.names) not in (2, 3):
         raise DataError(f"{path}: edges need 2 or 3 columns (source, target, weight), found {len(table.names)}")
+    return table
+
+
+def open_membership_table(path: Path, *, header: bool) -> Table:
+    """Open a table of rows and their groups; raise DataError unless it has 2 columns."""
+    table = open_table(path, header=header)
+    if len(table.names) != 2:
+        raise DataError(f"{path}: memberships need 2 columns (row, group), found {len(table.names)}")
     return table
 
 

@@ -14,6 +14,7 @@ from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import fit_encoding
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
 from pamc.data.columns.types import Types, find_types
+from pamc.data.directed import directed_relations
 from pamc.data.files import existing_file, kind_of, naming
 from pamc.data.readers.columns import (
     check_has_rows,
@@ -28,7 +29,7 @@ from pamc.data.readers.edges import read_edge_graph, read_edges, read_membership
 from pamc.data.readers.format import Matrix, format_of, open_table, wrong_ending
 from pamc.data.readers.labels import codes_of
 from pamc.data.readers.tables import Cell, Table, not_a_number
-from pamc.data.relations import joined, needs_relations
+from pamc.data.relations import joined, needs_relations, same_name
 from pamc.data.rows import table_graph
 from pamc.errors import ConfigError, DataError
 
@@ -38,6 +39,7 @@ def read_graph(
     *,
     edges: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
     members: Mapping[str, str | PathLike[str]] | None = None,
+    directed: Mapping[str, str | PathLike[str]] | None = None,
     relation_weights: Mapping[str, float] | None = None,
     id_column: str | None = None,
     truth_column: str | None = None,
@@ -50,8 +52,9 @@ def read_graph(
 
     Edges refer to ids if the rows have ids, else to row numbers from 0. An edge file replaces the edges stored in an
     .npz file of features. Several relations are a dict of edge files by name, and `members` is a dict of files of
-    (row, group) pairs, whose rows are joined if they share a group. `relation_weights` are those of `PamCGC.fit`. The
-    other options are those of `read_features`.
+    (row, group) pairs, whose rows are joined if they share a group. `directed` is a dict of edge files whose direction
+    is used (:class:`~pamc.data.directed.DirectedEdges`). `relation_weights` are those of `PamCGC.fit`. The other
+    options are those of `read_features`.
 
     Examples
     --------
@@ -66,15 +69,15 @@ def read_graph(
     """
     options: dict[str, Any] = {"columns": columns, "drop": drop, "types": types, "dtype": dtype}
     if features_path is None:
+        if isinstance(edges, Mapping) or members or directed or relation_weights:
+            raise ConfigError("several relations and memberships need a file of rows")
         if edges is None:
             raise ConfigError("there is nothing to read: give a file of rows, a file of edges, or both")
-        if isinstance(edges, Mapping) or members or relation_weights:
-            raise ConfigError("several relations and memberships need a file of rows")
         roles: dict[str, Any] = {"--id": id_column, "--truth": truth_column}
         _refuse_columns({**roles, "--columns": columns, "--drop": drop, "--types": types})
         return read_edge_graph(edges)
     graph = read_features(features_path, id_column=id_column, truth_column=truth_column, **options)
-    if not isinstance(edges, Mapping) and not members:
+    if not isinstance(edges, Mapping) and not members and not directed:
         if relation_weights is not None:
             raise needs_relations()
         if edges is None:
@@ -85,8 +88,15 @@ def read_graph(
     parts = {name: read_edges(path, graph.ids, graph.n_nodes) for name, path in of_name.items()}
     for name, path in (members or {}).items():
         if name in parts:
-            raise DataError(f"two relations have the name {name!r}: give each file a name of its own")
+            raise same_name(name)
         parts[name] = read_memberships(path, graph.ids, graph.n_nodes)
+    for name, path in (directed or {}).items():
+        with naming(existing_file(path)):
+            found = directed_relations(*read_edges(path, graph.ids, graph.n_nodes), graph.n_nodes)
+        for kind, part in found.items():
+            if f"{name} {kind}" in parts:
+                raise same_name(f"{name} {kind}")
+            parts[f"{name} {kind}"] = part
     pairs, weight, relations = joined(parts, relation_weights)
     return replace(graph, edges=pairs, edge_weight=weight, relations=relations)
 

@@ -97,12 +97,15 @@ class NeighborSorter:
                     with bucket.weights.open("ab") as file:
                         file.write(signed[first:last].data)
 
-    def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2) -> int:
-        """Write the arrays of the store and return the number of stored neighbors; holds one bucket per thread."""
-        indptr = writer.create("indptr", self.n_nodes + 1, np.int64)
+    def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2, suffix: str = "") -> int:
+        """Write the arrays of the store and return the number of stored neighbors; holds one bucket per thread.
+
+        The `suffix` is that of the names of the arrays.
+        """
+        indptr = writer.create(f"indptr{suffix}", self.n_nodes + 1, np.int64)
         n_stored = 0
-        indices = writer.grow("indices", index_dtype(self.n_nodes))
-        weights = writer.grow("weight", np.float32) if self.weighted else None
+        indices = writer.grow(f"indices{suffix}", index_dtype(self.n_nodes))
+        weights = writer.grow(f"weight{suffix}", np.float32) if self.weighted else None
         with ThreadPoolExecutor(n_threads) as pool, progress.phase("neighbors", len(self._buckets)) as phase:
             sorted_buckets = in_order(pool, self._sorted, self._buckets, ahead=n_threads)
             for bucket, (degrees, neighbors, weight) in zip(self._buckets, sorted_buckets, strict=True):

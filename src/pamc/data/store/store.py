@@ -7,13 +7,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import AttributedGraph
@@ -21,10 +22,12 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.database import connected, literal_path, load_duckdb
 from pamc.data.files import reason_of, sha256_of
 from pamc.data.preprocessing import Preprocessing
+from pamc.data.relations import Edges, checked_weights, joined, needs_relations
 from pamc.errors import DataError
 
 FORMAT = "pamc-store"
-VERSION = 1
+# Stores with several relations have the second version, so that an earlier pamc does not ignore their edges.
+VERSION, VERSION_OF_RELATIONS = 1, 2
 MANIFEST = "manifest.json"
 _VERIFIED = "verified.json"
 
@@ -42,7 +45,8 @@ class Store:
     folder
         Path of the store.
     n_nodes, n_features, n_stored
-        Number of nodes, N, of features, d, and of stored neighbors, which is twice the number of pairs.
+        Number of nodes, N, of features, d, and of stored neighbors, which is twice the number of pairs of all
+        relations.
     id_kind
         Kind of row ids: "rows" (named 0 … N−1), "integers" or "strings".
     has_edges
@@ -51,6 +55,9 @@ class Store:
         Names of the d features, or None.
     manifest
         Content of manifest.json.
+    relation_weights
+        Weight of each relation that the user chose (:meth:`with_relation_weights`), or None to find the weights from
+        the data.
     """
 
     folder: Path
@@ -61,6 +68,7 @@ class Store:
     has_edges: bool
     feature_names: tuple[str, ...] | None
     manifest: Mapping[str, Any]
+    relation_weights: tuple[float, ...] | None = None
 
     @cached_property
     def features(self) -> NDArray[Any]:
@@ -92,6 +100,28 @@ class Store:
         """The encoding by which the features were computed from columns of mixed types; None for plain numbers."""
         columns = self.manifest.get("columns")
         return None if columns is None else TableEncoding.from_dict(columns)
+
+    @property
+    def relations(self) -> tuple[str, ...] | None:
+        """Names of the relations that the pairs belong to; None if all pairs are of one kind."""
+        return tuple(str(relation["name"]) for relation in self.manifest.get("relations", ())) or None
+
+    def with_relation_weights(self, weights: Mapping[str, float]) -> Store:
+        """Return the store with weights of its relations that the user chose, after checking them."""
+        if self.relations is None:
+            raise needs_relations()
+        return replace(self, relation_weights=checked_weights(weights, self.relations))
+
+    def relation_matrices(self) -> dict[str, sp.csr_matrix]:
+        """Return the adjacency matrix (N, N) of each relation, by name, in memory."""
+        matrices = {}
+        for number, relation in enumerate(self.manifest.get("relations", ())):
+            indptr, indices = (np.array(self.mapped(f"{part}-{number}.npy")) for part in ("indptr", "indices"))
+            is_weighted = f"weight-{number}.npy" in self.manifest["files"]
+            weight = np.array(self.mapped(f"weight-{number}.npy")) if is_weighted else np.ones(len(indices))
+            parts = (weight.astype(np.float64, copy=False), indices, indptr)
+            matrices[str(relation["name"])] = sp.csr_matrix(parts, shape=(self.n_nodes, self.n_nodes))
+        return matrices
 
     @property
     def name(self) -> str:
@@ -157,8 +187,12 @@ class Store:
         """
         if verify:
             self.verify_once()
-        edges, weight = None, None
-        if self.has_edges:
+        edges, weight, relations = None, None, None
+        if self.relations is not None:
+            parts = {name: _listed_once(matrix) for name, matrix in self.relation_matrices().items()}
+            edges, weight, relations = joined(parts)
+            relations = replace(relations, weights=self.relation_weights)
+        elif self.has_edges:
             source = np.repeat(np.arange(self.n_nodes), np.diff(self.indptr))
             target = np.asarray(self.indices)
             upper = source < target
@@ -173,6 +207,7 @@ class Store:
             feature_names=self.feature_names,
             encoding=self.encoding,
             name=self.name,
+            relations=relations,
         )
 
     def mapped(self, name: str) -> NDArray[Any]:
@@ -185,6 +220,12 @@ class Store:
                 f"{path}: cannot be mapped as an array; damaged? ({error}): restore it, or {_AGAIN}"
             ) from error
         return array
+
+
+def _listed_once(matrix: sp.csr_matrix) -> Edges:
+    """Return the edges (2, E) of a symmetric matrix, each from its lower row, and their weights (None if all are 1)."""
+    once: Any = sp.triu(matrix, k=1, format="coo")
+    return np.stack([once.row, once.col]).astype(np.int64), None if (once.data == 1).all() else once.data
 
 
 def row_blocks(n_rows: int, block_size: int) -> list[slice]:
@@ -260,9 +301,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} is damaged ({error}): restore it, or {_AGAIN}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DataError(f"{folder}: is not a store: its {MANIFEST} does not say that its format is {FORMAT!r}")
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in (VERSION, VERSION_OF_RELATIONS):
         raise DataError(
-            f"{folder}: is a store of version {manifest.get('version')}; this pamc reads version {VERSION}: {_AGAIN}"
+            f"{folder}: is a store of version {manifest.get('version')}; this pamc reads versions {VERSION} and "
+            f"{VERSION_OF_RELATIONS}: {_AGAIN}"
         )
     return manifest
 
@@ -277,18 +319,27 @@ def _check_files(store: Store) -> None:
             raise DataError(
                 f"{path}: has {path.stat().st_size} bytes, the manifest says {file['bytes']}: restore it, or {_AGAIN}"
             )
-    for name in ("features.npy", "indptr.npy", "indices.npy", *_ID_FILES[store.id_kind]):
+    for name in ("features.npy", *_ID_FILES[store.id_kind]):
         if name not in files:
             raise DataError(f"{store.folder / MANIFEST} lists no {name}, which this store needs: {_AGAIN}")
-    n, n_stored = store.n_nodes, store.n_stored
+    n = store.n_nodes
     expected: dict[str, tuple[tuple[int, ...], Sequence[str]]] = {
         "features.npy": ((n, store.n_features), ("float32", "float16")),
-        "indptr.npy": ((n + 1,), ["int64"]),
-        "indices.npy": ((n_stored,), [index_dtype(n).name]),
-        "weight.npy": ((n_stored,), ["float32"]),
         "labels.npy": ((n,), ["int64"]),
         "ids.npy": ((n,), ["int64"]),
     }
+    graphs = _graphs_of(store)
+    for suffix, n_stored in graphs.items():
+        for part in ("indptr", "indices"):
+            if f"{part}{suffix}.npy" not in files:
+                raise DataError(
+                    f"{store.folder / MANIFEST} lists no {part}{suffix}.npy, which this store needs: {_AGAIN}"
+                )
+        expected |= {
+            f"indptr{suffix}.npy": ((n + 1,), ["int64"]),
+            f"indices{suffix}.npy": ((n_stored,), [index_dtype(n).name]),
+            f"weight{suffix}.npy": ((n_stored,), ["float32"]),
+        }
     for name, (shape, dtypes) in expected.items():
         if name not in files:
             continue
@@ -298,12 +349,21 @@ def _check_files(store: Store) -> None:
                 f"{store.folder / name}: holds {array.dtype.name} of shape {array.shape}, expected "
                 f"{' or '.join(dtypes)} of shape {shape}: restore it, or {_AGAIN}"
             )
-    if store.indptr[0] != 0 or store.indptr[-1] != store.n_stored:
-        raise DataError(f"{store.folder / 'indptr.npy'}: does not run from 0 to {store.n_stored}: {_AGAIN}")
+    for suffix, n_stored in graphs.items():
+        indptr = store.mapped(f"indptr{suffix}.npy")
+        if indptr[0] != 0 or indptr[-1] != n_stored:
+            raise DataError(f"{store.folder / f'indptr{suffix}.npy'}: does not run from 0 to {n_stored}: {_AGAIN}")
     if store.encoding is not None and store.encoding.feature_names != store.feature_names:
         raise ValueError("the columns are not those of the features")
     if store.feature_names is not None and len(store.feature_names) != store.n_features:
         raise ValueError(f"{len(store.feature_names)} feature names for {store.n_features} features")
+
+
+def _graphs_of(store: Store) -> dict[str, int]:
+    """Return the number of stored neighbors of each relation, or of the only graph, by the ending of its file names."""
+    if store.relations is None:
+        return {"": store.n_stored}
+    return {f"-{number}": int(each["n_stored"]) for number, each in enumerate(store.manifest["relations"])}
 
 
 def _state_of(path: Path) -> list[int]:
@@ -350,10 +410,12 @@ class StoreFeatures:
         return np.asarray(self.preprocessing.apply(np.array(self.raw[rows], dtype=np.float32)))
 
 
-def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+def neighborhood_means(
+    store: Store, rows: StoreFeatures, numbers: NDArray[np.int64], *, weight: NDArray[Any] | None = None
+) -> NDArray[np.floating[Any]]:
     """Return (n, d) means of the rows at `numbers` and their neighbors, at most 16 per row, evenly spaced in its list.
 
-    O(n·d) time, O(d) additional memory.
+    With the weights (n_stored,) of the neighbors, a row itself has the weight 1. O(n·d) time, O(d) additional memory.
     """
     means = np.empty((len(numbers), store.n_features), dtype=np.float32)
     for block in row_blocks(len(numbers), _ROWS_PER_BLOCK):
@@ -366,6 +428,11 @@ def neighborhood_means(store: Store, rows: StoreFeatures, numbers: NDArray[np.in
         total = rows[requested]
         # Rows of a file are read in file order.
         neighbors, order = np.unique(np.asarray(store.indices[entry]), return_inverse=True)
-        np.add.at(total, owner, rows[neighbors][order])
-        means[block] = total / (n_read + 1)[:, None]
+        values, mass = rows[neighbors][order], n_read
+        if weight is not None:
+            # Those that are read stand for all neighbors.
+            shares = weight[entry] * (n_all / np.maximum(n_read, 1))[owner]
+            values, mass = values * shares[:, None], np.bincount(owner, shares, minlength=len(requested))
+        np.add.at(total, owner, values)
+        means[block] = total / (mass + 1)[:, None]
     return means

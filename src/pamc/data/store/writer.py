@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,22 @@ from pamc.data.files import (
     remove_folder,
     sha256_of,
 )
-from pamc.data.store.store import FORMAT, MANIFEST, VERSION, Store, index_dtype, is_store, open_store
+from pamc.data.store.store import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    VERSION_OF_RELATIONS,
+    Store,
+    index_dtype,
+    is_store,
+    open_store,
+)
 from pamc.errors import ConfigError, OutputError
 
 _FILES = ("features.npy", "indptr.npy", "indices.npy", "weight.npy", "labels.npy", "ids.npy", "ids.parquet")
+# Files of one of several relations.
+_GRAPH = ("indptr", "indices", "weight")
+_FILE_OF_RELATION = re.compile(rf"({'|'.join(_GRAPH)})-\d+\.npy")
 # Additional files that are kept in a finished store and covered by its checksums.
 _REPORTS = ("bad-rows.csv",)
 _SCRATCH = "work"
@@ -146,9 +159,12 @@ class StoreWriter:
             raise cannot_write(self.target, error) from error
 
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Create an array of the store (features, indptr, indices, weight, labels or ids) as a writable memory map."""
+        """Create an array of the store (features, indptr, indices, weight, labels or ids) as a writable memory map.
+
+        The arrays of one of several relations are called ``indptr-0`` and so on.
+        """
         file = f"{name}.npy"
-        if file not in _FILES:
+        if file not in _FILES and not _FILE_OF_RELATION.fullmatch(file):
             raise ConfigError(f"a store has no array {name!r}; it has {', '.join(_FILES)}")
         shape = (shape,) if isinstance(shape, int) else shape
         return np.lib.format.open_memmap(self.folder / file, mode="w+", dtype=np.dtype(dtype), shape=shape)
@@ -170,31 +186,35 @@ class StoreWriter:
         sources: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         facts: Mapping[str, Any] | None = None,
+        relations: Sequence[str] = (),
     ) -> Store:
         """Write checksums and the manifest, rename the folder to its destination, and return the finished store.
 
-        Without ``indptr`` and ``indices`` the store has no edges. The manifest contains a `name`, the folder's by
-        default, the names of the d features, the encoding of columns of mixed types, the source files, the options, and
-        `facts` such as counts of skipped rows.
+        Without ``indptr`` and ``indices``, or `relations`, the names of several graphs, the store has no edges. The
+        manifest contains a `name`, the folder's by default, the names of the d features, the encoding of columns of
+        mixed types, the source files, the options, and `facts` such as counts of skipped rows.
         """
-        has_edges = self.path("indptr.npy").exists()
+        has_edges = bool(relations) or self.path("indptr.npy").exists()
         n_nodes, n_features = np.load(self.path("features.npy"), mmap_mode="r").shape
         if not has_edges:
             self.create("indptr", n_nodes + 1, np.int64)
             self.create("indices", 0, index_dtype(n_nodes))
-        files = [file for file in (*_FILES, *_REPORTS) if self.path(file).exists()]
+        of_relations = [f"{part}-{number}.npy" for number in range(len(relations)) for part in _GRAPH]
+        files = [file for file in (*_FILES, *of_relations, *_REPORTS) if self.path(file).exists()]
         arrays = {file: np.load(self.path(file), mmap_mode="r") for file in files if file.endswith(".npy")}
         ids = "strings" if "ids.parquet" in files else "integers" if "ids.npy" in files else "rows"
         with ThreadPoolExecutor(max_workers=2) as pool:
             checksums = list(pool.map(sha256_of, [self.path(file) for file in files]))
+        n_stored = {file: len(array) for file, array in arrays.items() if file.startswith("indices")}
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION_OF_RELATIONS if relations else VERSION,
             "name": name or self.target.name,
             "n_nodes": n_nodes,
             "n_features": n_features,
-            "n_stored": len(arrays["indices.npy"]),
+            "n_stored": sum(n_stored.values()),
             "has_edges": has_edges,
+            **({"relations": _described(relations, n_stored)} if relations else {}),
             "ids": ids,
             "dtypes": {file.removesuffix(".npy"): array.dtype.name for file, array in arrays.items()},
             "feature_names": None if feature_names is None else list(feature_names),
@@ -217,3 +237,8 @@ class StoreWriter:
         commit(self.target, self.folder)
         self._finished = True
         return open_store(self.target)
+
+
+def _described(names: Sequence[str], n_stored: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the name and the number of stored neighbors of each relation."""
+    return [{"name": name, "n_stored": n_stored[f"indices-{number}.npy"]} for number, name in enumerate(names)]

@@ -100,6 +100,10 @@ def _costs(loss: Sequence[Row], folder: Path) -> str:
         ],
         ["`sort | uniq` on the same edges as text", f"{sort:.0f} s"],
     ]
+    for row in (row for row in stored("relation-cost") if "time_exponent" in row["values"]):
+        sizes = [f"{size // 1000}k" for size in row["parameters"]["n_edges"]]
+        title = f"weighing and combining three relations, {' to '.join(sizes)} edges together: exponent of time"
+        body.append([title, f"{row['values']['time_exponent']:.2f}"])
     clusters = [row for row in stored("neighbors", device="cpu") if row["parameters"]["rows"] == "clusters"]
     n_rows = max(row["parameters"]["n_nodes"] for row in clusters)
     search = {row["provider"]: row["values"] for row in clusters if row["parameters"]["n_nodes"] == n_rows}
@@ -200,6 +204,7 @@ PAGES: dict[str, dict[str, Part]] = {
     "quality": {
         "quality": experiment("quality", *_QUALITY, titled=True),
         "mixed": experiment("mixed", "mixed", "emptied", titled=True),
+        "relations": experiment("relations", "relations", "graphs-alone", "images", titled=True),
     },
     "speed": {**SPEED, "costs": Part(_LOSS, _costs)},
     "scale": SCALE,

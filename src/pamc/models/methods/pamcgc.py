@@ -210,10 +210,14 @@ class PamCGCModel(BlockContrastModel):
         )
 
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
-        """Return the sum of −τ cos(z, z′) over rows and their copies, or None without views; blocks come in order."""
+        """Return the sum of −τ cos(z, z′) over rows and their copies, or None without views; blocks come in order.
+
+        In a process group, these are the rows of this process.
+        """
         if self.views is None or isinstance(block, SparseBlock):
             return super().row_loss(z, block)
-        rows = torch.arange(self._n_seen, self._n_seen + len(z), device=z.device)
+        first = self.views.first_row + self._n_seen
+        rows = torch.arange(first, first + len(z), device=z.device)
         self._n_seen += len(z)
         copies = self.encoder(self.views.of(block[: len(z)], rows, self.view_step))
         similarity: Tensor = nn.functional.cosine_similarity(z, copies, dim=1).sum()
