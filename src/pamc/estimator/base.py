@@ -25,6 +25,7 @@ from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.estimator.levels import split_cluster
 from pamc.estimator.noise import noise_names
+from pamc.estimator.update import compared, later_rows, update_facts
 from pamc.initialize.levels import merged_labels
 from pamc.initialize.noise import without_noise
 from pamc.models.method import METHODS
@@ -54,6 +55,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     verbose: bool
     _row_ids: Any
     _slim_record: RunRecord | None = None
+    _folder: Path | None = None
     encoder: nn.Module | None = None
     pretrained: str | None = None
     types: Any = None
@@ -84,6 +86,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         relation_weights: Mapping[str, float] | None = None,
         known_labels: Any = None,
         views: Any = None,
+        previous: Any = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -112,10 +115,17 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (n_copies, N, d), or as a callable that takes X and returns a random copy of each row; or a list of arrays
             and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
             `image_shape`.
+        previous
+            A fitted model to continue from. X contains its rows and new ones, or new rows alone; clusters keep their
+            numbers, and `update_` tells which appeared, vanished, split or merged, and how far the rows have drifted.
+            Rows are recognized by the index of a pandas frame, by their place, or by their values. Columns and
+            preprocessing are those of the model, and so is the number of clusters, apart from these changes.
         """
         if X is None:
+            if previous is not None:
+                raise ConfigError("previous needs X, the features of the rows")
             return self._fit_graph_alone(adjacency, known_labels)
-        graph = frame_graph(X, self.types)
+        graph = frame_graph(X, self.types) if previous is None else later_rows(self, previous, X)
         if graph is None:
             array = self._validated(X, reset=True)
             names = getattr(self, "feature_names_in_", None)
@@ -124,7 +134,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
         progress = FitProgress() if self.verbose else None
-        self._fit(graph, known_labels=known_labels, views=views, progress=progress)
+        self._fit(graph, known_labels=known_labels, views=views, previous=previous, progress=progress)
         self._row_ids = graph.ids
         return self
 
@@ -139,6 +149,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         graph: Any,
         *,
         known_labels: Any = None,
+        previous: Any = None,
         progress: Progress | None = None,
         on_epoch: OnEpoch | None = None,
         checkpoints: CheckpointPlan | None = None,
@@ -150,8 +161,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         graph
             The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
-        known_labels
-            Same as in :meth:`fit`.
+        known_labels, previous
+            Same as in :meth:`fit`. With `previous`, the features are encoded like those of the model.
         progress
             Displays the phases; by default nothing is displayed.
         on_epoch
@@ -172,6 +183,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._fit(
             graph.without_labels(),
             known_labels=known_labels,
+            previous=previous,
             progress=progress,
             on_epoch=on_epoch,
             checkpoints=checkpoints,
@@ -185,6 +197,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         data: AttributedGraph | Store,
         *,
         known_labels: Any = None,
+        previous: Any = None,
         group: TorchProcessGroup | None = None,
         **options: Any,
     ) -> Self:
@@ -196,6 +209,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         if isinstance(data, AttributedGraph):
             check_known(data.features, data.feature_names)
+        comparison = None if previous is None else compared(previous, cast(AttributedGraph, data))
         self._expect(getattr(data, "encoding", None))
         with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
             fit = fit_method(
@@ -207,12 +221,15 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=copy.deepcopy(self.encoder),
                 pretrained=self.pretrained,
                 known_labels=None if known_labels is None else np.asarray(known_labels),
+                previous=None if comparison is None else comparison.previous,
                 group=group,
                 **options,
             )
             n_clusters = fit.config.n_clusters
             n_empty = n_clusters - len(np.unique(fit.labels))
-            if n_empty and not any(warning.once for warning in collected):
+            if comparison is not None:
+                fit = dataclasses.replace(fit, facts={**fit.facts, **update_facts(comparison, fit, data)})
+            elif n_empty and not any(warning.once for warning in collected):
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:
             warn(warning, stacklevel=3)
@@ -232,7 +249,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _adopt(self, fit: Fit) -> Self:
-        self._row_ids = self._slim_record = None
+        self._row_ids = self._slim_record = self._folder = None
         self.labels_ = without_noise(fit.labels, fit.noise)
         self.noise_ = None if fit.noise is None else noise_names(fit.noise)
         self.confidence_ = fit.confidence
@@ -246,6 +263,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _adopt_model(self, fit: Fit) -> Self:
         self._fit_result = fit
+        self.update_ = fit.facts.get("update")
         self.linkage_ = fit.linkage
         self.cluster_centers_ = fit.centers.cpu().numpy()
         self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
@@ -423,7 +441,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if saved.is_slim:
             text = (Path(folder) / RECORD_FILE).read_text(encoding="utf-8")
             return model._adopt_slim(saved.fit, RunRecord.from_json(text))
-        return model._adopt(saved.fit)
+        model._adopt(saved.fit)
+        model._folder = Path(folder)
+        return model
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
         """Raise a DataError if columns are missing, unknown or in another order than in the training data."""

@@ -25,7 +25,9 @@ from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.initialize.consensus import InputSource
+from pamc.initialize.drift import Reference
 from pamc.initialize.noise import NoiseRule
+from pamc.initialize.previous import Previous, Regrouped
 from pamc.models.loader import FeatureLoader
 from pamc.models.method import Method
 from pamc.models.views import Views
@@ -87,6 +89,8 @@ class FitContext:
         The process group that trains together; None for a single process.
     views
         Copies of the rows, as arrays or as callables that make them, or None.
+    previous
+        What the fit takes over from a previous one; None for a fit from scratch.
     """
 
     method: Method
@@ -99,6 +103,7 @@ class FitContext:
     known_labels: NDArray[np.int64] | None = None
     group: TorchProcessGroup | None = None
     views: Any = None
+    previous: Previous | None = None
 
     @property
     def has_views(self) -> bool:
@@ -154,11 +159,14 @@ class Neighbors:
         Features and graph in which initial clusters are found; None if the initializer does not need them.
     facts
         Decisions as plain values: "graph" is "given", "knn" or "not used".
+    regrouped
+        The clusters with which an update starts; None for a fit from scratch.
     """
 
     graph: Any
     inputs: InputSource | None
     facts: Mapping[str, object]
+    regrouped: Regrouped | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +278,8 @@ class Fit:
         Messages of the warnings that the user saw.
     adjacency
         The graph of the data, or the kNN graph that was built; None for a store on disk and for a loaded fit.
+    reference
+        Moments of the rows of each cluster, with which later rows are compared; None for a model of an earlier version.
     """
 
     method: str
@@ -295,6 +305,7 @@ class Fit:
     noise: NDArray[np.int8] | None = None
     linkage: NDArray[np.float64] | None = None
     adjacency: Adjacency | None = None
+    reference: Reference | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return an independent copy.
