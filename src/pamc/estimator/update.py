@@ -80,6 +80,7 @@ def compared(model: Any, graph: AttributedGraph) -> Comparison:
         family=_family_of(facts),
         calibration=fit.calibration,
         calibrated_rows=cast(int, facts.get("calibrated_rows", len(fit.labels))),
+        compared_rows=cast(int, facts.get("compared_rows", len(fit.labels))),
     )
     changed = unchanged != np.where(is_known, place, -2)
     shifts = None

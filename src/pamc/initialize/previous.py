@@ -23,8 +23,8 @@ from pamc.data.preprocessing import Preprocessing
 from pamc.graph.neighbors import nearest
 from pamc.graph.smoothing import Floats
 from pamc.initialize.base import InitContext, InitResult, mean_centers
-from pamc.initialize.calibration import Calibration
-from pamc.initialize.consensus import InputSource
+from pamc.initialize.calibration import Calibration, matched_clusters
+from pamc.initialize.consensus import InputSource, agreed_clusters
 from pamc.initialize.family import MIDDLE, smoothed_embeddings
 from pamc.initialize.fitting import fitted_to, labeled_targets
 from pamc.models.layers import MLP
@@ -49,6 +49,13 @@ _MIXED = 0.7
 
 # The confidence is calibrated again if there are more rows than this multiple of those that it was calibrated with.
 _CALIBRATED_TIMES = 1.5
+
+# The clusters are compared with quick clusterings, of so many repeats, if there are more rows than this multiple of
+# those at the last comparison. At most this share of the old rows then moves, if the score is higher by this margin.
+_COMPARED_TIMES, _N_REPEATS, _MOST_MOVED, _BETTER = 1.15, 3, 0.02, 0.0
+
+# Factor of the number of epochs of the encoder if no cluster is new.
+_TIMES_SHORTER = 0.25
 
 # A cluster with fewer rows has vanished.
 _LEAST_IN_CLUSTER = 2
@@ -81,6 +88,8 @@ class Previous:
         Family of clusterings that found the first clusters; None if it is not known.
     calibration, calibrated_rows
         Calibration of the confidence, None without one, and the number of rows that it was fitted to.
+    compared_rows
+        Number of rows when the clusters were last compared with quick clusterings.
     """
 
     encoder: MLP
@@ -96,6 +105,7 @@ class Previous:
     family: str | None = None
     calibration: Calibration | None = None
     calibrated_rows: int = 0
+    compared_rows: int = 0
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the new model shares with the previous one."""
@@ -147,6 +157,8 @@ class Regrouped:
         Clusters that appeared, split, merged or vanished.
     points
         (N, r) smoothed rows of length 1.
+    compared_rows
+        Number of rows when the clusters were last compared with quick clusterings.
     """
 
     labels: Labels
@@ -154,12 +166,15 @@ class Regrouped:
     retired: tuple[int, ...]
     changes: tuple[Change, ...]
     points: Floats
+    compared_rows: int
 
 
-def regroup(previous: Previous, inputs: InputSource, *, device: torch.device) -> Regrouped:
+def regroup(previous: Previous, inputs: InputSource, *, seed: int, device: torch.device) -> Regrouped:
     """Return the previous clusters of the rows, after the clusters that appeared, split, merged or vanished.
 
-    O(N²·r) time for the neighbors of r-dimensional rows, with an index for many rows.
+    New rows join the cluster of their neighbors. Once there are enough more rows, quick clusterings tell whether the
+    clusters could be better, and a small part of the rows moves to the cluster that they find. O(N²·r) time for the
+    neighbors of r-dimensional rows, with an index for many rows.
     """
     with one_thread(), quiet_libraries:
         n_clusters = len(previous.centers)
@@ -174,8 +189,54 @@ def regroup(previous: Previous, inputs: InputSource, *, device: torch.device) ->
     # A known row that left its cluster alone, and not with a group, belongs to the cluster of its new values.
     alone = previous.is_known & previous.is_new & ~in_group & ~numbers.has_merged(previous.old)
     numbers.labels[alone] = previous.predicted[alone]
+    newcomers = ~previous.is_known & ~in_group
+    votes = graph @ _one_hot(numbers.labels, numbers.n_clusters, rows=~newcomers)
+    has_votes = newcomers & (np.asarray(votes.sum(axis=1)).ravel() > 0)
+    numbers.labels[has_votes] = np.asarray(votes.argmax(axis=1)).ravel()[has_votes]
+    labels, n_compared = numbers.labels, previous.compared_rows
+    if not numbers.changes and len(labels) > _COMPARED_TIMES * previous.compared_rows:
+        labels, n_compared = improved(labels, newcomers, inputs, graph, seed=seed, device=device), len(labels)
     numbers.note_vanished()
-    return Regrouped(numbers.labels, numbers.n_clusters, tuple(numbers.retired), tuple(numbers.changes), points)
+    retired, changes = tuple(numbers.retired), tuple(numbers.changes)
+    return Regrouped(labels, numbers.n_clusters, retired, changes, points, n_compared)
+
+
+def improved(
+    labels: Labels,
+    newcomers: NDArray[np.bool_],
+    inputs: InputSource,
+    graph: sp.csr_matrix,
+    *,
+    seed: int,
+    device: torch.device,
+) -> Labels:
+    """Return the clusters (N,) after a small part of the old rows, and all new ones, moved to better clusters.
+
+    Quick clusterings of all rows are compared with the clusters by their label-free scores. If theirs is higher, rows
+    move to the matched cluster, first those whose neighbors all do.
+    """
+    present = np.unique(labels)
+    agreed = agreed_clusters(inputs, len(present), seed=seed, device=device, n_repeats=_N_REPEATS)
+    judge = agreed.judge
+    if judge is None or len(np.unique(agreed.labels)) < len(present):
+        return labels
+    if judge.score(agreed.labels).value <= judge.score(labels).value + _BETTER:
+        return labels
+    better = present[matched_clusters(agreed.labels, np.searchsorted(present, labels), len(present))]
+    agrees = np.asarray((graph @ _one_hot(better, int(present.max()) + 1)).todense())[np.arange(len(labels)), better]
+    is_moving = (better != labels) & ~newcomers
+    n_moving = int(_MOST_MOVED * (~newcomers).sum())
+    order = np.flatnonzero(is_moving)[np.argsort(-agrees[is_moving], kind="stable")]
+    moving = np.concatenate([order[:n_moving], np.flatnonzero(newcomers)])
+    result = labels.copy()
+    result[moving] = better[moving]
+    return result
+
+
+def _one_hot(labels: Labels, n_clusters: int, *, rows: NDArray[np.bool_] | None = None) -> sp.csr_matrix:
+    """Return the (N, C) matrix of the cluster of each row; rows that are not among `rows` are zero."""
+    ones = np.ones(len(labels)) if rows is None else rows.astype(np.float64)
+    return sp.csr_matrix((ones, (np.arange(len(labels)), labels)), shape=(len(labels), n_clusters))
 
 
 def _neighbor_graph(points: Floats, device: torch.device) -> sp.csr_matrix:
@@ -279,14 +340,14 @@ def _mixing(between: NDArray[np.float64], one: int, other: int) -> float:
 
 
 def continued(previous: Previous, regrouped: Regrouped, context: InitContext) -> InitResult:
-    """Return the previous encoder, fitted further if there are new clusters that it has not seen."""
+    """Return the previous encoder, fitted further so that it keeps the clusters of the rows apart."""
     encoder = copy.deepcopy(previous.encoder).to(context.rows.device).requires_grad_(True)
     config, is_new = context.config, regrouped.n_clusters > len(previous.centers)
-    facts = {"encoder_fitted_to": "previous clusters", "clusters_by": previous.family or "previous clusters"}
-    if is_new and config.n_dims > config.n_clusters:
+    if config.n_dims > config.n_clusters:
         targets = labeled_targets(regrouped.points, regrouped.labels, config.n_clusters, config.n_dims)
-        encoder = fitted_to(targets, context, start=encoder, dropout=0.0)
-        facts["encoder_fitted_to"] = "previous and new clusters"
+        times = 1.0 if is_new else _TIMES_SHORTER
+        encoder = fitted_to(targets, context, start=encoder, dropout=0.0, times_longer=times)
+    facts = {"encoder_fitted_to": "previous clusters", "clusters_by": previous.family or "previous clusters"}
     return InitResult(encoder, labels=regrouped.labels, facts=facts)
 
 
@@ -308,4 +369,4 @@ def regrouped_facts(regrouped: Regrouped | None) -> dict[str, object]:
     """Return the changes of the clusters and the retired numbers as plain values, for the record of a fit."""
     if regrouped is None:
         return {}
-    return {"changes": [vars(change) for change in regrouped.changes], "retired_clusters": list(regrouped.retired)}
+    return {"changes": [vars(change) for change in regrouped.changes], "retired_clusters": list(regrouped.retired), "compared_rows": regrouped.compared_rows}

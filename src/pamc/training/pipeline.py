@@ -329,7 +329,7 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
         else:
             neighbors = Neighbors(restored.adjacency, None, {})
         if fit.previous is not None and neighbors.inputs is not None:
-            regrouped = regroup(fit.previous, neighbors.inputs, device=fit.device)
+            regrouped = regroup(fit.previous, neighbors.inputs, seed=fit.seed, device=fit.device)
             neighbors = replace(neighbors, regrouped=regrouped)
             fit = replace(fit, config=fit.config.with_(n_clusters=regrouped.n_clusters))
     known = {**neighbors.facts, "inputs": getattr(neighbors.inputs, "kind", None)}
