@@ -61,6 +61,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     types: Any = None
     columns_: TableEncoding | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "partial_fit":
+            raise AttributeError(
+                f"{type(self).__name__} has no partial_fit: continue from a fitted model with fit(X, previous=model), "
+                "where X contains its rows and new ones, or new rows alone"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @classmethod
     def config_class(cls) -> type[MethodConfig]:
         """Return the config class of the method."""
@@ -229,6 +237,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             n_empty = n_clusters - len(np.unique(fit.labels))
             if comparison is not None:
                 fit = dataclasses.replace(fit, facts={**fit.facts, **update_facts(comparison, fit, data)})
+                # The update reports clusters without rows as changes.
+                collected[:] = [warning for warning in collected if not isinstance(warning, EmptyClusterWarning)]
             elif n_empty and not any(warning.once for warning in collected):
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:

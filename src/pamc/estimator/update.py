@@ -81,6 +81,7 @@ def compared(model: Any, graph: AttributedGraph) -> Comparison:
         calibration=fit.calibration,
         calibrated_rows=cast(int, facts.get("calibrated_rows", len(fit.labels))),
         compared_rows=cast(int, facts.get("compared_rows", len(fit.labels))),
+        graph_trust=cast("float | None", facts.get("graph_trust")),
     )
     changed = unchanged != np.where(is_known, place, -2)
     shifts = None
@@ -137,6 +138,7 @@ def update_facts(comparison: Comparison, fit: Fit, graph: Any) -> dict[str, obje
         "n_old_rows": int(is_known.sum()),
         "n_new_rows": int((~is_known).sum()),
         "changes": fit.facts["changes"],
+        "sizes_before": np.bincount(previous.old[is_known], minlength=len(previous.centers)).tolist(),
         "moved": round(float(moved.mean()), 6) if is_known.any() else None,
         "unlike": round(float(previous.is_unlike[arrived].mean()), 6),
         "shift": None if comparison.shifts is None else largest,

@@ -52,7 +52,7 @@ _CALIBRATED_TIMES = 1.5
 
 # The clusters are compared with quick clusterings, of so many repeats, if there are more rows than this multiple of
 # those at the last comparison. At most this share of the old rows then moves, if the score is higher by this margin.
-_COMPARED_TIMES, _N_REPEATS, _MOST_MOVED, _BETTER = 1.15, 3, 0.02, 0.0
+_COMPARED_TIMES, _N_REPEATS, _MOST_MOVED, _BETTER = 1.15, 3, 0.015, 0.0
 
 # Factor of the number of epochs of the encoder if no cluster is new.
 _TIMES_SHORTER = 0.25
@@ -90,6 +90,8 @@ class Previous:
         Calibration of the confidence, None without one, and the number of rows that it was fitted to.
     compared_rows
         Number of rows when the clusters were last compared with quick clusterings.
+    graph_trust
+        How far the previous fit trusted its graph; None if it did not measure it.
     """
 
     encoder: MLP
@@ -106,6 +108,7 @@ class Previous:
     calibration: Calibration | None = None
     calibrated_rows: int = 0
     compared_rows: int = 0
+    graph_trust: float | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the new model shares with the previous one."""
@@ -347,7 +350,12 @@ def continued(previous: Previous, regrouped: Regrouped, context: InitContext) ->
         targets = labeled_targets(regrouped.points, regrouped.labels, config.n_clusters, config.n_dims)
         times = 1.0 if is_new else _TIMES_SHORTER
         encoder = fitted_to(targets, context, start=encoder, dropout=0.0, times_longer=times)
-    facts = {"encoder_fitted_to": "previous clusters", "clusters_by": previous.family or "previous clusters"}
+    facts: dict[str, object] = {"encoder_fitted_to": "previous clusters"}
+    facts["clusters_by"] = previous.family or "previous clusters"
+    if context.inputs is not None:
+        facts["inputs"] = context.inputs.kind
+    if previous.graph_trust is not None:
+        facts["graph_trust"] = previous.graph_trust
     return InitResult(encoder, labels=regrouped.labels, facts=facts)
 
 

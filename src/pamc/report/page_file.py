@@ -19,7 +19,7 @@ from pamc.errors import DataError
 
 _STYLES = ("page.css", "parts.css")
 _SCRIPTS = (
-    "base.js", "map_drawing.js", "map.js", "charts.js", "clusters.js", "sections.js", "report.js", "comparison.js",
+    "base.js", "map_drawing.js", "map.js", "charts.js", "clusters.js", "sections.js", "update.js", "report.js", "comparison.js",
     "main.js",
 )  # fmt: skip
 
