@@ -63,7 +63,7 @@ def update(
       pamc update pamc-run-1 march.csv --max-moved 0.05 --max-unlike 0.1 --out pamc-run-2
       pamc update papers-run new-papers.csv --edges new-citations.csv
     """  # noqa: D301
-    from pamc.cli.commands.predict import loaded
+    from pamc.estimator.methods import load_model
     from pamc.cli.commands.report import add_report
     from pamc.data.readers.later_rows import with_later_rows
     from pamc.estimator.update import check_updatable
@@ -74,7 +74,7 @@ def update(
     target = out or next_free_folder(Path.cwd())
     if target.resolve() == run.resolve():
         raise ConfigError("--out must be another folder than the run, which stays as it is; name a new folder")
-    old, _ = loaded(run, device)
+    old, _ = load_model(run, device=device)
     fit = check_updatable(old)
     _check_relations(run)
     first = None if only_new else rows_of_run(run)
