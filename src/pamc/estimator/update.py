@@ -190,4 +190,3 @@ def _ids_of(model: Any) -> Any:
 def _family_of(facts: dict[str, object]) -> str | None:
     names = facts.get("clusters_by")
     return None if names is None else str(names).partition(", ")[0]
-

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.csgraph
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from pamc.data.preprocessing import Preprocessing
@@ -255,11 +255,11 @@ def _new_groups(previous: Previous, graph: sp.csr_matrix) -> list[NDArray[np.int
         # Among new rows alone, the neighbors of a row tell nothing about its novelty.
         is_new = is_new & previous.is_unlike
     by_chance = float(is_new.mean())
-    share = graph @ is_new.astype(np.float64) / graph.sum(axis=1).A1 if len(is_new) else is_new
+    share = graph @ is_new.astype(np.float64) / graph.sum(axis=1).A1
     novel = np.flatnonzero(is_new & (share >= by_chance + _NOVEL * (1 - by_chance)))
     least = max(_LEAST_ROWS, round(_LEAST_SHARE * len(is_new) / len(previous.centers)))
     among = graph[novel][:, novel]
-    n_parts, part_of = sp.csgraph.connected_components(among, directed=False)
+    n_parts, part_of = connected_components(among, directed=False)
     groups = []
     for part in range(n_parts):
         group = novel[part_of == part]
@@ -377,4 +377,6 @@ def regrouped_facts(regrouped: Regrouped | None) -> dict[str, object]:
     """Return the changes of the clusters and the retired numbers as plain values, for the record of a fit."""
     if regrouped is None:
         return {}
-    return {"changes": [vars(change) for change in regrouped.changes], "retired_clusters": list(regrouped.retired), "compared_rows": regrouped.compared_rows}
+    changes = [vars(change) for change in regrouped.changes]
+    numbers = {"retired_clusters": list(regrouped.retired), "compared_rows": regrouped.compared_rows}
+    return {"changes": changes, **numbers}

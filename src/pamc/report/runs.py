@@ -173,6 +173,7 @@ def _columns_before(record: RunRecord, folder: Path) -> list[str]:
 
 
 def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run; raise ModelFileError if it is missing or damaged."""
     path = folder / RECORD_FILE
     try:
         return RunRecord.from_json(path.read_text(encoding="utf-8"))

@@ -127,7 +127,7 @@ def create_app(served: Served, limits: Limits) -> Any:
         return Response(json.dumps(content, allow_nan=False), status, media_type=JSON)
 
     async def failed(request: Request, error: Exception) -> Response:
-        status = getattr(error, "status", None) or getattr(error, "status_code", 500)
+        status = int(getattr(error, "status", None) or getattr(error, "status_code", None) or 500)
         detail = str(error) if isinstance(error, RequestError) else getattr(error, "detail", "internal error")
         return answer(status, {"error": {"status": status, "message": detail}})
 
@@ -161,7 +161,7 @@ def create_app(served: Served, limits: Limits) -> Any:
         return Response(content, media_type=PARQUET if in_parquet else JSON)
 
     paths = {"/health": health, "/schema": schema, "/metrics": measured}
-    routes = [Route(path, handler) for path, handler in paths.items()]
+    routes: list[Any] = [Route(path, handler) for path, handler in paths.items()]
     routes.append(Route("/predict", predict, methods=["POST"]))
     # Without pages that load scripts from elsewhere.
     about: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}

@@ -17,6 +17,9 @@ from pamc.serving.schema import Inputs, RequestError, Schema
 # Name of the model file of a run folder, and the ONNX file that is preferred if it is not older.
 _MODEL, _EXPORTED = "model.safetensors", "model.onnx"
 
+# Number of rows that are computed at a time, whose values fit into the cache of a processor.
+_ROWS_AT_A_TIME = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
@@ -44,7 +47,10 @@ class ServedModel:
         present = {output.name for output in self.session.get_outputs()}
         names = [name for name in ("label", "confidence", "noise") if name in present]
         names += ["probabilities"] if probabilities else []
-        found = dict(zip(names, self.session.run(names, inputs), strict=True))
+        n_rows = len(next(iter(inputs.values())))
+        blocks = [slice(start, start + _ROWS_AT_A_TIME) for start in range(0, n_rows, _ROWS_AT_A_TIME)]
+        parts = [self.session.run(names, {name: cells[block] for name, cells in inputs.items()}) for block in blocks]
+        found = {name: np.concatenate([part[place] for part in parts]) for place, name in enumerate(names)}
         bad = ~np.isfinite(found["confidence"])
         if bad.any():
             raise RequestError(422, f"row {int(np.flatnonzero(bad)[0])} is too far from the training rows")

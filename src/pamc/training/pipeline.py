@@ -312,7 +312,9 @@ def _check_update(fit: FitContext, source: Source) -> None:
     if named or fit.group is not None:
         raise ConfigError(f"previous cannot be combined with {', '.join(named) or 'several processes'}: leave it out")
     if isinstance(source, StoreSource):
-        raise ConfigError("a store of so many rows cannot be fitted with previous: fit it again, or read it into memory")
+        raise ConfigError("a store of so many rows cannot be fitted with previous: fit again, or read it into memory")
+    if getattr(fit.config, "init", None) != "consensus":
+        raise ConfigError(f"previous needs init='consensus', got {fit.config.init!r}: leave out init")
 
 
 def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> tuple[FitContext, Initialized]:

@@ -43,9 +43,7 @@ def update(
     fail_on_change: bool = option(
         "--fail-on-change", "Exit with code 5 if a cluster appeared, vanished, split or merged.", False
     ),
-    out: Path | None = option(
-        "--out DIR", "Write the new run to this folder.", show_default="first free pamc-run-N"
-    ),
+    out: Path | None = option("--out DIR", "Write the new run to this folder.", show_default="first free pamc-run-N"),
     overwrite: bool = option("--overwrite", "Replace an existing run.", False),
     with_report: bool = option("--report/--no-report", "Write HTML reports to report.html and comparison.html.", True),
     device: str = shared("--device"),
@@ -63,9 +61,9 @@ def update(
       pamc update pamc-run-1 march.csv --max-moved 0.05 --max-unlike 0.1 --out pamc-run-2
       pamc update papers-run new-papers.csv --edges new-citations.csv
     """  # noqa: D301
-    from pamc.estimator.methods import load_model
     from pamc.cli.commands.report import add_report
     from pamc.data.readers.later_rows import with_later_rows
+    from pamc.estimator.methods import load_model
     from pamc.estimator.update import check_updatable
     from pamc.progress import FitProgress, SilentProgress
     from pamc.report.runs import REPORT_FILE, fitted_columns, rows_of_run
@@ -174,9 +172,7 @@ def change_text(change: dict[str, Any]) -> str:
     return texts[change["kind"]]
 
 
-def _show(
-    record: RunRecord, target: Path, pages: dict[str, str | None], exceeded: list[str], *, as_json: bool
-) -> None:
+def _show(record: RunRecord, target: Path, pages: dict[str, str | None], exceeded: list[str], *, as_json: bool) -> None:
     update: Any = record.facts["update"]
     if as_json:
         paths = {name: None if page is None else str(target / page) for name, page in pages.items()}

@@ -156,7 +156,7 @@ async def _batches(connections: list[Connection], rows: Any, sizes: dict[str, in
 
 
 def parquet(rows: Any) -> bytes:
-    """Return rows as a Parquet file without compression, with columns named 0, 1, …"""
+    """Return rows as a Parquet file without compression, with the numbers of the columns as names."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -167,7 +167,7 @@ def parquet(rows: Any) -> bytes:
 
 
 def malformed(count: int, *, seed: int = 0) -> Iterator[tuple[bytes, str]]:
-    """Yield bodies that no server may accept, with their content types: random, cut, of wrong types, shapes and sizes."""
+    """Yield bodies that no server may accept, with content types: random, cut, of wrong types, shapes and sizes."""
     rng = np.random.default_rng(seed)
     good, table = json.dumps([[0.0] * 64]).encode(), parquet(np.zeros((3, 64), dtype=np.float32))
     kinds: list[Any] = [

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -20,12 +19,9 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.synthetic import block_model
 from pamc.estimator import PamCGC
-from pamc.lab.cell import Cell, Row, register_case
-from pamc.lab.pages import Part, joined, origin
-from pamc.lab.rows import stored
+from pamc.lab.cell import Cell, register_case
 from pamc.lab.settings import bench_cells, load_unlinked
 from pamc.results.metrics import evaluate
-from pamc.results.table import Table
 
 GRAPHS = ("planted graph, clear", "planted graph, noisy")
 SETS = ("digits", *GRAPHS)
