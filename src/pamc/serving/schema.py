@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pamc.data.columns.raw import number_text
-from pamc.errors import PamcError
 
 NUMBER, DATE, TEXT = "number", "date", "text"
 
@@ -24,7 +23,7 @@ _PLAIN = "X"
 Inputs = dict[str, NDArray[Any]]
 
 
-class RequestError(PamcError):
+class RequestError(Exception):
     """A request is invalid; `status` is the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
