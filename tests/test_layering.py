@@ -11,7 +11,7 @@ PACKAGE = Path(pamc.__file__).parent
 # fmt: off
 ORDER = [
     {"errors"}, {"declarations"}, {"runtime", "config", "registry", "progress"}, {"data"}, {"graph"}, {"ops"},
-    {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"},
+    {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"}, {"serving"},
     {"lab"}, {"report"}, {"cli"}, {"__main__"},
 ]
 # fmt: on

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import pamc
-from pamc.errors import BackendError, PamcError
-from pamc.serving.model import ServedModel, read_model, stamp_of
+from pamc.errors import PamcError
+from pamc.serving.model import ServedModel, missing_package, read_model, stamp_of
 from pamc.serving.schema import RequestError
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
@@ -83,7 +83,7 @@ class Metrics:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError:
-            raise BackendError('serving needs prometheus-client: pip install "pamc[serve]"') from None
+            raise missing_package() from None
         self.registry = CollectorRegistry()
         own: Any = {"registry": self.registry}
         self.requests = Counter("pamc_requests", "Requests by status.", ["status"], **own)
@@ -119,7 +119,7 @@ def create_app(served: Served, limits: Limits) -> Any:
         from starlette.exceptions import HTTPException
         from starlette.routing import Route
     except ImportError:
-        raise BackendError('serving needs fastapi and uvicorn: pip install "pamc[serve]"') from None
+        raise missing_package() from None
     metrics = Metrics()
 
     def answer(status: int, content: Any) -> Response:

@@ -66,7 +66,7 @@ def read_model(path: Path, *, threads: int) -> ServedModel:
     try:
         import onnxruntime
     except ImportError:
-        raise BackendError('serving needs fastapi, uvicorn and onnxruntime: pip install "pamc[serve]"') from None
+        raise missing_package() from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     # Threads that wait actively would take the processor from the server.
@@ -81,6 +81,11 @@ def read_model(path: Path, *, threads: int) -> ServedModel:
         raise ModelFileError(f"{path} was not written by pamc export: it has no label, confidence and probabilities")
     n_clusters = int(outputs["probabilities"].shape[1])
     return ServedModel(session, Schema.of_session(session), hashlib.sha256(content).hexdigest()[:12], n_clusters)
+
+
+def missing_package() -> BackendError:
+    """Return the BackendError with the command that installs the packages of the server."""
+    return BackendError('serving needs fastapi, uvicorn, prometheus-client and onnxruntime: pip install "pamc[serve]"')
 
 
 def stamp_of(path: Path) -> tuple[Any, ...] | None:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from pamc.errors import BackendError
 from pamc.serving.app import Limits, Served, create_app
+from pamc.serving.model import missing_package
 
 # Seconds between two looks at the path of the model, and seconds that open requests have to end after a stop.
 _LOOK_EVERY_S, _STOP_WITHIN_S = 1.0, 30
@@ -44,7 +44,7 @@ def serve(
     try:
         import uvicorn
     except ImportError:
-        raise BackendError('serving needs fastapi and uvicorn: pip install "pamc[serve]"') from None
+        raise missing_package() from None
     served = Served(path, threads=threads or os.cpu_count() or 1, on_change=on_change)
     app = create_app(served, limits)
     app.router.lifespan_context = _watching(served)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from pamc.errors import BackendError
 from pamc.estimator import PamCGC
 from pamc.lab.cell import Cell, register_case
 from pamc.lab.settings import bench_cells, load_unlinked
@@ -60,7 +59,7 @@ def running(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
     try:
         line = process.stderr.readline() if process.stderr else ""
         if "serving" not in line:
-            raise BackendError(f"the server did not start: {line.strip()}")
+            raise RuntimeError(f"the server did not start: {line.strip()}")
         yield int(line.rstrip().rpartition(":")[2]), process
     finally:
         process.terminate()
@@ -132,7 +131,7 @@ async def _single_rows(connections: list[Connection], bodies: list[bytes], total
             status, _ = await connection.post(bodies[number % len(bodies)], _JSON)
             times.append(time.perf_counter() - started)
             if status != 200:
-                raise BackendError(f"a valid request was answered with status {status}")
+                raise RuntimeError(f"a valid request was answered with status {status}")
 
     started = time.perf_counter()
     await asyncio.gather(*(send(connection, total // len(connections)) for connection in connections))
@@ -147,7 +146,7 @@ async def _batches(connections: list[Connection], rows: Any, sizes: dict[str, in
         for _ in range(sizes["n_batches"] // len(connections)):
             status, _ = await connection.post(body, _PARQUET)
             if status != 200:
-                raise BackendError(f"a valid batch was answered with status {status}")
+                raise RuntimeError(f"a valid batch was answered with status {status}")
 
     await connections[0].post(body, _PARQUET)
     started = time.perf_counter()
