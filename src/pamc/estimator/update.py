@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
 def compared(model: Any, graph: AttributedGraph) -> Comparison:
     """Return the rows of a graph as a fitted model sees them; its features are encoded as those of the model."""
     fit = check_updatable(model)
-    rows = model._rows(graph.features)
+    rows = model._prepared(graph.features)
     z, q = model._assigned(rows)
     embedding, predicted = z.cpu().numpy(), q.argmax(dim=1).cpu().numpy()
     unchanged = _same_rows(embedding, fit.z.cpu().numpy())

@@ -60,7 +60,7 @@ _TIMES_SHORTER = 0.25
 # A cluster with fewer rows has vanished.
 _LEAST_IN_CLUSTER = 2
 
-# Centers of numbers without a cluster are moved away by this multiple of the largest distance between centers.
+# Centers of numbers without a cluster are moved to this multiple of the largest length of the other centers.
 _FAR = 1000.0
 
 
@@ -283,7 +283,13 @@ class _Numbers:
         """Give a group of rows a number: that of a cluster that moved as a whole, or a new one."""
         known = group[self.previous.is_known[group]]
         if 2 * len(known) < len(group):
-            self._add("appeared", group, None)
+            returned = int(np.bincount(self.previous.predicted[group]).argmax())
+            if returned in self.previous.empty and returned not in self.retired:
+                # A cluster that had vanished is back.
+                self.labels[group] = returned
+                self.changes.append(Change("appeared", returned, None, len(group)))
+            else:
+                self._add("appeared", group, None)
             return
         origin = int(np.bincount(self.previous.old[known]).argmax())
         rest = np.flatnonzero((self.labels == origin) & ~np.isin(np.arange(len(self.labels)), group))
@@ -368,8 +374,9 @@ def continued_centers(z: Tensor, previous: Previous, regrouped: Regrouped) -> Te
     counts = np.bincount(regrouped.labels, minlength=regrouped.n_clusters)
     for cluster in np.flatnonzero(counts[: len(previous.centers)] < _LEAST_IN_CLUSTER).tolist():
         centers[cluster] = previous.centers[cluster].to(centers)
-    for cluster in regrouped.retired:
-        centers[cluster] = _FAR * torch.cdist(centers, centers).max() / len(centers[cluster]) ** 0.5
+    retired = list(regrouped.retired)
+    near = centers[np.setdiff1d(np.arange(regrouped.n_clusters), retired)]
+    centers[retired] = _FAR * torch.linalg.vector_norm(near, dim=1).max() / centers.shape[1] ** 0.5
     return centers
 
 
