@@ -11,8 +11,8 @@ PACKAGE = Path(pamc.__file__).parent
 # fmt: off
 ORDER = [
     {"errors"}, {"declarations"}, {"runtime", "config", "registry", "progress"}, {"data"}, {"graph"}, {"ops"},
-    {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"}, {"serving"},
-    {"lab"}, {"report"}, {"cli"}, {"__main__"},
+    {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"},
+    {"serving"}, {"lab"}, {"report"}, {"cli"}, {"__main__"},
 ]
 # fmt: on
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

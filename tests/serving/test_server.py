@@ -1,4 +1,4 @@
-"""A server on loopback: its answers are those of predict, models are swapped without a lost request, it stops cleanly."""
+"""A server on loopback: its answers are those of predict, and models are swapped without a lost request."""
 
 import asyncio
 import json
@@ -20,6 +20,14 @@ pytestmark = pytest.mark.slow
 
 JSON = "application/json"
 SMALL = {"n_epochs": 3, "advanced": {"hidden": (16,)}, "device": "cpu"}
+
+
+async def post_once(port, rows):
+    connection = Connection(port)
+    answer = await connection.post(json.dumps(rows.tolist()).encode(), JSON)
+    connection.close()
+    await asyncio.sleep(0)
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +52,11 @@ def test_answers_are_those_of_predict_and_malformed_bodies_get_4xx(models, rows)
         connection = Connection(port)
         status, answer = await connection.post(json.dumps(rows.tolist()).encode(), JSON, "/predict?probabilities=true")
         statuses = {(await connection.post(body, kind))[0] for body, kind in malformed(200)}
-        big = (await connection.post(b"[" * 200_000, JSON))[0]
+        big = (await connection.post(b"[" * 2_000_000, JSON))[0]
         connection.close()
         return status, json.loads(answer), statuses, big
 
-    with running(models / "run-1", "--max-body", "100kB") as (port, process):
+    with running(models / "run-1", "--max-body", "1MB") as (port, _):
         status, answer, statuses, big = asyncio.run(talk(port))
         with urlopen(f"http://127.0.0.1:{port}/health") as health:
             assert json.load(health)["n_clusters"] == 3
@@ -56,7 +64,7 @@ def test_answers_are_those_of_predict_and_malformed_bodies_get_4xx(models, rows)
             assert "pamc_rows_total" in metrics.read().decode()
     assert (status, big) == (200, 413)
     assert answer["cluster"] == model.predict(rows).tolist()
-    labels, confidence = model.predict_with_confidence(rows)
+    confidence = model.predict_with_confidence(rows)[1]
     np.testing.assert_allclose(answer["confidence"], confidence, atol=2e-5)
     assert np.array(answer["probabilities"]).shape == (200, 3)
     assert all(400 <= code < 500 for code in statuses), statuses
@@ -107,8 +115,7 @@ def test_an_onnx_file_is_served_without_torch(models, rows, tmp_path):
         line = process.stderr.readline()
         try:
             assert "serving" in line, line + process.stderr.read()
-            post = Connection(int(line.rstrip().rpartition(":")[2])).post
-            status, answer = asyncio.run(post(json.dumps(rows[:3].tolist()).encode(), JSON))
+            status, answer = asyncio.run(post_once(int(line.rstrip().rpartition(":")[2]), rows[:3]))
         finally:
             process.terminate()
     assert status == 200

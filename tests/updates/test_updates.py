@@ -108,9 +108,8 @@ def test_clusters_that_merge_leave_a_retired_number_to_which_no_row_is_assigned(
     moving = truth == 1
     later[moving] = planted(int(moving.sum()), [2], seed=9)[0]
     updated = PamCGC(3, **SMALL).fit(later, previous=model)
-    kept, gone = sorted(
-        (number_of(model, truth, 2), number_of(model, truth, 1)), key=lambda c: -(model.labels_ == c).sum()
-    )
+    numbers = [number_of(model, truth, kind) for kind in (2, 1)]
+    kept, gone = sorted(numbers, key=lambda number: -(model.labels_ == number).sum())
     (change,) = updated.update_["changes"]
     assert (change["kind"], change["cluster"], change["other"]) == ("merged", gone, kept)
     assert (updated.labels_[moving] == kept).all()
@@ -136,7 +135,7 @@ def test_new_rows_alone_keep_the_numbers_and_a_cluster_without_rows_has_vanished
 
 
 def test_rows_are_recognized_by_the_index_of_a_frame(first):
-    X, truth, _ = first
+    X, _, _ = first
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(8)], index=[f"r{i}" for i in range(240)])
     model = PamCGC(3, **SMALL).fit(frame)
     shuffled = frame.sample(frac=1, random_state=0)

@@ -14,7 +14,7 @@ from pamc.results.table import Table
 
 
 def _updates(rows: Sequence[Row], folder: Path) -> str:
-    """Return kept numbers, ACC, cost and reported changes of the updates of each data set, one line per planted change."""
+    """Return kept numbers, ACC, cost and reported changes of the updates, one line per data set and planted change."""
     body = []
     for row in rows:
         values = row["values"]
@@ -33,10 +33,11 @@ def _updates(rows: Sequence[Row], folder: Path) -> str:
         )
     columns = ["data", "planted", "least kept", "ACC", "ACC of fits", "cost", "reported", "other changes"]
     about = (
-        "Twenty rounds of 10 % new rows. Kept is the share of old rows with the same number, in the worst round, apart from the "
-        "rows of a planted split; ACC is the mean over the rounds, beside that of fits from scratch to the same rows, and cost is "
-        "the processor time relative to theirs. In the tenth round, a new cluster arrives or a cluster splits: reported says "
-        "whether exactly this was reported in that round, and other changes counts reports in all other rounds."
+        "Twenty rounds of 10 % new rows. Kept is the share of old rows with the same number, in the worst round, apart "
+        "from the rows of a planted split; ACC is the mean over the rounds, beside that of fits from scratch to the "
+        "same rows, and cost is the processor time relative to theirs. In the tenth round, a new cluster arrives or a "
+        "cluster splits: reported says whether exactly this was reported in that round, and other changes counts the "
+        "reports of all other rounds."
     )
     return joined(about, Table(columns, body, "llrrrrrr").markdown(), origin(rows))
 
