@@ -12,7 +12,7 @@ PACKAGE = Path(pamc.__file__).parent
 ORDER = [
     {"errors"}, {"declarations"}, {"runtime", "config", "registry", "progress"}, {"data"}, {"graph"}, {"ops"},
     {"losses"}, {"models"}, {"initialize"}, {"distributed", "training"}, {"results"}, {"estimator"}, {"selection"},
-    {"lab"}, {"report"}, {"callbacks", "sc"}, {"cli"}, {"__main__"},
+    {"serving"}, {"lab"}, {"report"}, {"callbacks", "sc"}, {"cli"}, {"__main__"},
 ]
 # fmt: on
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -54,6 +54,7 @@ def test_a_longer_page_prints_what_it_shows(page, monkeypatch):
 def test_all_the_tutorials_are_there_and_none_is_empty():
     names = {"customers", "citations", "graph-alone", "relations", "baskets", "text", "images", "torch-model"}
     names |= {"new-rows", "noise", "levels", "export", "anndata", "tracking", "topics", "scanpy", "own-method"}
+    names |= {"updates", "serving"}
     assert {page.stem for page in PAGES} == {"start", *names}
     for page in PAGES:
         assert any(step.shown for step in steps(page.read_text(encoding="utf-8")))

@@ -195,7 +195,7 @@ def _record(options: FitOptions, model: Any, source: Source, target: Path, chose
         "n_edges": source.n_edges,
         "read": _how_read(options),
         "color": options.color_columns,
-        "folder": _way_back(target),
+        "folder": way_back(target),
     }
     metrics = None if source.labels is None else evaluate(source.labels, model.labels_)
     record: RunRecord = model.record(data=data, metrics=metrics, command=shlex.join(["pamc", *sys.argv[1:]]))
@@ -213,7 +213,7 @@ def _how_read(options: FitOptions) -> dict[str, Any]:
     return {**options.reading, **columns, "columns": ingested.get("features")}
 
 
-def _way_back(target: Path) -> str:
+def way_back(target: Path) -> str:
     """Return the path from the run folder to the current folder, to which input paths are relative."""
     try:
         return os.path.relpath(Path.cwd(), target.resolve())

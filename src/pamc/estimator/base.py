@@ -25,6 +25,7 @@ from pamc.distributed.group import TorchProcessGroup
 from pamc.errors import ConfigError, DataError, EmptyClusterWarning, ModelFileError, PamcError, collected_warnings, warn
 from pamc.estimator.levels import split_cluster
 from pamc.estimator.noise import noise_names
+from pamc.estimator.update import compared, later_rows, update_facts
 from pamc.initialize.levels import merged_labels
 from pamc.initialize.noise import without_noise
 from pamc.models.method import METHODS
@@ -54,10 +55,19 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     verbose: bool
     _row_ids: Any
     _slim_record: RunRecord | None = None
+    _folder: Path | None = None
     encoder: nn.Module | None = None
     pretrained: str | None = None
     types: Any = None
     columns_: TableEncoding | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "partial_fit":
+            raise AttributeError(
+                f"{type(self).__name__} has no partial_fit: continue from a fitted model with fit(X, previous=model), "
+                "where X contains its rows and new ones, or new rows alone"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
     def config_class(cls) -> type[MethodConfig]:
@@ -85,6 +95,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         known_labels: Any = None,
         views: Any = None,
         on_epoch: Any = None,
+        previous: Any = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -118,9 +129,14 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Callback, or a list of them, for each epoch of `history_`: a function of an
             :class:`~pamc.training.fallback.Epoch`, such as one of :mod:`pamc.callbacks`. If training may be undone
             (with every initializer except "autoencoder"), the calls come after training.
+        previous
+            A fitted model to continue from. X contains its rows and new ones, or new rows alone; clusters keep their
+            numbers, and `update_` tells which appeared, vanished, split or merged, and how far the rows have drifted.
+            Rows are recognized by the index of a pandas frame, by their place, or by their values. Columns and
+            preprocessing are those of the model, and so is the number of clusters, apart from these changes.
         """
         options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
-        return self._fit_rows(X, adjacency=adjacency, on_epoch=on_epoch, **options)
+        return self._fit_rows(X, adjacency=adjacency, on_epoch=on_epoch, previous=previous, **options)
 
     def _fit_rows(
         self,
@@ -131,16 +147,19 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         known_labels: Any,
         views: Any,
         on_epoch: Any,
+        previous: Any,
         sample_weight: Any = None,
     ) -> Self:
         """Cluster the rows of X; the parameters are those of :meth:`fit`."""
         options = {"known_labels": known_labels, "sample_weight": sample_weight, "on_epoch": on_epoch}
         options["progress"] = FitProgress() if self.verbose else None
         if X is None:
+            if previous is not None:
+                raise ConfigError("previous needs X, the features of the rows")
             if adjacency is None:
                 raise DataError("there is nothing to cluster: pass X, adjacency, or both")
             return self.fit_graph(graph_alone(adjacency), **options)
-        graph = frame_graph(X, self.types)
+        graph = frame_graph(X, self.types) if previous is None else later_rows(self, previous, X)
         if graph is None:
             array = self._validated(X, reset=True)
             names = getattr(self, "feature_names_in_", None)
@@ -148,7 +167,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if adjacency is not None:
             row_names = X.index if hasattr(X, "columns") and hasattr(X, "index") else graph.ids
             graph = with_adjacency(graph, adjacency, row_names=row_names, relation_weights=relation_weights)
-        self._fit(graph, views=views, **options)
+        self._fit(graph, views=views, previous=previous, **options)
         self._row_ids = graph.ids
         return self
 
@@ -158,6 +177,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         known_labels: Any = None,
         sample_weight: Any = None,
+        previous: Any = None,
         progress: Progress | None = None,
         on_epoch: OnEpoch | Sequence[OnEpoch] | None = None,
         checkpoints: CheckpointPlan | None = None,
@@ -169,8 +189,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         graph
             The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
-        known_labels
-            Same as in :meth:`fit`.
+        known_labels, previous
+            Same as in :meth:`fit`. With `previous`, the features are encoded like those of the model.
         sample_weight
             (N,) weights of the rows, for PamCGC: same as in :meth:`PamCGC.fit`.
         progress
@@ -193,6 +213,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             graph.without_labels(),
             known_labels=known_labels,
             sample_weight=sample_weight,
+            previous=previous,
             progress=progress,
             on_epoch=on_epoch,
             checkpoints=checkpoints,
@@ -206,6 +227,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         data: AttributedGraph | Store,
         *,
         known_labels: Any = None,
+        previous: Any = None,
         group: TorchProcessGroup | None = None,
         on_epoch: Any = None,
         **options: Any,
@@ -219,6 +241,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"encoder must be a torch.nn.Module or None, got {self.encoder!r}")
         if isinstance(data, AttributedGraph):
             check_known(data.features, data.feature_names)
+        comparison = None if previous is None else compared(previous, cast(AttributedGraph, data))
         self._expect(getattr(data, "encoding", None))
         with torch.inference_mode(False), torch.enable_grad(), collected_warnings() as collected:
             fit = fit_method(
@@ -230,13 +253,18 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=copy.deepcopy(self.encoder),
                 pretrained=self.pretrained,
                 known_labels=None if known_labels is None else np.asarray(known_labels),
+                previous=None if comparison is None else comparison.previous,
                 group=group,
                 on_epoch=together(callbacks),
                 **options,
             )
             n_clusters = fit.config.n_clusters
             n_empty = n_clusters - len(np.unique(fit.labels))
-            if n_empty and not any(warning.once for warning in collected):
+            if comparison is not None:
+                fit = dataclasses.replace(fit, facts={**fit.facts, **update_facts(comparison, fit, data)})
+                # The update reports clusters without rows as changes.
+                collected[:] = [warning for warning in collected if not isinstance(warning, EmptyClusterWarning)]
+            elif n_empty and not any(warning.once for warning in collected):
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))
         for warning in collected:
             warn(warning, stacklevel=3)
@@ -260,7 +288,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _adopt(self, fit: Fit) -> Self:
-        self._row_ids = self._slim_record = None
+        self._row_ids = self._slim_record = self._folder = None
         self.labels_ = without_noise(fit.labels, fit.noise)
         self.noise_ = None if fit.noise is None else noise_names(fit.noise)
         self.confidence_ = fit.confidence
@@ -274,6 +302,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _adopt_model(self, fit: Fit) -> Self:
         self._fit_result = fit
+        self.update_ = fit.facts.get("update")
         self.linkage_ = fit.linkage
         self.cluster_centers_ = fit.centers.cpu().numpy()
         self.meta_nodes_ = fit.meta_nodes.cpu().numpy()
@@ -456,7 +485,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if saved.is_slim:
             text = (Path(folder) / RECORD_FILE).read_text(encoding="utf-8")
             return model._adopt_slim(saved.fit, RunRecord.from_json(text))
-        return model._adopt(saved.fit)
+        model._adopt(saved.fit)
+        model._folder = Path(folder)
+        return model
 
     def check_feature_names(self, names: tuple[str, ...] | None) -> None:
         """Raise a DataError if columns are missing, unknown or in another order than in the training data."""

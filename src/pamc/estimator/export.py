@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,6 @@ _N_CHECKED, _SHARE_MISSING, _TOLERANCE = 256, 0.02, 1e-5
 
 def export_model(model: Any, path: Path, *, overwrite: bool = False) -> Path:
     """Write a fitted model to an ONNX file and return its path; nothing is written if the check fails."""
-    fit = model._fit_result
-    onnx, runtime = import_onnx(), import_runtime()
     if path.suffix != ".onnx":
         raise ConfigError(f"the file to export to must end in .onnx, got {path}")
     if model.n_features_in_ == 0:
@@ -38,16 +37,29 @@ def export_model(model: Any, path: Path, *, overwrite: bool = False) -> Path:
         )
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; name another file, or pass overwrite=True to replace it")
-    exported = fit_graph(fit, n_features=model.n_features_in_, encoding=model.columns_)
-    content = exported.SerializeToString()
-    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    rows = _random_rows(fit.preprocessing, model.n_features_in_, model.columns_)
-    check_session(model, session, rows)
+    content = exported_bytes(model)
+    # Renamed once it is complete, so that a server never reads an incomplete file.
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        onnx.save_model(exported, path)
+        partial.write_bytes(content)
+        partial.replace(path)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise cannot_write(path, error) from None
     return path
+
+
+def exported_bytes(model: Any) -> bytes:
+    """Return the ONNX file of a fitted model, whose results were compared with `predict` on random rows."""
+    fit = model._fit_result
+    import_onnx()
+    runtime = import_runtime()
+    names = getattr(model, "feature_names_in_", None)
+    exported = fit_graph(fit, n_features=model.n_features_in_, encoding=model.columns_, feature_names=names)
+    content: bytes = exported.SerializeToString()
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    check_session(model, session, _random_rows(fit.preprocessing, model.n_features_in_, model.columns_))
+    return content
 
 
 def import_runtime() -> Any:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from pamc.errors import ConfigError
 from pamc.estimator.advanced import init_signature, nested
 from pamc.estimator.base import Clusterer
 from pamc.estimator.pamcgc import PamCGC
 from pamc.estimator.row_clusterer import RowClusterer
 from pamc.models.method import METHODS, Method, import_method
+from pamc.results.run_folder import MODEL_FILE
+from pamc.results.saved_fit import read_model
 
 _OTHERS = {"random_state": None, "device": "auto", "verbose": False}
+
+
+def load_model(folder: Path, *, device: str = "auto") -> tuple[Any, str | None]:
+    """Return the model of a run folder and its id column; raise ConfigError if it cannot label new rows."""
+    _, about = read_model(folder / MODEL_FILE)
+    model_class = estimator_class(about["method"])
+    if not hasattr(model_class, "predict"):
+        raise ConfigError(
+            f"{folder} was fitted by method {about['method']!r}, which cannot label new rows: fit the new rows "
+            "together with the old ones"
+        )
+    return model_class.load(folder, device=device), about["id_column"]
 
 
 def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:

@@ -155,9 +155,11 @@ class PamCGC(RowClusterer):
         views: Any = None,
         sample_weight: Any = None,
         on_epoch: Any = None,
+        previous: Any = None,
     ) -> Self:
         options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
-        return self._fit_rows(X, adjacency=adjacency, sample_weight=sample_weight, on_epoch=on_epoch, **options)
+        options |= {"on_epoch": on_epoch, "previous": previous}
+        return self._fit_rows(X, adjacency=adjacency, sample_weight=sample_weight, **options)
 
     fit.__doc__ = f"""{(Clusterer.fit.__doc__ or "").rstrip()}
         sample_weight

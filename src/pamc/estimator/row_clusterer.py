@@ -151,8 +151,12 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
     def _rows(self, X: Any) -> FeatureLoader:
         """Return validated and preprocessed rows for the encoder."""
         check_is_fitted(self)
+        return self._prepared(self._features_of(X))
+
+    def _prepared(self, features: Features) -> FeatureLoader:
+        """Return validated features after preprocessing, for the encoder."""
         fit = self._fit_result
-        features = fit.preprocessing.apply(self._features_of(X))
+        features = fit.preprocessing.apply(features)
         device, dtype = resolve_device(self.device), resolve_dtype(fit.config.precision)
         return FeatureLoader(features, device=device, dtype=dtype, sparse=fit.sparse_input)
 

@@ -132,7 +132,7 @@ def fitted_to(
     context: InitContext,
     *,
     start: MLP | None = None,
-    times_longer: int = 1,
+    times_longer: float = 1,
     dropout: float | None = None,
 ) -> MLP:
     """Return an encoder fitted to (N, n_dims) targets of length 1, then scaled to `embedding_scale`.
@@ -184,7 +184,7 @@ def fitted_to(
     if n_epochs is None:
         n_batches = -(-n_nodes // size)
         n_epochs = max(1, min(max(_N_EPOCHS * n_batches, _LEAST_STEPS), _MOST_STEPS) // n_batches)
-    fit_batches(encoder, distance_to_target, context, n_epochs=times_longer * n_epochs, batch_size=size)
+    fit_batches(encoder, distance_to_target, context, n_epochs=max(1, round(times_longer * n_epochs)), batch_size=size)
     return _with_scaled_output(encoder, config.embedding_scale)
 
 

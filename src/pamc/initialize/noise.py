@@ -53,7 +53,7 @@ class NoiseRule:
 
     def is_unlike(self, features: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each row (n,) is unlike the training rows of its cluster. O(n·d) time, O(d) memory per row."""
-        return _own_distances(features, labels, self.means) > self.reaches[labels]
+        return own_distances(features, labels, self.means) > self.reaches[labels]
 
 
 def fit_noise_rule(features: Any, labels: NDArray[np.int64], n_clusters: int) -> NoiseRule:
@@ -71,7 +71,7 @@ def fit_noise_rule(features: Any, labels: NDArray[np.int64], n_clusters: int) ->
         kept = members & ~is_outlier if (members & ~is_outlier).any() else members
         if kept.any():
             means[cluster] = np.asarray(sample[kept].mean(axis=0)).ravel()
-    distance = _own_distances(sample, clusters, means)
+    distance = own_distances(sample, clusters, means)
     parts = [clusters == cluster for cluster in range(n_clusters)]
     return NoiseRule(means, np.array([_reach(distance[part], is_outlier[part]) for part in parts]))
 
@@ -112,7 +112,7 @@ def _are_outliers(rows: Any) -> NDArray[np.bool_]:
     return np.asarray(logs > upper + _RANGES_BEYOND * max(upper - lower, _LEAST_RANGE))
 
 
-def _own_distances(features: Any, labels: NDArray[np.int64], means: NDArray[np.float32]) -> NDArray[np.float64]:
+def own_distances(features: Any, labels: NDArray[np.int64], means: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the distance (n,) of each row to the mean of its cluster."""
     distance = np.empty(len(labels))
     for start in range(0, len(labels), _ROWS_PER_BLOCK):

@@ -53,12 +53,14 @@ class Extras:
 
     `columns` maps names to (N,) values of any type that can color the map. `class_names` are the names of the true
     classes, in ascending order of their numbers. `notes` are shown to the reader. `map_by` is the name of a projection.
+    `before` is the page data of the run that an update continues, whose clusters keep their names.
     """
 
     columns: Mapping[str, Any] | None = None
     class_names: Sequence[str] | None = None
     notes: tuple[str, ...] = ()
     map_by: str = "auto"
+    before: Mapping[str, Any] | None = None
 
 
 def page_data(model: Any, data: AttributedGraph | Store, record: RunRecord, extras: Extras) -> dict[str, Any]:
@@ -163,8 +165,14 @@ def assembled(
         "stability": stability(about, float(confidence.mean())),
         "python": python_lines(about),
         "notes": notes,
+        "before": None if extras.before is None else _named_before(extras.before),
     }
     return {**plain(data), "seconds": round(time.perf_counter() - began, 3)}
+
+
+def _named_before(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what names the clusters of earlier runs, the first run first."""
+    return [*(page.get("before") or []), {name: page.get(name) for name in ("features", "clusters", "n_clusters")}]
 
 
 def _listed_points(

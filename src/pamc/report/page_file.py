@@ -19,8 +19,8 @@ from pamc.errors import DataError
 
 _STYLES = ("page.css", "parts.css")
 _SCRIPTS = (
-    "base.js", "map_drawing.js", "map.js", "charts.js", "clusters.js", "sections.js", "report.js", "comparison.js",
-    "main.js",
+    "base.js", "map_drawing.js", "map.js", "charts.js", "clusters.js", "sections.js", "update.js", "report.js",
+    "comparison.js", "main.js",
 )  # fmt: skip
 
 # Markup around the embedded data.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from pamc.data.catalog import CATALOG, available, load_dataset
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.readers import is_table, open_table, read_graph, read_labels
 from pamc.data.readers.columns import find_rows, integers_if_all
+from pamc.data.readers.later_rows import FittedColumns, with_later_rows
 from pamc.data.store import Store, has_manifest, open_store
 from pamc.errors import ConfigError, DataError, ModelFileError, PamcError
 from pamc.estimator import estimator_class
@@ -61,7 +63,7 @@ def run_data(folder: Path, *, map_by: str | None = None, rebuild: bool = False) 
 
 def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
     began = time.perf_counter()
-    record, model, ids = _record_of(folder), _model_of(folder), _ids_of(folder)
+    record, model, ids = record_of(folder), _model_of(folder), _ids_of(folder)
     n_nodes = len(model.labels_)
     try:
         source, extras = _read_again(record, folder, ids, n_nodes)
@@ -85,7 +87,7 @@ def _from_files(folder: Path, map_by: str) -> dict[str, Any]:
 
 def rows_of_run(folder: Path) -> AttributedGraph:
     """Read the rows of a run again, in the order of its labels; raise a DataError if they are gone or have changed."""
-    record, model, ids = _record_of(folder), _model_of(folder), _ids_of(folder)
+    record, model, ids = record_of(folder), _model_of(folder), _ids_of(folder)
     try:
         rows, _ = _read_again(record, folder, ids, len(model.labels_))
     except _ChangedError as error:
@@ -170,7 +172,8 @@ def _columns_before(record: RunRecord, folder: Path) -> list[str]:
     return list(dict.fromkeys([*names, *others]))
 
 
-def _record_of(folder: Path) -> RunRecord:
+def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run; raise ModelFileError if it is missing or damaged."""
     path = folder / RECORD_FILE
     try:
         return RunRecord.from_json(path.read_text(encoding="utf-8"))
@@ -215,6 +218,55 @@ def _ids_of(folder: Path) -> NDArray[Any] | None:
 
 def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
     """Read the data of a run again in the same way; raise _ChangedError if they no longer exist."""
+    if record.data.get("new_rows"):
+        return _updated_data_of(record, folder)
+    return _first_data_of(record, folder)
+
+
+def _updated_data_of(record: RunRecord, folder: Path) -> AttributedGraph:
+    """Read the rows of an update: those of the first fit, unless they are left out, and those of the later files."""
+    paths = [_located(name, record, folder) for name in record.data["new_rows"]]
+    edges = [_located(name, record, folder) for name in record.data.get("new_edges") or ()]
+    if None in (*paths, *edges):
+        raise _ChangedError("run.json names files of new rows that no longer exist")
+    first = None if record.data.get("only_new") else _first_data_of(record, folder)
+    if isinstance(first, Store):
+        raise _ChangedError("the store of the first fit is too large to be updated")
+    columns = fitted_columns(folder)
+    if first is not None and columns.encoding is not None:
+        first = dataclasses.replace(first, encoding=columns.encoding)
+    graph = with_later_rows(first, [path for path in paths if path], columns, [path for path in edges if path])
+    return dataclasses.replace(graph, name=str(record.data.get("name") or graph.name))
+
+
+def fitted_columns(folder: Path) -> FittedColumns:
+    """Return the columns that the model of a run was fitted to."""
+    _, about = read_model(folder / MODEL_FILE)
+    names, columns = about["feature_names"], about.get("columns")
+    encoding = None if columns is None else TableEncoding.from_dict(columns)
+    return FittedColumns(None if names is None else tuple(names), about["id_column"], encoding)
+
+
+def relocated(record: RunRecord, folder: Path, *, start: Path) -> dict[str, Any]:
+    """Return the facts about the data of a run, with the paths of its files relative to another folder."""
+
+    def moved(name: str) -> str:
+        path = _located(name, record, folder)
+        return name if path is None else os.path.relpath(path, start)
+
+    data = dict(record.data)
+    for key in ("features", "edges", "members", "new_rows", "new_edges"):
+        value = data.get(key)
+        if isinstance(value, str):
+            data[key] = moved(value)
+        elif isinstance(value, dict):
+            data[key] = {name: moved(path) for name, path in value.items()}
+        elif isinstance(value, list):
+            data[key] = [moved(path) for path in value]
+    return data
+
+
+def _first_data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
     features, edges, read = record.data.get("features"), record.data.get("edges"), record.data.get("read")
     name = record.data.get("name")
     if features is None and read is not None and name in CATALOG and available(name) is not None:

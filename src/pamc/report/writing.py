@@ -105,9 +105,14 @@ def write_fit_report(
     columns: Mapping[str, Any] | None = None,
     class_names: Sequence[str] | None = None,
     map_by: str = "auto",
+    before: Path | None = None,
 ) -> Path:
-    """Write report.html into a run folder; `data` is the fitted graph or store, with its true classes if known."""
-    extras = Extras(columns=columns, class_names=class_names, map_by=map_by)
+    """Write report.html into a run folder; `data` is the fitted graph or store, with its true classes if known.
+
+    `before` is the folder of the run that an update continues.
+    """
+    page = None if before is None else run_data(before)
+    extras = Extras(columns=columns, class_names=class_names, map_by=map_by, before=page)
     return _written(folder / REPORT_FILE, page_data(model, data, record, extras))
 
 
@@ -121,9 +126,9 @@ def write_run_report(
     return _written(out or folder / REPORT_FILE, run_data(folder, map_by=map_by, rebuild=rebuild))
 
 
-def write_comparison(folders: Sequence[Path], path: Path) -> Path:
-    """Write a page that compares several runs."""
-    names = [str(folder) for folder in folders]
+def write_comparison(folders: Sequence[Path], path: Path, *, names: Sequence[str] | None = None) -> Path:
+    """Write a page that compares several runs, which are called by the paths of their folders unless named."""
+    names = names or [str(folder) for folder in folders]
     return _written(path, comparison_data([run_data(folder) for folder in folders], names))
 
 

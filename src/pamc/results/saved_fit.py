@@ -19,6 +19,7 @@ from pamc.data.columns.encoding import TableEncoding
 from pamc.data.preprocessing import Preprocessing
 from pamc.errors import ConfigError, ModelFileError, OutputError
 from pamc.initialize.calibration import BeforeTraining, Calibration
+from pamc.initialize.drift import Reference
 from pamc.initialize.noise import NoiseRule
 from pamc.models.layers import MLP
 from pamc.models.method import METHODS, BuildInput, Method
@@ -81,7 +82,7 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 _PLAIN = ("method", "seed", "device", "sparse_input", "history", "seconds", "scores", "facts", "warnings")
 _ENCODER, _NETWORK, _PREPROCESSING, _CALIBRATION = "encoder.", "network.", "preprocessing.", "calibration."
-_BEFORE, _NOISE = "before.", "noise."
+_BEFORE, _NOISE, _REFERENCE = "before.", "noise.", "reference."
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +112,7 @@ def save_fit(path: Path, saved: SavedFit, *, slim: bool = False) -> None:
         **({} if slim else _row_tensors(fit)),
         **_calibration_tensors(fit.calibration),
         **_rule_tensors(fit.noise_rule),
+        **_reference_tensors(fit.reference),
         **({} if fit.linkage is None else {"linkage": torch.from_numpy(fit.linkage)}),
         **{_PREPROCESSING + name: torch.from_numpy(array) for name, array in fit.preprocessing.arrays.items()},
         **_weights(fit),
@@ -153,6 +155,7 @@ def load_fit(path: Path, *, encoder: nn.Module | None = None) -> SavedFit:
         **_noise(_under(_NOISE, tensors)),
         linkage=tensors["linkage"].numpy() if "linkage" in tensors else None,
         sample_weight=tensors["sample_weight"].numpy() if "sample_weight" in tensors else None,
+        reference=_reference(_under(_REFERENCE, tensors)),
         **{name: about[name] for name in _PLAIN},
     )
     names, columns = about["feature_names"], about.get("columns")
@@ -210,6 +213,16 @@ def _noise(saved: dict[str, Tensor]) -> dict[str, Any]:
     """Return the rule that tells noise from clusters and the codes of the training rows, if the fit has them."""
     rule = NoiseRule(saved["means"].numpy(), saved["reaches"].numpy()) if "means" in saved else None
     return {"noise_rule": rule, "noise": saved["codes"].numpy() if "codes" in saved else None}
+
+
+def _reference_tensors(reference: Reference | None) -> dict[str, Tensor]:
+    arrays = {} if reference is None else vars(reference)
+    return {_REFERENCE + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _reference(saved: dict[str, Tensor]) -> Reference | None:
+    """Return the moments of the clusters, or None for a model of an earlier version."""
+    return Reference(**{name: tensor.numpy() for name, tensor in saved.items()}) if saved else None
 
 
 def _weights(fit: Fit) -> dict[str, Tensor]:

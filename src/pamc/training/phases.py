@@ -26,7 +26,9 @@ from pamc.graph.adjacency import Adjacency
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, Calibration
 from pamc.initialize.consensus import InputSource
+from pamc.initialize.drift import Reference
 from pamc.initialize.noise import NoiseRule
+from pamc.initialize.previous import Previous, Regrouped
 from pamc.models.loader import FeatureLoader
 from pamc.models.method import Method
 from pamc.models.views import Views
@@ -90,6 +92,8 @@ class FitContext:
         Copies of the rows, as arrays or as callables that make them, or None.
     sample_weight
         Weights of the rows; None if every row counts once.
+    previous
+        What the fit takes over from a previous one; None for a fit from scratch.
     """
 
     method: Method
@@ -103,6 +107,7 @@ class FitContext:
     group: TorchProcessGroup | None = None
     views: Any = None
     sample_weight: RowWeights | None = None
+    previous: Previous | None = None
 
     @property
     def has_views(self) -> bool:
@@ -165,6 +170,8 @@ class Neighbors:
         Graph and inputs of the rows repeated by their weights; None without weights.
     copy_weight
         (N,) weight of the edge between two copies of a row; None without weights.
+    regrouped
+        The clusters with which an update starts; None for a fit from scratch.
     """
 
     graph: Any
@@ -172,6 +179,7 @@ class Neighbors:
     facts: Mapping[str, object]
     repeated: Neighbors | None = None
     copy_weight: NDArray[np.float64] | None = None
+    regrouped: Regrouped | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,6 +293,8 @@ class Fit:
         The graph of the data, or the kNN graph that was built; None for a store on disk and for a loaded fit.
     sample_weight
         (N,) weights of the training rows; None if every row counts once.
+    reference
+        Moments of the rows of each cluster, with which later rows are compared; None for a model of an earlier version.
     """
 
     method: str
@@ -311,6 +321,7 @@ class Fit:
     linkage: NDArray[np.float64] | None = None
     adjacency: Adjacency | None = None
     sample_weight: NDArray[np.float64] | None = None
+    reference: Reference | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
         """Return an independent copy.

@@ -25,8 +25,10 @@ from pamc.errors import ConfigError
 from pamc.graph.smoothing import smoothed
 from pamc.initialize.base import InitResult
 from pamc.initialize.calibration import BeforeTraining, calibrated, confidence_facts
+from pamc.initialize.drift import Reference, fit_reference
 from pamc.initialize.levels import cluster_linkage
 from pamc.initialize.noise import NoiseRule, fit_noise_rule, noise_codes, noise_facts
+from pamc.initialize.previous import Previous, regroup, regrouped_facts
 from pamc.initialize.relations import edges_by_relation, n_combined
 from pamc.losses.clustering import log_soft_assignment
 from pamc.losses.pamc import bound_holds, meta_nodes
@@ -112,6 +114,7 @@ def fit_method(
     known_labels: NDArray[np.int64] | None = None,
     views: Any = None,
     sample_weight: Any = None,
+    previous: Previous | None = None,
     memory: int | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
@@ -138,6 +141,8 @@ def fit_method(
         Copies of the rows that show the same thing: callables, arrays, or a list of them.
     sample_weight
         (N,) weights: a row of weight w counts as w rows. None counts every row once.
+    previous
+        What the fit takes over from a previous one, whose clusters keep their numbers.
     memory
         Bytes that training on a store may use; by default the free memory of the device.
     progress
@@ -152,6 +157,9 @@ def fit_method(
     clock = Clock(progress or SilentProgress())
     user: dict[str, Any] = {"encoder": encoder, "pretrained": pretrained, "known_labels": known_labels, "views": views}
     user["sample_weight"] = None if sample_weight is None else RowWeights.of(sample_weight, data.n_nodes)
+    user["previous"] = previous
+    if previous is not None:
+        config = config.with_(**previous.settings())
     has_relations = getattr(data, "relations", None) is not None
     config = settled(config, data.n_nodes, data.n_features, has_relations=has_relations)
     fit = FitContext(method=METHODS[name], config=config, seed=seed, device=device, clock=clock, group=group, **user)
@@ -294,6 +302,8 @@ def _check(fit: FitContext, source: Source) -> None:
         check_known_labels(known_labels, source.n_nodes, config.n_clusters)
     if fit.sample_weight is not None:
         _check_weights(fit, source)
+    if fit.previous is not None:
+        _check_update(fit, source)
     if fit.has_views and method.name != "pamcgc":
         raise ConfigError(f"{method.title} cannot use views or image_shape; the method that can is pamcgc")
     if fit.group is not None:
@@ -318,6 +328,25 @@ def _check_weights(fit: FitContext, source: Source) -> None:
     raise ConfigError(f"sample_weight cannot be combined with {unsupported}: leave one of them out")
 
 
+def _check_update(fit: FitContext, source: Source) -> None:
+    """Raise an error if a fit of this kind cannot continue from a previous one."""
+    if fit.method.name != "pamcgc":
+        raise ConfigError(f"{fit.method.title} cannot use previous; the method that can is pamcgc")
+    supplied = {
+        "encoder": fit.encoder,
+        "pretrained": fit.pretrained,
+        "known_labels": fit.known_labels,
+        "sample_weight": fit.sample_weight,
+    }
+    named = [name for name, value in supplied.items() if value is not None]
+    if named or fit.group is not None:
+        raise ConfigError(f"previous cannot be combined with {', '.join(named) or 'several processes'}: leave it out")
+    if isinstance(source, StoreSource):
+        raise ConfigError("a store of so many rows cannot be fitted with previous: fit again, or read it into memory")
+    if getattr(fit.config, "init", None) != "consensus":
+        raise ConfigError(f"previous needs init='consensus', got {fit.config.init!r}: leave out init")
+
+
 def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -> tuple[FitContext, Initialized]:
     """Return the fit with all settings chosen, the initialized model and the results of the previous phases.
 
@@ -331,6 +360,10 @@ def _initialize(fit: FitContext, source: Source, saved: FitCheckpoints | None) -
             neighbors = source.find_neighbors(fit, prepared)
         else:
             neighbors = Neighbors(restored.adjacency, None, {})
+        if fit.previous is not None and neighbors.inputs is not None:
+            regrouped = regroup(fit.previous, neighbors.inputs, seed=fit.seed, device=fit.device)
+            neighbors = replace(neighbors, regrouped=regrouped)
+            fit = replace(fit, config=fit.config.with_(n_clusters=regrouped.n_clusters))
     known = {**neighbors.facts, "inputs": getattr(neighbors.inputs, "kind", None)}
     known = known if restored is None else dict(restored.init.facts)
     config = linked(fit.config, source.n_nodes, n_combined(known))
@@ -439,16 +472,21 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
     if trained.model is not model:
         model.load_state_dict(trained.model.state_dict())
     refined: dict[str, object] = {}
+    chunks: dict[str, Any] = {"eta": fit.config.eta, "chunk_size": fit.config.chunk_size} if init else {}
     if init is not None and n_combined(init.facts) > 1 and uses_given_graph(init.facts):
         labels, largest, refined = _along_relations(fit, source, ready, z, centers)
         if before is not None and init.halves is not None:
-            chunks: dict[str, Any] = {"eta": fit.config.eta, "chunk_size": fit.config.chunk_size}
             margins = before.margins(ready.prepared.loader, labels, **chunks)
     clusters, confidence, calibration = labels.cpu().numpy(), largest.cpu().numpy(), None
     if init is not None and init.halves is not None and before is not None:
         margins_and_distances = margins.cpu().numpy()
         calibration = calibrated(margins_and_distances, clusters, init.halves, before)
         confidence = calibration.apply(margins_and_distances)
+    elif fit.previous is not None:
+        calibration = fit.previous.valid_calibration(fit.config.n_clusters)
+        if calibration is not None:
+            margins = calibration.before.margins(ready.prepared.loader, labels, **chunks)
+            confidence = calibration.apply(margins.cpu().numpy())
     adjacency = source.adjacency(ready.neighbors)
     rule, noise = _noise(fit, ready.prepared, clusters, confidence)
     weights = None if fit.sample_weight is None else fit.sample_weight.values
@@ -474,6 +512,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
         calibration=calibration,
         noise_rule=rule,
         noise=noise,
+        reference=_reference(fit, ready.prepared, clusters),
         linkage=cluster_linkage(
             ready.prepared.features, adjacency, clusters, fit.config.n_clusters, sample_weight=weights
         ),
@@ -512,6 +551,22 @@ def _noise(
     counted: Any = slice(None) if fit.sample_weight is None else fit.sample_weight.origin
     rule = fit_noise_rule(prepared.features[counted], labels[counted], fit.config.n_clusters)
     return rule, noise_codes(confidence, rule.is_unlike(prepared.features, labels), min_confidence=limit)
+
+
+def _update_facts(fit: FitContext, ready: Initialized) -> dict[str, object]:
+    """Return the changes of the clusters, and the number of rows that the confidence is calibrated with."""
+    if fit.previous is None or ready.neighbors.regrouped is None:
+        return {}
+    is_kept = fit.previous.valid_calibration(fit.config.n_clusters) is not None
+    n_calibrated = fit.previous.calibrated_rows if is_kept else len(fit.previous.old)
+    return {**regrouped_facts(ready.neighbors.regrouped), "calibrated_rows": n_calibrated}
+
+
+def _reference(fit: FitContext, prepared: Prepared, labels: NDArray[np.int64]) -> Reference:
+    """Return the moments of the clusters, with which later rows are compared."""
+    if prepared.sample is None:
+        return fit_reference(prepared.features, labels, fit.config.n_clusters)
+    return fit_reference(prepared.features[prepared.sample], labels[prepared.sample], fit.config.n_clusters)
 
 
 def _along_relations(
@@ -558,6 +613,7 @@ def _facts(fit: FitContext, source: Source, ready: Initialized, plan: Plan | Non
         "kept_influence": ready.kept_influence,
         "init_kept": init is not None and init.cached,
         **({} if init is None else init.facts),
+        **_update_facts(fit, ready),
         **conditional,
         "n_processes": 1 if fit.group is None else fit.group.size,
     }

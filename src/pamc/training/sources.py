@@ -36,6 +36,7 @@ from pamc.initialize.base import (
 )
 from pamc.initialize.calibration import fit_split_halves
 from pamc.initialize.inputs import described_by_edges, graph_and_inputs, kind_of_graph, positives
+from pamc.initialize.previous import continued, continued_centers
 from pamc.initialize.relations import adjacencies, graph_of_relations, n_combined
 from pamc.initialize.sample import (
     Sample,
@@ -74,6 +75,7 @@ def source_of(data: AttributedGraph | Store | Any, fit: FitContext) -> Source:
     if fit.sample_weight is not None:
         return WeightedSource(data, fit.sample_weight)
     is_default = fit.encoder is None and fit.pretrained is None and fit.known_labels is None and not fit.has_views
+    is_default = is_default and fit.previous is None
     can_sample = fit.method.name == "pamcgc" and is_default and isinstance(data.features, np.ndarray)
     if can_sample and data.n_nodes > LARGE_ROWS:
         return StoreSource(_InMemory(_without_neighbor_list(data, fit)))
@@ -139,7 +141,10 @@ class GraphSource:
             check_views(self.graph.features, getattr(fit.config, "image_shape", None))
             # A common scale for all pixels keeps an image an image.
             kind = "scale" if kind == "auto" and fit.config.image_shape is not None else kind
-        preprocessing = fit_preprocessing(self.graph.features, kind, table=table)
+        if fit.previous is not None:
+            preprocessing = fit.previous.preprocessing
+        else:
+            preprocessing = fit_preprocessing(self.graph.features, kind, table=table)
         features = preprocessing.apply(self.graph.features)
         # A user-supplied encoder takes dense rows.
         sparse = False if fit.encoder is not None else None
@@ -174,7 +179,8 @@ class GraphSource:
     def initialize(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
         """Return the networks that the method's initializer fits to all rows, and centers in their embedding."""
         start = self._networks(fit, prepared, neighbors)
-        if start.init is not None:
+        calibration = None if fit.previous is None else fit.previous.valid_calibration(fit.config.n_clusters)
+        if start.init is not None and calibration is None:
             with fit.clock.phase("confidence"):
                 halves = fit_split_halves(
                     neighbors.inputs,
@@ -185,6 +191,9 @@ class GraphSource:
                 )
             start = replace(start, init=start.init._replace(halves=halves))
         with fit.clock.phase("centers"):
+            if fit.previous is not None and neighbors.regrouped is not None:
+                z: Any = self._embedding(fit, prepared, start)
+                return replace(start, centers=continued_centers(z, fit.previous, neighbors.regrouped))
             return replace(start, centers=self._centers(fit, prepared, start))
 
     def _networks(self, fit: FitContext, prepared: Prepared, neighbors: Neighbors) -> Start:
@@ -202,7 +211,10 @@ class GraphSource:
                 inputs = (prepared.features, neighbors.graph, neighbors.inputs)
                 progress, views = fit.clock.progress, prepared.views
                 context = InitContext(prepared.loader, *inputs, config, fit.seed, progress, views)
-                init = INITIALIZERS[name](context)
+                if fit.previous is not None and neighbors.regrouped is not None:
+                    init = continued(fit.previous, neighbors.regrouped, context)
+                else:
+                    init = INITIALIZERS[name](context)
             return Start(init, init.encoder, init.decoder)
         if method.pretrain is None:
             return Start(None)

@@ -28,10 +28,10 @@ def export(
       pamc export pamc-run-1 --out model.onnx
       pamc export pamc-run-1 --out slim-run
     """  # noqa: D301
-    from pamc.cli.commands.predict import loaded
+    from pamc.estimator.methods import load_model
     from pamc.results.run_folder import MODEL_FILE
 
-    model, _ = loaded(run, "cpu")
+    model, _ = load_model(run, device="cpu")
     target = out or run / "model.onnx"
     if target.suffix == ".onnx":
         model.export(target, overwrite=overwrite)

@@ -48,12 +48,13 @@ def predict(
 
     from pamc.cli.show import noise_text
     from pamc.data.files import partial_of
+    from pamc.estimator.methods import load_model
     from pamc.estimator.noise import assign, limit_of, noise_names
     from pamc.initialize.noise import noise_facts
     from pamc.results.run_folder import new_run_folder, write_labels
 
     import_own_method(method)
-    model, recorded_id = loaded(run, device)
+    model, recorded_id = load_model(run, device=device)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end in .csv or .parquet, got {out}")
     check_output_file(out, overwrite=overwrite)
@@ -136,22 +137,6 @@ def _table_rows(features: Path, model: Any, id_column: str | None) -> tuple[Any,
             note(f"note: {features} has no column {id_column!r}, the id column of the run: rows are numbered from 0")
         return rows, np.arange(rows.n_rows)
     return rows, integers_if_all(id_texts(table, id_column))
-
-
-def loaded(run: Path, device: str) -> tuple[Any, str | None]:
-    """Return the model of a run and its id column; raise ConfigError if it cannot label new rows."""
-    from pamc.estimator import estimator_class
-    from pamc.results.run_folder import MODEL_FILE
-    from pamc.results.saved_fit import read_model
-
-    _, about = read_model(run / MODEL_FILE)
-    model_class = estimator_class(about["method"])
-    if not hasattr(model_class, "predict"):
-        raise ConfigError(
-            f"{run} was fitted by method {about['method']!r}, which cannot label new rows: fit the new rows together "
-            "with the old ones"
-        )
-    return model_class.load(run, device=device), about["id_column"]
 
 
 def _options_of(features: Path, fitted: Sequence[str] | None, id_column: str | None) -> dict[str, Any]:

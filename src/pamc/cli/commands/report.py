@@ -70,6 +70,7 @@ def add_report(
     truth: str | None = None,
     color: list[str] | None = None,
     map_by: str = "auto",
+    before: Path | None = None,
 ) -> bool:
     """Write the report of a fit into its folder and return whether this succeeded; a failure never loses the fit.
 
@@ -81,6 +82,8 @@ def add_report(
         Graph or store that was fitted.
     features, truth, color
         Path of the table, its column of true classes, and columns to color the map by.
+    before
+        Folder of the run that an update continues.
     """
     from pamc.data.attributed_graph import AttributedGraph
     from pamc.data.readers import is_table, open_table
@@ -94,7 +97,8 @@ def add_report(
             table = open_table(features)
             columns = {name: color_column(table, name) for name in color or []}
             names = None if truth is None or data.labels is None else class_names(table, truth, data.labels)
-        write_fit_report(folder, model, data, record, columns=columns, class_names=names, map_by=map_by)
+        options: dict[str, Any] = {"columns": columns, "class_names": names, "map_by": map_by, "before": before}
+        write_fit_report(folder, model, data, record, **options)
     except Exception as error:
         if show.debugging:
             raise

@@ -15,6 +15,7 @@ from pamc.lab.cases.quality import DATA_SETS, DEFAULT, figures_of, measured, sec
 from pamc.lab.cases.tables import Comparison, differences
 from pamc.lab.cell import Row
 from pamc.lab.pages import DOCS, Part, experiment, joined, origin
+from pamc.lab.pages.production import PRODUCTION
 from pamc.lab.pages.scale import SCALE
 from pamc.lab.pages.speed import SPEED, loss_table, over_nodes, training_table
 from pamc.lab.pages.style import MISSING, by, percent, ratio_to_pamc
@@ -209,6 +210,7 @@ PAGES: dict[str, dict[str, Part]] = {
     "speed": {**SPEED, "costs": Part(_LOSS, _costs)},
     "scale": SCALE,
     "choosing": CHOOSING,
+    "production": PRODUCTION,
     "rivals": {
         "accuracy": Part(partial(rows_of, "quality"), _rivals),
         "training": Part(_EPOCHS, _with_origin(training_table)),

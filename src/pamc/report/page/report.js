@@ -17,6 +17,7 @@ class Report {
     this.columns = data.columns.map((column) => ({ ...column, values: pamc.unpack(column.values) }));
     if (this.rows) this.position = new Map(Array.from(this.rows, (row, i) => [row, i]));
     this.names = pamc.clusterNames(data.features, data.n_clusters, data.clusters);
+    pamc.keepNames(this);
     if (pamc.noise !== null) this.names[pamc.noise] = "In no cluster";
     this.cells = pamc.grouped(pamc.records(data.cells), "row");
     this.coloring = "cluster";
@@ -51,6 +52,7 @@ class Report {
     ].filter(Boolean);
     const sections = [
       pamc.section("clusters", "Clusters", "Click a cluster to show only its rows on this page; hold Shift to add more clusters.", pamc.cards(this)),
+      pamc.section("update", "Before and after", "This run continues a previous one: clusters keep their numbers, names and colors.", pamc.update(this)),
       pamc.section("profile", "Profile", "The median of each number and date, and the most frequent value of each other column, of the cells that are filled.", pamc.profile(this)),
       pamc.section("map", "Map", "Each point is a row, and similar rows are close together. Each number marks the most central row of its cluster.", this.mapArea()),
       pamc.section("levels", "Levels", "Clusters that are alike are merged first, in the preprocessed columns. Open a part to see the two from which it was merged.", pamc.levels(this)),

@@ -8,6 +8,7 @@ most values do not.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,19 @@ def encode_table(graph: GraphBuilder, encoding: TableEncoding) -> str:
         )
     parts = {variable.name: _encoded(graph, variable) for variable in encoding.variables}
     return graph.add("Concat", *(parts[variable.name] for variable in encoding.variables), axis=1)
+
+
+def described_columns(encoding: TableEncoding | None, names: Any) -> list[dict[str, Any]] | None:
+    """Return the names and types of the columns, and the values of categories; None for numbers without names."""
+    if encoding is None:
+        return None if names is None else [{"name": str(name), "type": "number"} for name in names]
+    kinds = {NUMBER: "number", DATE: "date"}
+    columns = []
+    for variable in encoding.variables:
+        known = [level for level in variable.levels if level not in (MISSING, OTHER)]
+        values = {"values": known} if variable.kind in (CATEGORY, ORDERED) else {}
+        columns.append({"name": variable.name, "type": kinds.get(variable.kind, "text"), **values})
+    return columns
 
 
 def _encoded(graph: GraphBuilder, variable: Variable) -> str:

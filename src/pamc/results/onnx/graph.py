@@ -17,7 +17,7 @@ from pamc.initialize.calibration import Calibration
 from pamc.initialize.noise import BETWEEN, IN_CLUSTER, NOISE_KINDS, UNLIKE, NoiseRule
 from pamc.models.layers import MLP
 from pamc.results.onnx.builder import GraphBuilder
-from pamc.results.onnx.columns import encode_table
+from pamc.results.onnx.columns import described_columns, encode_table
 from pamc.results.onnx.rows import preprocess
 from pamc.runtime import resolve_dtype
 from pamc.training.phases import Fit
@@ -26,11 +26,12 @@ INPUT = "X"
 OUTPUTS = ("label", "confidence", "probabilities", "embedding")
 
 
-def fit_graph(fit: Fit, *, n_features: int, encoding: TableEncoding | None) -> Any:
+def fit_graph(fit: Fit, *, n_features: int, encoding: TableEncoding | None, feature_names: Any = None) -> Any:
     """Return the ONNX model of a fit; raise a ConfigError for parts that have no ONNX counterpart.
 
     The input is `X` (n, d) for plain numbers, or one input per column of a table. The outputs are `label` (n,),
     `confidence` (n,), `probabilities` (n, C) and `embedding` (n, n_dims), and, if the fit labels noise, `noise` (n,).
+    The names and types of the columns are part of its metadata.
     """
     if not isinstance(fit.encoder, MLP):
         raise ConfigError(
@@ -60,7 +61,8 @@ def fit_graph(fit: Fit, *, n_features: int, encoding: TableEncoding | None) -> A
     graph.output(probabilities, "probabilities", graph.dtype, fit.config.n_clusters)
     graph.output(z, "embedding", graph.dtype, fit.centers.shape[1])
     kinds = json.dumps({} if limit is None else dict(enumerate(NOISE_KINDS)))
-    return graph.model({"pamc": "model", "method": fit.method, "noise": kinds})
+    columns = json.dumps(described_columns(encoding, feature_names), ensure_ascii=False)
+    return graph.model({"pamc": "model", "method": fit.method, "noise": kinds, "columns": columns})
 
 
 def _encoded(graph: GraphBuilder, encoder: nn.Module, rows: str) -> str:

@@ -1,0 +1,119 @@
+"""Drift: how the rows of an update differ from those of the previous fit.
+
+A model remembers the mean and the standard deviation of every feature in every cluster. Later rows are compared with
+them cluster by cluster, by the differences of their means and by their distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from pamc.initialize.noise import own_distances
+
+# A row is unlike the rows of its cluster if it is farther from their mean than this share of them.
+_USUAL_SHARE = 0.99
+
+# A shift counts if it exceeds its standard error by this factor, and at most so many are listed.
+_BEYOND_CHANCE, _MOST_LISTED = 5.0, 20
+
+# Clusters with fewer rows are not compared.
+_LEAST_ROWS = 5
+
+_MOST_ROWS, _ROWS_PER_BLOCK = 100_000, 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The moments of the preprocessed rows of each cluster.
+
+    Parameters
+    ----------
+    means, spreads
+        (C, d) mean and standard deviation of each feature.
+    sizes
+        (C,) number of rows.
+    reaches
+        (C,) distance from the mean that 99 % of the rows of the cluster do not exceed.
+    """
+
+    means: NDArray[np.float32]
+    spreads: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+    reaches: NDArray[np.float64]
+
+    def is_unlike(self, features: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether each row (n,) is farther from the mean of its cluster than 99 % of the fitted rows."""
+        return own_distances(features, labels, self.means) > self.reaches[labels]
+
+    def shifts(self, features: Any, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (C, d): by how many standard deviations the mean of these rows differs in each cluster and feature.
+
+        A difference that may be due to chance, because there are few rows, is 0.
+        """
+        means, later, sizes = (part.astype(np.float64) for part in _moments(features, labels, len(self.means)))
+        variances, shares = np.square(self.spreads.astype(np.float64)), self.sizes / max(self.sizes.sum(), 1)
+        # A feature may be constant in a cluster, so its spread in all clusters counts as well.
+        variances = np.maximum(variances, shares @ variances)
+        counts = np.maximum(np.stack([self.sizes, sizes]), 1)[:, :, None]
+        error = np.sqrt(variances / counts[0] + np.maximum(variances, np.square(later)) / counts[1])
+        difference = means - self.means
+        is_certain = (np.abs(difference) > _BEYOND_CHANCE * error) & (counts.min(axis=0) >= _LEAST_ROWS)
+        return np.where(is_certain, difference / np.sqrt(np.where(variances > 0, variances, 1.0)), 0.0)
+
+
+def fit_reference(features: Any, labels: NDArray[np.int64], n_clusters: int) -> Reference:
+    """Return the moments of the preprocessed rows (N, d) of clusters (N,), from at most 100,000 evenly spaced rows.
+
+    O(N·d) time, O(C·d) memory.
+    """
+    stride = slice(None, None, -(-len(labels) // _MOST_ROWS) or 1)
+    rows, clusters = features[stride], np.asarray(labels)[stride]
+    means, spreads, sizes = _moments(rows, clusters, n_clusters)
+    distance = own_distances(rows, clusters, means)
+    parts = [distance[clusters == cluster] for cluster in range(n_clusters)]
+    reaches = np.array([np.quantile(part, _USUAL_SHARE) if len(part) else np.inf for part in parts])
+    return Reference(means, spreads, sizes, reaches)
+
+
+def _moments(
+    features: Any, labels: NDArray[np.int64], n_clusters: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Return means (C, d), standard deviations (C, d) and sizes (C,)."""
+    sums, squares = (np.zeros((n_clusters, features.shape[1])) for _ in range(2))
+    for start in range(0, len(labels), _ROWS_PER_BLOCK):
+        clusters, rows = labels[start : start + _ROWS_PER_BLOCK], features[start : start + _ROWS_PER_BLOCK]
+        dense = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
+        for cluster in np.unique(clusters):
+            members = dense[clusters == cluster]
+            sums[cluster] += members.sum(axis=0)
+            squares[cluster] += np.square(members).sum(axis=0)
+    sizes = np.bincount(labels, minlength=n_clusters)
+    means, power = (total / np.maximum(sizes, 1)[:, None] for total in (sums, squares))
+    return means.astype(np.float32), np.sqrt(np.maximum(power - np.square(means), 0)).astype(np.float32), sizes
+
+
+def listed_shifts(shifts: NDArray[np.float64], names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Return the largest shifts as plain values: cluster, feature and difference in standard deviations.
+
+    Examples
+    --------
+    >>> listed_shifts(np.array([[0.0, 1.5], [-2.0, 0.0]]), ["age", "income"])
+    [{'cluster': 1, 'feature': 'age', 'shift': -2.0}, {'cluster': 0, 'feature': 'income', 'shift': 1.5}]
+    """
+    order = np.argsort(-np.abs(shifts), axis=None, kind="stable")[:_MOST_LISTED]
+    places = [np.unravel_index(place, shifts.shape) for place in order]
+    return [
+        {
+            "cluster": int(cluster),
+            "feature": str(feature) if names is None else str(names[feature]),
+            "shift": round(float(shifts[cluster, feature]), 4),
+        }
+        for cluster, feature in places
+        if shifts[cluster, feature] != 0
+    ]
