@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.columns.raw import RawColumn
 from pamc.data.database import connected, literal_path, load_duckdb, quoted
 from pamc.data.files import kind_of, open_bytes, reason_of
 from pamc.errors import DataError
@@ -194,9 +195,13 @@ class Table(ABC):
         values = np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
         return _with_none(column), values
 
-    def texts_or_none(self, name: str) -> NDArray[Any]:
-        """Return one column as (N,) stripped strings, None for empty cells."""
-        return _with_none(self._fetch([self.text_sql(name)])[0])
+    def raw_column(self, name: str, connection: Any = None) -> RawColumn:
+        """Return one column as numbers if the file stores numbers, else as texts."""
+        if not self.stores_numbers(name):
+            return RawColumn.of_texts(name, _with_none(self._fetch([self.text_sql(name)], connection)[0]).tolist())
+        (column,) = self._fetch([self.number_sql(name, dtype="float64")], connection)
+        numbers = np.where(np.ma.getmaskarray(column), np.nan, np.ma.getdata(column)).astype(np.float64)
+        return RawColumn(name, numbers=numbers)
 
     def cell_if_all(self, name: str, pattern: str, *, example: str) -> str | None:
         """Return the first cell of a column that matches `example`, if every cell of the column matches `pattern`."""
@@ -281,14 +286,14 @@ class Table(ABC):
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
         return f"{relation} AS file({columns})"
 
-    def _fetch(self, expressions: Sequence[str], *, tail: str = "") -> list[NDArray[Any]]:
-        """Evaluate SQL expressions over the rows of the file."""
+    def _fetch(self, expressions: Sequence[str], connection: Any = None, *, tail: str = "") -> list[NDArray[Any]]:
+        """Evaluate SQL expressions over the rows of the file, on a connection of their own if none is given."""
         duckdb = load_duckdb("tables are read")
         values = ", ".join(f"{expression} AS v{i}" for i, expression in enumerate(expressions))
         query = f"SELECT {values} FROM {self._from(self.relation)} {tail}"
         try:
-            with connected() as connection:
-                fetched = connection.execute(query, [literal_path(self.stored)]).fetchnumpy()
+            with connected() if connection is None else contextlib.nullcontext(connection) as database:
+                fetched = database.execute(query, [literal_path(self.stored)]).fetchnumpy()
         except duckdb.Error as error:
             raise self._malformed() or unreadable(self.path, self._damage, error) from error
         return list(fetched.values())
