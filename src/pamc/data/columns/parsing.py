@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pamc.data.columns.raw import MISSING_NUMBERS
 
-# The two ways to read the separators of a number.
+# The two ways to read the separators of a number. A group of thousands does not start with 0: 0.110 is a fraction.
 POINT, COMMA = "decimal point", "decimal comma"
 _PATTERNS = {
-    POINT: re.compile(r"[+-]?(?=[.\d])(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
-    COMMA: re.compile(r"[+-]?(?=[,\d])(\d{1,3}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?"),
+    POINT: re.compile(r"[+-]?(?=[.\d])([1-9]\d{0,2}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
+    COMMA: re.compile(r"[+-]?(?=[,\d])([1-9]\d{0,2}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?"),
 }
 # Most numbers: without separators of thousands, a unit or an exponent.
 _PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
@@ -29,8 +29,8 @@ _BLANK = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(\D|$))")
 
 # The same for many numbers, one per line; most columns contain no others, and one search is faster than many.
 _MANY = {
-    POINT: re.compile(r"(?:[+-]?(?:\d{1,3}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?\n)*+"),
-    COMMA: re.compile(r"(?:[+-]?(?:\d{1,3}(?:\.\d{3})+|\d{1,15})(?:,\d{1,15})?\n)*+"),
+    POINT: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?\n)*+"),
+    COMMA: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:\.\d{3})+|\d{1,15})(?:,\d{1,15})?\n)*+"),
 }
 
 
@@ -105,6 +105,17 @@ def plain_numbers(texts: Sequence[str], reading: str) -> NDArray[np.float64] | N
     return np.array(list(map(float, joined.split())), dtype=np.float64)
 
 
+def have_units(texts: Sequence[str], most_stray: float) -> bool:
+    """Return whether nearly all texts have a currency or a percent sign, so that they are meant as numbers.
+
+    Examples
+    --------
+    >>> have_units(["1.000 €", "1000.50.2 €"], 0.1), have_units(["12", "12 A"], 0.1)
+    (True, False)
+    """
+    return sum(without_unit(text).unit != "" for text in texts) >= (1 - most_stray) * max(len(texts), 1)
+
+
 def without_unit(text: str) -> NumberText:
     """Return a text without currency, percent sign and blanks between thousands.
 
@@ -170,6 +181,8 @@ _HOURS_FROM_UTC = re.compile(r"(:\d\d(\.\d+)?[+-]\d\d)$")
 
 # If at least this share of so many texts have one date format, the others are errors.
 _LEAST_DATES, _DATES_INSPECTED, _FEWEST_DATES = 0.9, 1000, 10
+# Number of texts that are tried in all formats.
+_FORMATS_INSPECTED = 30
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
@@ -216,6 +229,20 @@ def usual_date_format(texts: Sequence[str]) -> str | None:
         if sum(_date(text, form) is not None for text in present) >= _LEAST_DATES * len(present):
             return form
     return None
+
+
+def are_dates(texts: Sequence[str]) -> bool:
+    """Return whether all non-missing texts seem to be dates, perhaps in different formats.
+
+    Examples
+    --------
+    >>> are_dates(["2024-01-31", "31/01/2024"]), are_dates(["2024-01-31", "room 12"])
+    (True, False)
+    """
+    present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
+    if not present or not all(map(_LIKE_DATE.fullmatch, present)):
+        return False
+    return all(_formats_of(text) for text in present[:: -(-len(present) // _FORMATS_INSPECTED)])
 
 
 def _formats_of(text: str) -> list[str]:

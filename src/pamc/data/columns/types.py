@@ -15,7 +15,9 @@ from pamc.data.columns.parsing import (
     POINT,
     YES_WORDS,
     Numbers,
+    are_dates,
     date_formats,
+    have_units,
     read_dates,
     read_numbers,
     time_formats,
@@ -303,7 +305,7 @@ class _Finder:
             plain = RawColumn(self.column.name, numbers=values)
             other = replace(self, column=plain)._of_numbers()
             return as_number if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
-        if date_formats(present) or usual_date_format(present) is not None:
+        if date_formats(present) or usual_date_format(present) is not None or are_dates(present):
             return self._as_date()
         return self._as_date(TIME) if time_formats(present) else self._of_words()
 
@@ -322,7 +324,9 @@ class _Finder:
         is_number = self._numbers.is_number
         n_strays = int((~is_number[codes[codes >= 0]]).sum())
         n_numbers = int(is_number.sum())
-        return n_strays <= _MOST_STRAY * len(codes) and n_numbers >= max(_FEWEST_NUMBERS, 2 * (~is_number).sum())
+        if n_strays <= _MOST_STRAY * len(codes) and n_numbers >= max(_FEWEST_NUMBERS, 2 * (~is_number).sum()):
+            return True
+        return have_units(self.column.distinct.texts, _MOST_STRAY)
 
     def _of_words(self) -> ColumnType:
         texts, codes = self.column.distinct

@@ -33,6 +33,8 @@ INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 # Spellings of a missing value.
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
+# Maximum number of lines with the wrong number of cells that a message lists.
+_MOST_LINES = 5
 # Maximum number of characters of an invalid cell in a message.
 _MAX_CELL_CHARS = 100
 # Numbers in other locales and spreadsheet notations.
@@ -368,14 +370,18 @@ class TextTable(Table):
         return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
 
     def _malformed(self) -> DataError | None:
-        """Return the error that names the first line with the wrong number of cells, or None."""
-        for line, cells in self._rows():
-            if len(cells) != len(self.names):
-                return DataError(
-                    f"{self.path}, line {line}: expected {len(self.names)} cells, found {len(cells)}. "
-                    "Every line must have as many cells as the first"
-                )
-        return None
+        """Return the error that names the first line with the wrong number of cells, and the next ones, or None."""
+        wrong = ((line, len(cells)) for line, cells in self._rows() if len(cells) != len(self.names))
+        listed = list(itertools.islice(wrong, _MOST_LINES + 1))
+        if not listed:
+            return None
+        (line, n_cells), *others = listed
+        more = ", ".join(f"line {other}: {found}" for other, found in others[: _MOST_LINES - 1])
+        more = f" ({more}{', …' if len(listed) > _MOST_LINES else ''})" if more else ""
+        return DataError(
+            f"{self.path}, line {line}: expected {len(self.names)} cells, found {n_cells}{more}. "
+            "Every line must have as many cells as the first"
+        )
 
     def _rows(self) -> Records:
         """Yield the records that duckdb treats as data rows."""

@@ -391,7 +391,7 @@ def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
         fitting = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--out", str(run)]
         fitted, text = _watched([*fitting, "--device", "cpu", "--no-report", *options])
         predicted, started = (
-            _watched([*_PAMC, "predict", str(run), str(rows), "--out", str(Path(folder, f"{rows.stem}.csv"))])[0]
+            _watched([*_PAMC, "predict", str(run), str(rows), "--out", str(Path(folder, f"{rows.stem}-clusters.csv"))])[0]
             for rows in (table, few)
         )
         labels = PamCGC.load(run).labels_
