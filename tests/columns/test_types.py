@@ -135,3 +135,17 @@ def test_missing_cells_are_marked(typed):
         False,
     ]
     assert np.isnan(typed(x=["yes", None, "no"])["x"].values[1])
+
+
+def test_dates_in_several_formats_and_amounts_that_are_no_numbers_are_errors_and_not_categories_or_ids(typed):
+    with pytest.raises(DataError, match=r"column 'x': '31/01/2024' \(row 1\) is not a date like the others"):
+        typed(x=["2024-01-31", "31/01/2024", "2024-02-29", "01/03/2024", None, "2024-03-02"])
+    amounts = ["1.000,50 €", "2000.500,10 €", "3000.1.2 €", "4000.100,2 €", None, "5.5.5 €"]
+    with pytest.raises(DataError, match=r"column 'x': '2000\.500,10 €' \(row 1\) is not a number, nor are 3 other"):
+        typed(x=amounts)
+
+
+def test_a_group_of_thousands_does_not_start_with_zero(typed):
+    others = ["1,5", "2,5", "3,5", "4,5", "5,5", "6,5"]
+    found = typed(x=["0.110", "0.250", "2.503", None, "7.125", "0.5"], y=others)["x"]
+    assert (found.values[0], found.values[2], found.note) == (0.11, 2.503, None)

@@ -362,15 +362,15 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-_TABLE = {"n_rows": 1_000_000, "n_columns": 20, "n_clusters": 4, "memory": "2GB"}
-_QUICK_TABLE = {**_TABLE, "n_rows": 400}
+_TABLE = {"n_columns": 20, "n_clusters": 4, "memory": "2GB"}
+_TABLE_ROWS, _QUICK_TABLE_ROWS = (100_000, 1_000_000), (400,)
 _FEW_ROWS = 100
 
 
 @register_case(
     "mixed-store",
     "ingest, fit and prediction of a large table of mixed types",
-    cells=lambda scope: bench_cells(scope, "mixed-store", [("pamc", _QUICK_TABLE if scope.quick else _TABLE)]),
+    cells=lambda scope: bench_cells(scope, "mixed-store", [("pamc", size) for size in _tables(scope.quick)]),
     in_all=False,
 )
 def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
@@ -390,8 +390,9 @@ def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
         ingested, _ = _watched([*_PAMC, "ingest", str(texts), "--out", str(store), *options])
         fitting = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--out", str(run)]
         fitted, text = _watched([*fitting, "--device", "cpu", "--no-report", *options])
+        predicting = [*_PAMC, "predict", str(run)]
         predicted, started = (
-            _watched([*_PAMC, "predict", str(run), str(rows), "--out", str(Path(folder, f"{rows.stem}-clusters.csv"))])[0]
+            _watched([*predicting, str(rows), "--out", str(rows.with_suffix(".labels.csv"))])[0]
             for rows in (table, few)
         )
         labels = PamCGC.load(run).labels_
@@ -418,6 +419,10 @@ _STORED_AS = {
     "subscriber": "BOOLEAN",
     "visits": "DOUBLE",
 }
+
+
+def _tables(quick: bool) -> list[dict[str, Any]]:
+    return [{"n_rows": n_rows, **_TABLE} for n_rows in (_QUICK_TABLE_ROWS if quick else _TABLE_ROWS)]
 
 
 def _write_customers(texts: Path, table: Path, few: Path, n_rows: int) -> np.ndarray[Any, Any]:
