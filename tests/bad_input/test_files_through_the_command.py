@@ -21,6 +21,7 @@ ROWS = {
     ),
     "too few cells": ("a,b\n1,2\n3\n4,5\n", ["line 3: expected 2 cells, found 1", "as many cells as the first"]),
     "too many cells": ("a,b\n1,2\n3,4,5\n", "line 3: expected 2 cells, found 3"),
+    "several ragged lines": ("a,b\n1,2\n3,4,5\n6\n7,8\n", "line 3: expected 2 cells, found 3 (line 4: 1). Every"),
     "too large": (table(X * 1e300), ["is too large for float32", "rescale the column"]),
     "too small": (table(abs(X) * 1e-40), ["cannot be scaled in float32", "Rescale the features"]),
     "constant rows": ("a,b\n" + "1,2\n" * 9, ["number of distinct rows, 1", "ask for fewer clusters"]),

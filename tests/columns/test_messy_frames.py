@@ -144,7 +144,7 @@ def test_durations_are_numbers_of_days(package):
     ("fitted", "new"),
     [
         ([f"{i}.5%" for i in I], [f"{i}.5" for i in I]),
-        (["ja", "nein"] * 30, ["yes", "no"] * 30),
+        (["rot", "blau"] * 30, ["red", "blue"] * 30),
         ([f"{i}.5" for i in I], [f"{i}.5 €" for i in I]),
         (["2020-01-01", "2020-01-02"] * 30, ["01/02/2020"] * N),
     ],
@@ -326,3 +326,26 @@ def test_a_missing_column_is_a_note():
     encoding, _ = fit_encoding(table, find_types(table))
     with pytest.warns(DataWarning, match="has no column 'color': its cells count as missing"):
         encoding.encode(raw_table(frame().drop(columns="color")))
+
+
+def test_times_of_day_of_all_libraries_are_the_same_and_so_are_those_of_timestamps():
+    from datetime import datetime, time
+
+    import polars as pl
+    import pyarrow as pa
+
+    times = [time(i % 24, 7 * i % 60) for i in I]
+    other = {"size": [float(i % 9) for i in I]}
+    texts = [str(value)[:5] for value in times]
+    stamps = [datetime(2024, 1 + i % 12, 3, value.hour, value.minute) for i, value in enumerate(times)]
+    expected, wide = fit_encoding(raw := raw_table(pd.DataFrame({"at": texts, **other})), find_types(raw))
+    assert {row["name"]: row["type"] for row in expected.table} == {"at": "time", "size": "number"}
+    assert {"at: time of day (cosine)", "at: time of day (sine)"} < set(expected.feature_names)
+    for make_frame in (pd.DataFrame, pl.DataFrame, pa.table):
+        table = raw_table(make_frame({"at": times, **other}))
+        assert np.array_equal(fit_encoding(table, find_types(table))[1], wide)
+        assert np.array_equal(expected.encode(table), wide)
+    dated = raw_table(pd.DataFrame({"at": stamps, **other}))
+    assert np.array_equal(fit_encoding(dated, find_types(dated, {"at": "time"}))[1], wide)
+    with pytest.raises(DataError, match=r"'noon' is not a time like those in the training data \(row 0\)"):
+        expected.encode(raw_table(pd.DataFrame({"at": ["noon", *texts[1:]], **other})))

@@ -12,6 +12,7 @@ from pamc.cli.app import run as main
 from pamc.data.customers import make_customers
 from pamc.data.ingest import rows as ingest_rows
 from pamc.data.readers import read_graph
+from pamc.data.store.store import StoreFeatures
 from pamc.errors import ConfigError, DataError
 from pamc.training import sources
 
@@ -159,6 +160,21 @@ def test_a_large_store_is_fitted_explained_and_predicted(customers, table, tmp_p
     frame = pd.DataFrame(customers.columns)
     predicted = PamCGC.load(tmp_path / "run").predict(frame.sample(frac=1, axis=1, random_state=0))
     assert np.mean(predicted == model.labels_) > 0.99
+
+
+@pytest.mark.slow
+def test_rows_that_are_kept_in_memory_give_the_same_bits(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LARGE_ROWS", 500)
+    store = ingest(table, out=tmp_path / "store")
+    read, preprocessed = [], StoreFeatures._preprocessed
+    monkeypatch.setattr(StoreFeatures, "_preprocessed", lambda rows, key: read.append(key) or preprocessed(rows, key))
+    fits, n_read = [], []
+    for share in (0.5, 0.0):
+        monkeypatch.setattr("pamc.training.plan._HELD_SHARE", share)
+        fits.append(PamCGC(4, random_state=0, n_epochs=8, advanced={"chunk_size": 300}).fit_store(store))
+        n_read.append(len(read) - sum(n_read))
+    assert np.array_equal(fits[0].embedding_, fits[1].embedding_)
+    assert n_read[0] <= n_read[1] - 8 * 3
 
 
 @pytest.mark.slow

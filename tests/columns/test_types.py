@@ -19,6 +19,16 @@ FOUND = {
     "blanks between thousands": (["1 200", "12 000 000", "3", "4", "5", "6"], "number"),
     "yes and no": (["yes", "no", "Yes", None, "no", "no"], "yes/no"),
     "true and false": (["True", "false", "TRUE", None, "false", "true"], "yes/no"),
+    "yes and no in German": (["ja", "Nein", "JA", None, "nein", "ja"], "yes/no"),
+    "yes and no in Spanish": (["Sí", "no", "sí", None, "No", "no"], "yes/no"),
+    "yes and no in Japanese": (["はい", "いいえ", "はい", None, "いいえ", "はい"], "yes/no"),
+    "yes in one language and no in another": (["ja", "non", "ja", None, "non", "non"], "category"),
+    "south and north": (["s", "n", "s", None, "n", "n"], "category"),
+    "times of day": (["9:05", "14:15", "23:59", None, "0:00", "7:30"], "time"),
+    "times of day with seconds": (["09:05:01", "14:15:30", "23:59:59", None, "00:00:00", "7:30:00"], "time"),
+    "times of day in halves": (["9:05 AM", "2:15 pm", "11:59 PM", None, "12:00 AM", "7:30 AM"], "time"),
+    "ratios": (["4:3", "16:9", "4:3", None, "16:9", "16:9"], "category"),
+    "durations": (["75:10", "12:30", "75:10", None, "12:30", "75:10"], "category"),
     "few words": (CITIES, "category"),
     "none is a value": (["none", "wood", "none", "wood", "none", "wood"], "category"),
     "postal codes": (["01067", "50667", "01067", "50667", "80331", "80331"], "category"),
@@ -97,6 +107,7 @@ def test_the_user_overrules_the_type(typed):
         ({"x": "numbr"}, UnknownNameError, "did you mean 'number'"),
         ({"x": "number"}, DataError, "'Köln' (row 0) is not a number"),
         ({"x": "date"}, DataError, "is not a date like the others"),
+        ({"x": "time"}, DataError, "'Köln' (row 0) is not a time like the others"),
         ({"x": "yes/no"}, DataError, "is not a yes/no column"),
         ({"x": "ordered"}, DataError, "needs its order"),
         ({"x": "Köln<Bonn"}, DataError, "'Ulm' (row 4) is not in the given order"),
@@ -109,7 +120,8 @@ def test_a_type_that_the_cells_contradict_is_refused(types, error, says):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_can_be_given_to_a_column_that_fits(typed, kind):
-    cells = {"date": ["2024-01-01", "2024-01-02"], "yes/no": ["yes", "no"]}.get(kind, ["1", "2"])
+    cells = {"date": ["2024-01-01", "2024-01-02"], "yes/no": ["yes", "no"], "time": ["9:00", "14:15"]}
+    cells = cells.get(kind, ["1", "2"])
     assert typed({"x": kind}, x=cells * 3)["x"].is_given
 
 
@@ -123,3 +135,17 @@ def test_missing_cells_are_marked(typed):
         False,
     ]
     assert np.isnan(typed(x=["yes", None, "no"])["x"].values[1])
+
+
+def test_dates_in_several_formats_and_amounts_that_are_no_numbers_are_errors_and_not_categories_or_ids(typed):
+    with pytest.raises(DataError, match=r"column 'x': '31/01/2024' \(row 1\) is not a date like the others"):
+        typed(x=["2024-01-31", "31/01/2024", "2024-02-29", "01/03/2024", None, "2024-03-02"])
+    amounts = ["1.000,50 €", "2000.500,10 €", "3000.1.2 €", "4000.100,2 €", None, "5.5.5 €"]
+    with pytest.raises(DataError, match=r"column 'x': '2000\.500,10 €' \(row 1\) is not a number, nor are 3 other"):
+        typed(x=amounts)
+
+
+def test_a_group_of_thousands_does_not_start_with_zero(typed):
+    others = ["1,5", "2,5", "3,5", "4,5", "5,5", "6,5"]
+    found = typed(x=["0.110", "0.250", "2.503", None, "7.125", "0.5"], y=others)["x"]
+    assert (found.values[0], found.values[2], found.note) == (0.11, 2.503, None)

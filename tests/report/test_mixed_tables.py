@@ -224,6 +224,17 @@ def test_months_are_said_if_dates_span_little_more_than_a_year():
     assert said(facts)["joined"].startswith("mostly in March 2024: 100 % ")
 
 
+def test_times_of_day_are_described_by_parts_of_the_day_and_averaged_around_midnight():
+    times = np.where(FIRST, np.where(np.arange(N) % 2 == 0, "23:00", "1:00"), "9:30")
+    table = pd.DataFrame({"at": times, "city": cycled(["a", "b", "c"], N)})
+    facts = facts_of(table, planted()[1])
+    profile = pd.DataFrame(facts.profile).set_index(["cluster", "column"])["typical"]
+    assert (profile[0, "at"], profile[1, "at"]) == ("00:00", "09:30")
+    assert said(facts, 1)["at from 6 to 12 h"] == "100 % (60 % of all rows)"
+    at = {variable.name: variable for variable in raw_variables(table_graph(raw_table(table)))}["at"]
+    assert (at.texts(np.array([0, 1, 199])), at.colors[[0, 199]].tolist()) == (["23:00", "1:00", "9:30"], [23.0, 9.5])
+
+
 def test_numbers_with_the_same_median_are_told_apart_by_their_share_above_it():
     returns = np.where(FIRST, (np.arange(N) % 5 < 2) * 3, (np.arange(N) % 20 == 0) * 1.0)
     facts = facts_of(pd.DataFrame({"returns": returns, "city": cycled(["a", "b", "c"], N)}), planted()[1])

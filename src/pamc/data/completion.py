@@ -8,6 +8,7 @@ they are never shown to the user.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -100,15 +101,18 @@ def fit_completion(rows: NDArray[np.floating[Any]], variable: NDArray[Any] | Non
 
 def complete(rows: NDArray[np.floating[Any]], arrays: dict[str, Any]) -> NDArray[Any]:
     """Return the rows with missing cells imputed; complete rows are unchanged. O(N·d·r²) time."""
-    from pamc.runtime import one_thread
+    from pamc.runtime import side_by_side
 
     result = rows.copy()
     incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
     mixture = Mixture(*(arrays[f"hidden_{name}"] for name in Mixture._fields))
-    with one_thread():
-        for start in range(0, len(incomplete), _ROWS_AT_A_TIME):
-            block = incomplete[start : start + _ROWS_AT_A_TIME]
-            result[block] = _imputed(rows[block].astype(np.float64), mixture)
+
+    def impute(start: int) -> None:
+        block = incomplete[start : start + _ROWS_AT_A_TIME]
+        result[block] = _imputed(rows[block].astype(np.float64), mixture)
+
+    starts = range(0, len(incomplete), _ROWS_AT_A_TIME)
+    side_by_side([partial(impute, start) for start in starts], n_rows=len(incomplete))
     return result
 
 

@@ -38,6 +38,9 @@ LIMIT = 20.0
 # The total variance of a category of m values is (m − 1) to this power; that of any other variable is 1.
 _VALUES_POWER = 0.5
 
+# Number of rows that are scaled at a time.
+_ROWS_AT_A_TIME = 4096
+
 # A table is discrete if at least this share of its variables is.
 _DISCRETE_SHARE = 0.25
 
@@ -105,8 +108,15 @@ class Preprocessing:
 
     def _weighed(self, columns: NDArray[np.floating[Any]]) -> Any:
         """Return the columns of an encoded table, scaled by variable; the tails of numbers are compressed."""
-        scaled = _compressed(columns.astype(np.float64), self.arrays["center"], self.arrays["spread"])
-        return ((scaled - self.arrays["mean"]) / self.arrays["scale"]).astype(columns.dtype)
+        result = np.empty_like(columns)
+        # In float64, a block at a time: the whole table would take a multiple of its memory.
+        for start in range(0, len(columns), _ROWS_AT_A_TIME):
+            block = columns[start : start + _ROWS_AT_A_TIME].astype(np.float64)
+            scaled = _compressed(block, self.arrays["center"], self.arrays["spread"])
+            scaled -= self.arrays["mean"]
+            scaled /= self.arrays["scale"]
+            result[start : start + _ROWS_AT_A_TIME] = scaled
+        return result
 
 
 def _has_missing(features: Features) -> bool:

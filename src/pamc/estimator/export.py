@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.frames import raw_table
 from pamc.data.columns.raw import RawColumn, RawTable
-from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED
+from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TIME
 from pamc.data.columns.variable import Variable
 from pamc.data.files import cannot_write
 from pamc.data.preprocessing import Preprocessing
@@ -114,7 +114,7 @@ def _cells(variable: Variable, table: RawTable) -> NDArray[Any]:
     if variable.kind == NUMBER:
         numbers = variable.values(column) if column.numbers is None else column.numbers[:, None]
         return np.asarray(numbers, dtype=np.float64)
-    if variable.kind == DATE:
+    if variable.kind in (DATE, TIME):
         return _seconds(variable, column)[:, None]
     return np.array([text or "" for text in column.as_texts().tolist()], dtype=object)[:, None]
 
@@ -151,8 +151,8 @@ def _random_column(
         width = arrays["spread"][places] if "spread" in arrays else arrays.get("scale", np.ones(len(places)))[places]
         numbers = (center + width * rng.normal(size=_N_CHECKED)).astype(np.float32).astype(np.float64)
         return RawColumn(variable.name, numbers=np.where(is_missing, np.nan, numbers))
-    if variable.kind == DATE:
-        year = arrays["center"][places][0] if "center" in arrays else 2000.0
+    if variable.kind in (DATE, TIME):
+        year = arrays["center"][places][0] if variable.kind == DATE and "center" in arrays else 2000.0
         seconds = (year - 1970 + rng.normal(size=_N_CHECKED)) * 86400 * 365.2425
         dates = seconds.astype(np.int64).astype("M8[s]")
         return RawColumn(variable.name, dates=np.where(is_missing, np.datetime64("NaT"), dates))

@@ -48,9 +48,9 @@ class PamCGC(RowClusterer):
         the setting `name` is called `advanced__name`.
     types : dict, default=None
         Types of columns of a data frame, by name, which override the inferred types: "number", "decimal comma",
-        "decimal point", "yes/no", "category", "ordered", "date", "text", "id" or "ignore"; or a list of the values of
-        an ordered category, lowest first; or a function that embeds texts: it is called with a list of n texts and
-        returns an (n, d) array (see `docs/columns.md`).
+        "decimal point", "yes/no", "category", "ordered", "date", "time", "text", "id" or "ignore"; or a list of the
+        values of an ordered category, lowest first; or a function that embeds texts: it is called with a list of n
+        texts and returns an (n, d) array (see `docs/columns.md`).
     encoder : torch.nn.Module, default=None
         A custom row-wise module that maps (n, d) to (n, n_dims) and replaces the MLP. A copy of it is trained,
         starting from its current weights.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.types import CATEGORY, DATE, ID, IGNORE, TEXT, ColumnType
+from pamc.data.columns.types import CATEGORY, DATE, ID, IGNORE, TEXT, TIME, ColumnType
 from pamc.errors import BackendError
 from pamc.lab.rivals import Labels, Points, Rival
 
@@ -35,7 +35,7 @@ class MixedTable:
                 continue
             if column.kind in (CATEGORY, "yes/no", "given", "ordered"):
                 codes.append(np.where(column.missing, -1, np.nan_to_num(column.values)).astype(np.int64))
-            elif column.kind == DATE:
+            elif column.kind in (DATE, TIME):
                 numbers.append(np.where(column.missing, np.nan, column.values.astype(np.int64)))
             else:
                 numbers.append(column.values)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.types import DATE, NUMBER, ORDERED, TEXT
+from pamc.data.columns.types import DATE, NUMBER, ORDERED, TEXT, TIME
 from pamc.report.traits import Members
-from pamc.report.variables import RawVariable
-from pamc.report.wording import date_text
+from pamc.report.variables import RawVariable, middle_of_day
+from pamc.report.wording import clock_text, date_text
 
 # The cluster number that stands for all rows.
 ALL_ROWS = -1
@@ -66,6 +66,8 @@ def _middle(variable: RawVariable, known: NDArray[Any]) -> tuple[str, float]:
         return variable.format.text(float(np.median(known))), np.nan
     if variable.kind == DATE:
         return date_text(np.datetime64(int(np.median(known.astype(np.int64))), "s")), np.nan
+    if variable.kind == TIME:
+        return clock_text(middle_of_day(known)), np.nan
     if variable.kind == ORDERED:
         return variable.levels[int(np.median(known))], np.nan
     if variable.kind == TEXT:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
-from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, NUMBER, ORDERED, TEXT
+from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, NUMBER, ORDERED, TEXT, TIME
 from pamc.report.variables import SEASON, RawVariable
 from pamc.report.wording import MONTHS, date_text, month_text, share_text
 
@@ -196,13 +196,13 @@ def _aspects(variable: RawVariable, members: Members) -> Iterator[tuple[_Compare
     elif variable.kind == TEXT and variable.levels:
         sums = np.stack([variable.values[rows].sum(axis=0) for rows in members.rows])
         yield _Compared.of(sums, members.counts(known)), _MOST_WORDS, _describe_words
-    elif variable.kind != TEXT:
+    elif variable.kind not in (TEXT, TIME):
         compared = _shares(variable.values, len(variable.levels), members)
         if variable.kind == CATEGORY:
             yield compared, _MOST_VALUES, _describe_values
         else:
             yield _only_second(compared), 1, _describe_yes if variable.kind == BOOLEAN else _describe_given
-    if variable.kind == DATE:
+    if variable.kind in (DATE, TIME):
         yield from _cycles(variable, members)
     if variable.missing.any():
         yield _Compared.of(members.counts(variable.missing)[:, None], members.count), 1, _describe_missing

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import TableEncoding
 from pamc.data.columns.raw import number_text
-from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT
+from pamc.data.columns.types import BOOLEAN, CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT, TIME
 from pamc.data.columns.variable import MISSING, Variable, words_of
-from pamc.report.wording import NumberFormat, date_text
+from pamc.report.wording import NumberFormat, clock_text, date_text
 
 _SECONDS_PER_DAY, _DAYS_PER_YEAR = 86400, 365.2425
 _TIME_OF_DAY = "time of day (cosine)"
@@ -63,14 +63,16 @@ class RawVariable:
 
     @property
     def colors(self) -> NDArray[Any]:
-        """(N,) values that color a map: numbers, dates, or texts, None if missing."""
+        """(N,) values that color a map: numbers, dates, hours of times of day, or texts, None if missing."""
+        if self.kind == TIME:
+            return np.where(self.missing, np.nan, _turn_of_day(self.values) * 24)
         if self.kind in (NUMBER, DATE):
             return self.values
         return np.asarray(np.array([*self.levels, None], dtype=object)[self.values])
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the cells of some rows as text, "" if missing."""
-        missing = self.missing[rows] & (self.kind in (NUMBER, DATE))
+        missing = self.missing[rows] & (self.kind in (NUMBER, DATE, TIME))
         if self.cells is not None and self.cells.dtype == object:
             cells = zip(self.cells[rows].tolist(), missing, strict=True)
             return ["" if cell is None or is_missing else str(cell) for cell, is_missing in cells]
@@ -81,6 +83,8 @@ class RawVariable:
 
     def _stored_text(self, cell: Any) -> str:
         """Return a number or date of a data frame as text, "" if missing."""
+        if self.kind == TIME:
+            return clock_text(cell)
         if cell.dtype.kind == "M":
             return date_text(cell, with_time=self.has_times)
         return "" if np.isnan(cell) else number_text(float(cell))
@@ -89,6 +93,8 @@ class RawVariable:
         value = self.values[row]
         if self.kind == NUMBER:
             return NumberFormat.exact(float(value))
+        if self.kind == TIME:
+            return clock_text(value)
         if self.kind == DATE:
             return date_text(value, with_time=self.has_times)
         if self.kind == TEXT:
@@ -127,7 +133,7 @@ def _may_be_extreme(variable: Variable) -> list[bool]:
 def _decoded(number: int, variable: Variable, wide: NDArray[Any], cells: Mapping[str, NDArray[Any]]) -> RawVariable:
     missing = np.isnan(wide[:, 0])
     about: dict[str, Any] = {"missing": missing, "levels": variable.levels, "cells": cells.get(variable.name)}
-    if variable.kind == DATE:
+    if variable.kind in (DATE, TIME):
         about |= {"levels": (), "parts": variable.levels}
     if variable.kind == CATEGORY and variable.levels[-1] == MISSING:
         about |= {"levels": variable.levels[:-1], "missing": missing | (wide[:, -1] == 1)}
@@ -169,16 +175,33 @@ def _words(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
 
 
 def _dates(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
-    """Return dates, whose years are exact to about an hour, rounded to the day, with the time of day if it is known."""
+    """Return dates, whose years are exact to about an hour, rounded to the day, with the time of day if it is known.
+
+    The date of a time of day is 1970-01-01.
+    """
     missing = np.isnan(wide[:, 0])
-    days = (np.where(missing, 1970.0, wide[:, 0].astype(np.float64)) - 1970) * _DAYS_PER_YEAR
+    years = np.where(missing | (variable.kind == TIME), 1970.0, wide[:, 0].astype(np.float64))
+    days = (years - 1970) * _DAYS_PER_YEAR
     of_day = np.zeros(len(days))
     if _TIME_OF_DAY in variable.levels:
         place = variable.levels.index(_TIME_OF_DAY)
         turn = np.arctan2(wide[:, place + 1], wide[:, place]).astype(np.float64) / (2 * np.pi)
         of_day = np.where(missing, 0.0, turn % 1)
-    seconds = np.rint(days - of_day) * _SECONDS_PER_DAY + np.rint(of_day * _SECONDS_PER_DAY / 60) * 60
+    days = days if variable.kind == TIME else np.rint(days - of_day)
+    seconds = days * _SECONDS_PER_DAY + np.rint(of_day * _SECONDS_PER_DAY / 60) * 60
     return np.where(missing, np.datetime64("NaT"), seconds.astype(np.int64).astype("M8[s]"))
+
+
+def middle_of_day(times: NDArray[Any]) -> np.datetime64:
+    """Return the mean direction of times of day on the clock, rounded to the minute: 23:00 and 1:00 give 0:00."""
+    angle = 2 * np.pi * _turn_of_day(times)
+    turn = np.arctan2(np.sin(angle).mean(), np.cos(angle).mean()) / (2 * np.pi) % 1
+    return np.datetime64(int(np.rint(turn * _SECONDS_PER_DAY / 60) * 60) % _SECONDS_PER_DAY, "s")
+
+
+def _turn_of_day(times: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the time of day of dates, from 0 to 1; that of a missing cell is arbitrary."""
+    return np.asarray(times.astype("M8[s]").astype(np.int64) % _SECONDS_PER_DAY / _SECONDS_PER_DAY)
 
 
 _DECODERS = {
@@ -189,4 +212,5 @@ _DECODERS = {
     CATEGORY: _indicated,
     TEXT: _words,
     DATE: _dates,
+    TIME: _dates,
 }

@@ -107,6 +107,17 @@ def date_text(date: Any, *, with_time: bool = False) -> str:
     return text.replace("T", " ") if with_time else text[:10]
 
 
+def clock_text(date: Any) -> str:
+    """Return the time of day of a date, with seconds if there are any.
+
+    Examples
+    --------
+    >>> clock_text(np.datetime64("1900-01-01T15:30:00"))
+    '15:30'
+    """
+    return "" if np.isnat(date) else str(np.datetime64(date, "s")).partition("T")[2].removesuffix(":00")
+
+
 def month_text(month: Any) -> str:
     """Return a month such as "March 2024".
 

@@ -169,6 +169,7 @@ def fit_method(
     if isinstance(source, StoreSource):
         n_processes = 1 if group is None else group.size
         plan = plan_store(source.store, config, device=device, memory=memory, n_processes=n_processes)
+        source.holds_rows = plan.parts["features"] > 0
         fit = replace(fit, config=config.with_(chunk_size=plan.chunk_size))
     saved = None
     if checkpoints is not None:
@@ -282,7 +283,10 @@ def plan_store(
         # The first process holds the pairs of all of them.
         n_pairs *= n_processes
     sizes = (store.n_nodes, store.n_features, n_pairs)
-    return plan_fit(*sizes, config, device=device, limit=limit, n_processes=n_processes, even=even)
+    plan = plan_fit(*sizes, config, device=device, limit=limit, n_processes=n_processes, even=even)
+    # The rows of a table of mixed types, which usually has missing cells, are kept in memory if there is room.
+    is_mixed = getattr(store, "encoding", None) is not None and n_processes == 1 and device.type == "cpu"
+    return plan.with_features(store.n_nodes * store.n_features * torch.float32.itemsize) if is_mixed else plan
 
 
 def _check(fit: FitContext, source: Source) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ _PER_WEIGHT = 5
 
 # Share of the memory that is reserved for everything else.
 _SPARE = 0.1
+# Share of the memory up to which preprocessed rows are kept: the libraries need some hundred megabytes.
+_HELD_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Plan:
     def total(self) -> int:
         """Total bytes of all parts."""
         return sum(self.parts.values())
+
+    def with_features(self, n_bytes: int) -> Plan:
+        """Return the plan with all preprocessed rows in memory, or the same plan if this needs too much memory."""
+        held = replace(self, parts={**self.parts, "features": n_bytes})
+        return held if held.total <= _HELD_SHARE * self.limit else self
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size_text(size)}" for name, size in self.parts.items())

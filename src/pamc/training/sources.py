@@ -363,9 +363,12 @@ class StoreSource:
     shares_pairs
         Whether the first process finds the positive pairs and passes on those of the others' rows, because the
         relations are combined there. Otherwise every process reads the pairs of its rows if the store is on disk.
+    holds_rows
+        Whether preprocessed rows with missing cells are kept in memory during training.
     """
 
     is_large = True
+    holds_rows = False
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -380,7 +383,9 @@ class StoreSource:
         table = getattr(self.store, "encoding", None)
         preprocessing = fit_preprocessing(raw, fit.config.preprocessing, table=table)
         features = StoreFeatures(self.store.features, preprocessing)
-        loader = FeatureLoader(features, device=fit.device, dtype=fit.row_dtype)
+        held = fit.config.chunk_size if self.holds_rows and "hidden_factors" in preprocessing.arrays else None
+        rows = features if held is None else replace(features, held_at_a_time=held)
+        loader = FeatureLoader(rows, device=fit.device, dtype=fit.row_dtype)
         return Prepared(preprocessing, features, loader, sample)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:

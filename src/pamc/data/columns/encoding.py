@@ -22,6 +22,7 @@ from pamc.data.columns.types import (
     GIVEN,
     NUMBER,
     TEXT,
+    TIME,
     ColumnError,
     ColumnType,
     Embed,
@@ -276,7 +277,7 @@ def _described(
     is_left_out = variable is None and column_type.kind != "id"
     has_codes = column_type.values is None or is_left_out or column_type.kind == GIVEN
     missing = (codes < 0) if has_codes else column_type.missing
-    is_numeric = column_type.kind in (NUMBER, DATE)
+    is_numeric = column_type.kind in (NUMBER, DATE, TIME)
     examples = (text for text in texts if not (is_numeric and text.lower() in MISSING_NUMBERS))
     return {
         "name": column_type.name,

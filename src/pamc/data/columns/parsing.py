@@ -1,4 +1,4 @@
-"""Parse numbers and dates in the notations of several countries."""
+"""Parse numbers, dates, times and yes or no in the notations and languages of several countries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pamc.data.columns.raw import MISSING_NUMBERS
 
-# The two ways to read the separators of a number.
+# The two ways to read the separators of a number. A group of thousands does not start with 0: 0.110 is a fraction.
 POINT, COMMA = "decimal point", "decimal comma"
 _PATTERNS = {
-    POINT: re.compile(r"[+-]?(?=[.\d])(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
-    COMMA: re.compile(r"[+-]?(?=[,\d])(\d{1,3}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?"),
+    POINT: re.compile(r"[+-]?(?=[.\d])([1-9]\d{0,2}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
+    COMMA: re.compile(r"[+-]?(?=[,\d])([1-9]\d{0,2}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?"),
 }
 # Most numbers: without separators of thousands, a unit or an exponent.
 _PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
@@ -25,6 +25,13 @@ _UNIT = re.compile(rf"(?P<before>{_CURRENCIES})?\s*(?P<number>[+-]?[\d.,].*?)\s*
 _SIGNED_UNIT = re.compile(rf"(?P<sign>[+-])\s*(?P<rest>({_CURRENCIES}).*)")
 # A blank or an apostrophe between thousands.
 _BLANK = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(\D|$))")
+
+
+# The same for many numbers, one per line; most columns contain no others, and one search is faster than many.
+_MANY = {
+    POINT: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?\n)*+"),
+    COMMA: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:\.\d{3})+|\d{1,15})(?:,\d{1,15})?\n)*+"),
+}
 
 
 class NumberText(NamedTuple):
@@ -82,6 +89,33 @@ def read_numbers(texts: Sequence[str]) -> Numbers:
     )
 
 
+def plain_numbers(texts: Sequence[str], reading: str) -> NDArray[np.float64] | None:
+    """Return texts as numbers (n,) in one reading; None unless each is a number without unit, blank and exponent.
+
+    Examples
+    --------
+    >>> plain_numbers(["1,234.5", "-7"], POINT), plain_numbers(["12 %"], POINT)
+    (array([1234.5,   -7. ]), None)
+    """
+    joined = "\n".join(texts) + "\n"
+    # A text with a line break would be two numbers.
+    if _MANY[reading].fullmatch(joined) is None or joined.count("\n") != len(texts):
+        return None
+    joined = joined.replace(",", "") if reading == POINT else joined.replace(".", "").replace(",", ".")
+    return np.array(list(map(float, joined.split())), dtype=np.float64)
+
+
+def have_units(texts: Sequence[str], most_stray: float) -> bool:
+    """Return whether nearly all texts have a currency or a percent sign, so that they are meant as numbers.
+
+    Examples
+    --------
+    >>> have_units(["1.000 €", "1000.50.2 €"], 0.1), have_units(["12", "12 A"], 0.1)
+    (True, False)
+    """
+    return sum(without_unit(text).unit != "" for text in texts) >= (1 - most_stray) * max(len(texts), 1)
+
+
 def without_unit(text: str) -> NumberText:
     """Return a text without currency, percent sign and blanks between thousands.
 
@@ -134,11 +168,21 @@ _DATES = (
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%H:%M:%S%z", "%H:%M:%S.%f%z")
 _TIMES = ("", *(mark + clock for mark in " T" for clock in _CLOCKS), " %I:%M %p", " %I:%M:%S %p")
 _LIKE_DATE = re.compile(r"(?=.*\d)[\w:./, +-]{6,35}")
+# Times of day without a date. Minutes have two digits, so that ratios such as 4:3 are not times.
+_TIMES_ALONE = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+_LIKE_TIME = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?( [AaPp][Mm])?")
+# The formats that numpy reads too, and much faster.
+_ISO = {
+    "%Y-%m-%d": re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII),
+    "%Y-%m-%d %H:%M:%S": re.compile(r"(?!0000)\d{4}-\d\d-\d\d \d\d:\d\d:[0-5]\d", re.ASCII),
+}
 # An offset from UTC in hours alone, which Python does not read.
 _HOURS_FROM_UTC = re.compile(r"(:\d\d(\.\d+)?[+-]\d\d)$")
 
 # If at least this share of so many texts have one date format, the others are errors.
 _LEAST_DATES, _DATES_INSPECTED, _FEWEST_DATES = 0.9, 1000, 10
+# Number of texts that are tried in all formats.
+_FORMATS_INSPECTED = 30
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
@@ -153,6 +197,20 @@ def date_formats(texts: Sequence[str]) -> list[str]:
     if not present or not all(_LIKE_DATE.fullmatch(text) for text in present):
         return []
     return [form for form in _formats_of(present[0]) if all(_date(text, form) is not None for text in present)]
+
+
+def time_formats(texts: Sequence[str]) -> list[str]:
+    """Return the formats of times of day that all non-missing texts have.
+
+    Examples
+    --------
+    >>> time_formats(["9:05", "14:15"]), time_formats(["2:15 PM"]), time_formats(["4:3"])
+    (['%H:%M'], ['%I:%M %p'], [])
+    """
+    present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
+    if not present or not all(_LIKE_TIME.fullmatch(text) for text in present):
+        return []
+    return [form for form in _TIMES_ALONE if all(_date(text, form) is not None for text in present)]
 
 
 def usual_date_format(texts: Sequence[str]) -> str | None:
@@ -173,14 +231,41 @@ def usual_date_format(texts: Sequence[str]) -> str | None:
     return None
 
 
+def are_dates(texts: Sequence[str]) -> bool:
+    """Return whether all non-missing texts seem to be dates, perhaps in different formats.
+
+    Examples
+    --------
+    >>> are_dates(["2024-01-31", "31/01/2024"]), are_dates(["2024-01-31", "room 12"])
+    (True, False)
+    """
+    present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
+    if not present or not all(map(_LIKE_DATE.fullmatch, present)):
+        return False
+    return all(_formats_of(text) for text in present[:: -(-len(present) // _FORMATS_INSPECTED)])
+
+
 def _formats_of(text: str) -> list[str]:
     return [date + time for date in _DATES for time in _TIMES if _date(text, date + time) is not None]
 
 
 def read_dates(texts: Sequence[str], date_format: str) -> NDArray[np.datetime64]:
     """Return texts as dates (n,), NaT for those that do not have the format."""
+    if (days := _iso_dates(texts, date_format)) is not None:
+        return days
     dates = [_date(text, date_format) for text in texts]
     return np.array([np.datetime64("NaT") if date is None else np.datetime64(date, "s") for date in dates], "M8[s]")
+
+
+def _iso_dates(texts: Sequence[str], date_format: str) -> NDArray[np.datetime64] | None:
+    """Return texts as dates (n,) if all are dates in one of the most frequent formats, else None."""
+    pattern = _ISO.get(date_format)
+    if pattern is None or not texts or not all(map(pattern.fullmatch, texts)):
+        return None
+    try:
+        return np.array(texts, dtype="M8[s]")
+    except ValueError:
+        return None
 
 
 def _date(text: str, date_format: str) -> datetime | None:
@@ -192,3 +277,28 @@ def _date(text: str, date_format: str) -> datetime | None:
         return date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None
+
+
+# The words for yes and no, also in other languages. Initials are listed only if they hardly mean anything else: "s"
+# and "n" may be south and north.
+_PAIRS = (
+    "yes no, y n, true false, t f, on off, 1 0, ja nein, j n, wahr falsch, an aus, oui non, vrai faux, sí no, si no, "
+    "verdadero falso, sì no, vero falso, sim não, sim nao, verdadeiro falso, ja nee, waar onwaar, ja nej, ja nei, "
+    "sand falsk, sant falskt, sant usant, kyllä ei, tak nie, prawda fałsz, ano ne, áno nie, da ne, da nu, igen nem, "
+    "evet hayır, да нет, так ні, ναι όχι, はい いいえ, 是 否, 예 아니요"
+)
+_YES_NO = tuple((pair.split()[0], pair.split()[1]) for pair in _PAIRS.split(", "))
+YES_WORDS, NO_WORDS = (frozenset(words) for words in zip(*_YES_NO, strict=True))
+
+
+def yes_no_pair(texts: Sequence[str]) -> tuple[str, str] | None:
+    """Return the words for no and yes if the values form a known pair, else None.
+
+    Examples
+    --------
+    >>> yes_no_pair(["Ja", "nein"]), yes_no_pair(["ja", "non"])
+    (('nein', 'ja'), None)
+    """
+    present = {text.lower() for text in texts}
+    pairs = [(no, yes) for yes, no in _YES_NO if present <= {yes, no}]
+    return pairs[0] if pairs else None

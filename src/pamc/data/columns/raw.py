@@ -44,6 +44,8 @@ class RawColumn:
         The type that the source declares, such as "category" for a pandas categorical; if None, the type is inferred.
     order
         The values of an ordered category, lowest first.
+    coded
+        The distinct texts and their codes, if they are known.
     """
 
     name: str
@@ -52,19 +54,37 @@ class RawColumn:
     dates: NDArray[np.datetime64] | None = None
     declared: str | None = None
     order: tuple[str, ...] | None = None
+    coded: Distinct | None = None
+
+    @classmethod
+    def of_texts(cls, name: str, cells: list[str | None]) -> RawColumn:
+        """Return a column of stripped texts, None for empty cells. Equal cells share their memory. O(N) time."""
+        coded = _distinct(cells)
+        return cls(name, texts=np.array([*coded.texts, None], dtype=object)[coded.codes], coded=coded)
 
     def __len__(self) -> int:
-        return len(next(part for part in (self.texts, self.numbers, self.dates) if part is not None))
+        return len(getattr(self, self._kind))
+
+    @property
+    def _kind(self) -> str:
+        """Name of the field with the cells."""
+        return next(name for name in ("texts", "numbers", "dates") if getattr(self, name) is not None)
 
     @cached_property
     def distinct(self) -> Distinct:
         """The distinct texts and their codes; numbers are written without a trailing ".0". O(N) time."""
-        cells = self.as_texts().tolist()
-        # Only distinct cells are processed in Python bytecode; `dict.fromkeys` and `map` iterate over the rows in C.
-        index: dict[str | None, int] = dict.fromkeys(cells, -1)
-        texts = [cell for cell in index if cell is not None and cell.lower() not in MISSING_ANYWHERE]
-        index |= {text: code for code, text in enumerate(texts)}
-        return Distinct(texts, np.fromiter(map(index.__getitem__, cells), dtype=np.int64, count=len(cells)))
+        if self.coded is not None or self.texts is not None:
+            return self.coded or _distinct(self.as_texts().tolist())
+        values: Any = self.dates if self.numbers is None else self.numbers
+        is_missing = np.isnat(values) if self.numbers is None else np.isnan(values)
+        different, first, place = np.unique(values[~is_missing], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        # Numbers that differ only in their last digits have the same text.
+        part: dict[str, Any] = {self._kind: different[order]}
+        texts, code_of = _distinct(RawColumn(self.name, **part).as_texts().tolist())
+        codes = np.full(len(values), -1, dtype=np.int64)
+        codes[~is_missing] = code_of[np.argsort(order)[place]]
+        return Distinct(texts, codes)
 
     def as_texts(self) -> NDArray[Any]:
         """Return (N,) texts, None for empty cells."""
@@ -76,6 +96,14 @@ class RawColumn:
             dates: Any = self.dates
             cells = [None if np.isnat(date) else str(date) for date in dates]
         return np.array(cells, dtype=object)
+
+
+def _distinct(cells: list[str | None]) -> Distinct:
+    # Only distinct cells are processed in Python bytecode; `dict.fromkeys` and `map` iterate over the rows in C.
+    index: dict[str | None, int] = dict.fromkeys(cells, -1)
+    texts = [cell for cell in index if cell is not None and cell.lower() not in MISSING_ANYWHERE]
+    index |= {text: code for code, text in enumerate(texts)}
+    return Distinct(texts, np.fromiter(map(index.__getitem__, cells), dtype=np.int64, count=len(cells)))
 
 
 def number_text(number: float) -> str:

@@ -13,27 +13,31 @@ from numpy.typing import NDArray
 from pamc.data.columns.parsing import (
     COMMA,
     POINT,
+    YES_WORDS,
     Numbers,
+    are_dates,
     date_formats,
+    have_units,
     read_dates,
     read_numbers,
+    time_formats,
     usual_date_format,
+    yes_no_pair,
 )
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable, number_text
 from pamc.errors import ConfigError, DataError, UnknownNameError, choices
 
 # The types that a user may set.
-NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT = "number", "yes/no", "category", "ordered", "date", "text"
+NUMBER, BOOLEAN, CATEGORY, ORDERED, TEXT = "number", "yes/no", "category", "ordered", "text"
+DATE, TIME = "date", "time"
 # The indicator of the filled cells of a column; and two types that are not features.
 GIVEN, ID, IGNORE = "given", "id", "ignore"
-KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TEXT, GIVEN, ID, IGNORE)
+KINDS = (NUMBER, POINT, COMMA, BOOLEAN, CATEGORY, ORDERED, DATE, TIME, TEXT, GIVEN, ID, IGNORE)
 
 # A function that embeds n texts as n vectors.
 Embed: TypeAlias = "Callable[[list[str]], Any]"
 # A type by name; the values of an ordered category, lowest first; or a function that embeds the texts of a column.
 Types: TypeAlias = "Mapping[str, str | Sequence[str] | Embed]"
-
-YES_NO = {"yes": "no", "y": "n", "true": "false", "t": "f", "on": "off", "1": "0"}
 
 # If at most this share of the cells are not numbers, the column is numeric and these cells are errors.
 _MOST_STRAY = 0.1
@@ -230,8 +234,8 @@ class _Finder:
             return self._as_number(None if kind == NUMBER else kind)
         if kind == BOOLEAN:
             return self._as_boolean()
-        if kind == DATE:
-            return self._as_date()
+        if kind in (DATE, TIME):
+            return self._as_date(kind)
         if kind == ORDERED:
             return self._as_ordered(order)
         if kind == GIVEN:
@@ -285,7 +289,7 @@ class _Finder:
     def _of_texts(self) -> ColumnType:
         texts, numbers = self.column.distinct.texts, self._numbers
         present = [text for text in texts if text.lower() not in MISSING_NUMBERS]
-        if set(map(str.lower, present)) <= {*YES_NO, *YES_NO.values()} and _pair(present) is not None:
+        if yes_no_pair(present) is not None:
             return self._as_boolean()
         if all(map(_LONG.fullmatch, present)):
             words, why = self._of_words(), "read as codes because all cells have 16 or more digits"
@@ -301,9 +305,9 @@ class _Finder:
             plain = RawColumn(self.column.name, numbers=values)
             other = replace(self, column=plain)._of_numbers()
             return as_number if other.kind in (NUMBER, BOOLEAN) else replace(self._as(other.kind, ()), note=other.note)
-        if date_formats(present) or usual_date_format(present) is not None:
+        if date_formats(present) or usual_date_format(present) is not None or are_dates(present):
             return self._as_date()
-        return self._of_words()
+        return self._as_date(TIME) if time_formats(present) else self._of_words()
 
     def _is_unique(self) -> bool:
         """Return whether every row has a value of its own."""
@@ -320,7 +324,9 @@ class _Finder:
         is_number = self._numbers.is_number
         n_strays = int((~is_number[codes[codes >= 0]]).sum())
         n_numbers = int(is_number.sum())
-        return n_strays <= _MOST_STRAY * len(codes) and n_numbers >= max(_FEWEST_NUMBERS, 2 * (~is_number).sum())
+        if n_strays <= _MOST_STRAY * len(codes) and n_numbers >= max(_FEWEST_NUMBERS, 2 * (~is_number).sum()):
+            return True
+        return have_units(self.column.distinct.texts, _MOST_STRAY)
 
     def _of_words(self) -> ColumnType:
         texts, codes = self.column.distinct
@@ -384,23 +390,26 @@ class _Finder:
 
     def _as_boolean(self) -> ColumnType:
         texts, codes = self.column.distinct
-        pair = _pair(texts)
+        pair = yes_no_pair(texts)
         if pair is None:
             listed = ", ".join(map(_short, texts[:4]))
             raise ColumnError(f"is not a yes/no column; its values are {listed}")
-        value = np.array([float(YES_NO.get(text.lower()) is not None) for text in texts] + [np.nan])
+        value = np.array([float(text.lower() in YES_WORDS) for text in texts] + [np.nan])
         return ColumnType(self.column.name, BOOLEAN, values=value[codes], levels=pair)
 
-    def _as_date(self) -> ColumnType:
+    def _as_date(self, kind: str = DATE) -> ColumnType:
+        """Return a column of dates, or of times of day with or without a date."""
         name, dates = self.column.name, self.column.dates
         if dates is not None:
-            return ColumnType(name, DATE, values=dates)
+            return ColumnType(name, kind, values=dates)
         if self.column.texts is None:
-            raise ColumnError("numbers cannot be read as dates; write them like 2024-01-31")
+            example = "2024-01-31" if kind == DATE else "14:15"
+            raise ColumnError(f"numbers cannot be read as {kind}s; write them like {example}")
         texts, codes = self.column.distinct
-        formats = date_formats(texts)
+        formats = (time_formats(texts) if kind == TIME else []) or date_formats(texts)
         if not formats:
-            raise ColumnError(f"{self._where(_first_odd_date(texts))} is not a date like the others")
+            find_odd = _first_odd_time if kind == TIME else _first_odd_date
+            raise ColumnError(f"{self._where(find_odd(texts))} is not a {kind} like the others")
         note, values = None, read_dates(texts, formats[0])
         others = [read_dates(texts, date_format) for date_format in formats[1:]]
         differing = [(values != other) & ~np.isnat(values) for other in others]
@@ -410,7 +419,7 @@ class _Finder:
             readings = " or ".join(str(dates[number])[:10] for dates in (values, other))
             note = f"{texts[number]} is read with the day first, but every cell is ambiguous ({readings})"
         values = np.append(values, np.datetime64("NaT"))[codes]
-        return ColumnType(name, DATE, note, values=values, date_format=formats[0])
+        return ColumnType(name, kind, note, values=values, date_format=formats[0])
 
     def _as_ordered(self, order: tuple[str, ...]) -> ColumnType:
         texts, codes = self.column.distinct
@@ -448,11 +457,12 @@ def _first_odd_date(texts: list[str]) -> str:
     return texts[0]
 
 
-def _pair(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Return the words for no and yes if the values form a known pair, else None."""
-    present = {text.lower() for text in texts}
-    pairs = [(no, yes) for yes, no in YES_NO.items() if present <= {yes, no}]
-    return pairs[0] if pairs else None
+def _first_odd_time(texts: list[str]) -> str:
+    """Return the first text that is not a time of day, or the first whose format differs from those before it."""
+    is_time = [bool(time_formats([text])) or text.lower() in MISSING_NUMBERS for text in texts]
+    if any(is_time) and not all(is_time):
+        return texts[is_time.index(False)]
+    return next((text for number, text in enumerate(texts) if not time_formats(texts[: number + 1])), texts[0])
 
 
 def _is_identifier(name: str, present: NDArray[np.float64], n_rows: int) -> bool:

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pamc.data.columns.parsing import read_dates, read_numbers, without_unit
+from pamc.data.columns.parsing import (
+    NO_WORDS,
+    YES_WORDS,
+    plain_numbers,
+    read_dates,
+    read_numbers,
+    time_formats,
+    without_unit,
+)
 from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn
 from pamc.data.columns.types import (
     BOOLEAN,
@@ -19,7 +27,7 @@ from pamc.data.columns.types import (
     NUMBER,
     ORDERED,
     TEXT,
-    YES_NO,
+    TIME,
     ColumnError,
     ColumnType,
     Embed,
@@ -94,7 +102,7 @@ class Variable:
             return f"embedding with {n} dimensions"
         if self.kind == TEXT:
             return f"tf-idf of {n} words"
-        if self.kind == DATE:
+        if self.kind in (DATE, TIME):
             return ", ".join(column.removeprefix(f"{self.name}: ") for column in self.columns)
         if self.kind == ORDERED:
             return f"rank 0 to {len(self.levels) - 1}"
@@ -106,17 +114,20 @@ class Variable:
         return np.asarray(encoded, dtype=np.float32).reshape(len(column), len(self.columns))
 
     def dates(self, column: RawColumn) -> NDArray[np.datetime64]:
-        """Return the cells (N,) of a raw column of dates, NaT if missing; raise ColumnError if they are no dates."""
+        """Return the cells (N,) of a raw column of dates or times, NaT if missing; raise ColumnError for others."""
         if column.dates is not None:
             return column.dates
         if column.texts is None:
-            raise ColumnError("contains numbers; in the training data it contains dates")
+            raise ColumnError(f"contains numbers; in the training data it contains {self.kind}s")
         texts, codes = column.distinct
-        read = read_dates(texts, self.date_format or "%Y-%m-%d")
+        form = self.date_format or ("%H:%M:%S" if self.kind == TIME else "%Y-%m-%d")
+        if self.kind == TIME:
+            form = next(iter(time_formats(texts)), form)
+        read = read_dates(texts, form)
         is_wrong = np.isnat(read) & np.array([text.lower() not in MISSING_NUMBERS for text in texts], dtype=bool)
         if is_wrong.any():
             wrong = texts[int(np.flatnonzero(is_wrong)[0])]
-            raise ColumnError(f"{wrong!r} is not a date like those in the training data", text=wrong)
+            raise ColumnError(f"{wrong!r} is not a {self.kind} like those in the training data", text=wrong)
         return np.asarray(np.append(read, np.datetime64("NaT"))[codes])
 
 
@@ -127,7 +138,7 @@ def fit_variable(column: ColumnType) -> Variable | None:
     """Return the encoding of a typed column, or None if no value or word is frequent enough."""
     if column.kind in (CATEGORY, TEXT):
         return _fit_category(column) if column.kind == CATEGORY else _fit_words(column)
-    if column.kind == DATE:
+    if column.kind in (DATE, TIME):
         return _fit_date(column)
     name = f"{column.name} is given" if column.kind == GIVEN else column.name
     return Variable(column.name, column.kind, (name,), column.levels, reading=column.reading, unit=column.unit)
@@ -199,13 +210,14 @@ def _fit_words(column: ColumnType) -> Variable | None:
 
 def _fit_date(column: ColumnType) -> Variable:
     dates: Any = column.values[~column.missing] if column.values is not None else None
-    parts = ["year"]
-    if (dates.max() - dates.min()).astype(np.int64) >= _LEAST_YEARS * _DAYS_PER_YEAR * _SECONDS_PER_DAY:
+    seconds = dates.astype("M8[s]").astype(np.int64)
+    parts = [] if column.kind == TIME else ["year"]
+    if column.kind == DATE and np.ptp(seconds) >= _LEAST_YEARS * _DAYS_PER_YEAR * _SECONDS_PER_DAY:
         parts += ["season (cosine)", "season (sine)"]
-    if len(np.unique(dates.astype(np.int64) % _SECONDS_PER_DAY)) > 1:
+    if column.kind == TIME or len(np.unique(seconds % _SECONDS_PER_DAY)) > 1:
         parts += ["time of day (cosine)", "time of day (sine)"]
     names = tuple(f"{column.name}: {part}" for part in parts)
-    return Variable(column.name, DATE, names, tuple(parts), date_format=column.date_format)
+    return Variable(column.name, column.kind, names, tuple(parts), date_format=column.date_format)
 
 
 # Functions that encode raw cells.
@@ -217,6 +229,9 @@ def _encode_number(variable: Variable, column: RawColumn) -> NDArray[Any]:
     if column.dates is not None:
         raise ColumnError("contains dates; in the training data it contains numbers")
     texts, codes = column.distinct
+    plain = None if variable.unit else plain_numbers(texts, variable.reading)
+    if plain is not None:
+        return np.asarray(np.append(plain, np.nan)[codes])
     numbers = read_numbers(texts)
     values = np.append(numbers.values[variable.reading], np.nan)
     wrong = [
@@ -241,12 +256,14 @@ def _is_bad(value: float, is_number: bool, text: str) -> bool:
 
 
 def _encode_boolean(variable: Variable, column: RawColumn) -> NDArray[Any]:
+    if column.numbers is not None and (np.isnan(column.numbers) | np.isin(column.numbers, (0, 1))).all():
+        return column.numbers
     texts, codes = column.distinct
     no, yes = variable.levels
-    wrong = [text for text in texts if text.lower() not in (*YES_NO, *YES_NO.values())]
+    wrong = [text for text in texts if text.lower() not in YES_WORDS | NO_WORDS]
     if wrong:
         raise ColumnError(f"{wrong[0]!r} is neither {yes} nor {no}", text=wrong[0])
-    return np.array([float(text.lower() in YES_NO) for text in texts] + [np.nan])[codes]
+    return np.array([float(text.lower() in YES_WORDS) for text in texts] + [np.nan])[codes]
 
 
 def _encode_given(variable: Variable, column: RawColumn) -> NDArray[Any]:
@@ -330,5 +347,6 @@ _ENCODERS = {
     CATEGORY: _encode_category,
     ORDERED: _encode_ordered,
     DATE: _encode_date,
+    TIME: _encode_date,
     TEXT: _encode_words,
 }

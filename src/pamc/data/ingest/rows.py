@@ -358,7 +358,7 @@ def _raw_column(name: str, cells: NDArray[Any]) -> RawColumn:
         return RawColumn(name, numbers=np.where(is_null, np.nan, data))
     texts = data.astype(object)
     texts[is_null | (texts == "")] = None
-    return RawColumn(name, texts=texts)
+    return RawColumn.of_texts(name, texts.tolist())
 
 
 def _joined(parts: Sequence[RawColumn]) -> RawColumn:

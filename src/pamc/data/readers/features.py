@@ -12,8 +12,9 @@ import numpy as np
 
 from pamc.data.attributed_graph import AttributedGraph
 from pamc.data.columns.encoding import fit_encoding
-from pamc.data.columns.raw import MISSING_NUMBERS, RawColumn, RawTable
+from pamc.data.columns.raw import MISSING_NUMBERS, RawTable
 from pamc.data.columns.types import Types, find_types
+from pamc.data.database import connected, load_duckdb
 from pamc.data.directed import directed_relations
 from pamc.data.files import existing_file, kind_of, naming
 from pamc.data.readers.columns import (
@@ -226,19 +227,15 @@ def _first_text(table: Table, names: Sequence[str], dtype: str) -> Cell | None:
 
 def raw_columns(table: Table, names: Sequence[str]) -> RawTable:
     """Return columns of a file as raw columns, whose types are not inferred yet."""
-    columns = [_raw_column(table, name) for name in names]
+    load_duckdb("tables are read")
+    with connected() as connection:
+        columns = [table.raw_column(name, connection) for name in names]
 
     def where(row: int) -> str:
         line = table.cell(row, table.names[0]).line
         return f"row {row}" if line is None else f"line {line}"
 
     return RawTable(columns, len(columns[0]), str(table.path), where)
-
-
-def _raw_column(table: Table, name: str) -> RawColumn:
-    if table.stores_numbers(name):
-        return RawColumn(name, numbers=table.cells(name)[1])
-    return RawColumn(name, texts=table.texts_or_none(name))
 
 
 def describe_table(

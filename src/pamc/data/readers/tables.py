@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pamc.data.columns.raw import RawColumn
 from pamc.data.database import connected, literal_path, load_duckdb, quoted
 from pamc.data.files import kind_of, open_bytes, reason_of
 from pamc.errors import DataError
@@ -34,6 +35,8 @@ MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
 # Number of columns whose cells are compared with patterns in one query.
 _AT_A_TIME = 50
+# Maximum number of lines with the wrong number of cells that a message lists.
+_MOST_LINES = 5
 # Maximum number of characters of an invalid cell in a message.
 _MAX_CELL_CHARS = 100
 # Numbers in other locales and spreadsheet notations.
@@ -196,9 +199,13 @@ class Table(ABC):
         values = np.where(np.ma.getmaskarray(numbers), np.nan, np.ma.getdata(numbers)).astype(np.float64)
         return _with_none(column), values
 
-    def texts_or_none(self, name: str) -> NDArray[Any]:
-        """Return one column as (N,) stripped strings, None for empty cells."""
-        return _with_none(self._fetch([self.text_sql(name)])[0])
+    def raw_column(self, name: str, connection: Any = None) -> RawColumn:
+        """Return one column as numbers if the file stores numbers, else as texts."""
+        if not self.stores_numbers(name):
+            return RawColumn.of_texts(name, _with_none(self._fetch([self.text_sql(name)], connection)[0]).tolist())
+        (column,) = self._fetch([self.number_sql(name, dtype="float64")], connection)
+        numbers = np.where(np.ma.getmaskarray(column), np.nan, np.ma.getdata(column)).astype(np.float64)
+        return RawColumn(name, numbers=numbers)
 
     def examples_if_all(self, names: Sequence[str], pattern: str, *, example: str) -> dict[str, str]:
         """Return the first cell that matches `example` of each column whose cells all match `pattern`."""
@@ -288,14 +295,14 @@ class Table(ABC):
         columns = ", ".join(f"c{i}" for i in range(len(self.names)))
         return f"{relation} AS file({columns})"
 
-    def _fetch(self, expressions: Sequence[str], *, tail: str = "") -> list[NDArray[Any]]:
-        """Evaluate SQL expressions over the rows of the file."""
+    def _fetch(self, expressions: Sequence[str], connection: Any = None, *, tail: str = "") -> list[NDArray[Any]]:
+        """Evaluate SQL expressions over the rows of the file, on a connection of their own if none is given."""
         duckdb = load_duckdb("tables are read")
         values = ", ".join(f"{expression} AS v{i}" for i, expression in enumerate(expressions))
         query = f"SELECT {values} FROM {self._from(self.relation)} {tail}"
         try:
-            with connected() as connection:
-                fetched = connection.execute(query, [literal_path(self.stored)]).fetchnumpy()
+            with connected() if connection is None else contextlib.nullcontext(connection) as database:
+                fetched = database.execute(query, [literal_path(self.stored)]).fetchnumpy()
         except duckdb.Error as error:
             raise self._malformed() or unreadable(self.path, self._damage, error) from error
         return list(fetched.values())
@@ -370,14 +377,18 @@ class TextTable(Table):
         return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
 
     def _malformed(self) -> DataError | None:
-        """Return the error that names the first line with the wrong number of cells, or None."""
-        for line, cells in self._rows():
-            if len(cells) != len(self.names):
-                return DataError(
-                    f"{self.path}, line {line}: expected {len(self.names)} cells, found {len(cells)}. "
-                    "Every line must have as many cells as the first"
-                )
-        return None
+        """Return the error that names the first line with the wrong number of cells, and the next ones, or None."""
+        wrong = ((line, len(cells)) for line, cells in self._rows() if len(cells) != len(self.names))
+        listed = list(itertools.islice(wrong, _MOST_LINES + 1))
+        if not listed:
+            return None
+        (line, n_cells), *others = listed
+        more = ", ".join(f"line {other}: {found}" for other, found in others[: _MOST_LINES - 1])
+        more = f" ({more}{', …' if len(listed) > _MOST_LINES else ''})" if more else ""
+        return DataError(
+            f"{self.path}, line {line}: expected {len(self.names)} cells, found {n_cells}{more}. "
+            "Every line must have as many cells as the first"
+        )
 
     def _rows(self) -> Records:
         """Yield the records that duckdb treats as data rows."""

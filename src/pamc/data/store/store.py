@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -392,10 +392,16 @@ _ROWS_PER_BLOCK = 2048
 
 @dataclass(frozen=True, eq=False)
 class StoreFeatures:
-    """(N, d) rows of an array `raw`, on disk or in memory, that are preprocessed when read."""
+    """(N, d) rows of an array `raw`, on disk or in memory, that are preprocessed when read.
+
+    If `held_at_a_time` is given, blocks of so many rows are kept in memory once they are preprocessed: imputing missing
+    cells in every epoch would take as long as training.
+    """
 
     raw: NDArray[Any]
     preprocessing: Preprocessing
+    held_at_a_time: int | None = None
+    _held: dict[int, NDArray[np.floating[Any]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -407,6 +413,20 @@ class StoreFeatures:
         return len(self.raw)
 
     def __getitem__(self, rows: Any) -> NDArray[np.floating[Any]]:
+        if not self._is_held(rows):
+            return self._preprocessed(rows)
+        if rows.start not in self._held:
+            self._held[rows.start] = self._preprocessed(rows)
+        return self._held[rows.start]
+
+    def _is_held(self, rows: Any) -> bool:
+        """Return whether rows are one of the blocks that are kept."""
+        size = self.held_at_a_time
+        if size is None or not isinstance(rows, slice):
+            return False
+        return bool(rows.start % size == 0 and rows.stop == min(rows.start + size, len(self)))
+
+    def _preprocessed(self, rows: Any) -> NDArray[np.floating[Any]]:
         return np.asarray(self.preprocessing.apply(np.array(self.raw[rows], dtype=np.float32)))
 
 

@@ -415,33 +415,37 @@ def large_fit(cell: Cell, device: str) -> dict[str, Any]:
     }
 
 
-_TABLE = {"n_rows": 1_000_000, "n_columns": 20, "n_clusters": 4, "memory": "2GB"}
-_QUICK_TABLE = {**_TABLE, "n_rows": 400}
+_TABLE = {"n_columns": 20, "n_clusters": 4, "memory": "2GB"}
+_TABLE_ROWS, _QUICK_TABLE_ROWS = (100_000, 1_000_000), (400,)
 _FEW_ROWS = 100
 
 
 @register_case(
     "mixed-store",
     "ingest, fit and prediction of a large table of mixed types",
-    cells=lambda scope: bench_cells(scope, "mixed-store", [("pamc", _QUICK_TABLE if scope.quick else _TABLE)]),
+    cells=lambda scope: bench_cells(scope, "mixed-store", [("pamc", size) for size in _tables(scope.quick)]),
     in_all=False,
 )
 def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
     """Return time and memory of `pamc ingest` and `pamc fit`, the throughput of `pamc predict`, and the ARI.
 
-    Half of the columns are those of customers with planted segments, the other half is unrelated to them. The
-    throughput leaves out the time that the command takes for a few rows.
+    Half of the columns are those of customers with planted segments, the other half is shuffled column by column. The
+    CSV file that is ingested has texts in all columns, and the Parquet file whose rows are assigned has numbers, truth
+    values and dates. The throughput leaves out the time that the command takes for a few rows.
     """
     sizes = cell.parameters
     with tempfile.TemporaryDirectory() as folder:
-        table, few, store, run = (Path(folder, name) for name in ("rows.parquet", "few.parquet", "store", "run"))
-        segments = _write_customers(table, few, sizes["n_rows"])
+        texts, table, few, store, run = (
+            Path(folder, name) for name in ("rows.csv", "rows.parquet", "few.parquet", "store", "run")
+        )
+        segments = _write_customers(texts, table, few, sizes["n_rows"])
         options = ["--memory", sizes["memory"], "--quiet", "--json"]
-        ingested, _ = _watched([*_PAMC, "ingest", str(table), "--out", str(store), *options])
+        ingested, _ = _watched([*_PAMC, "ingest", str(texts), "--out", str(store), *options])
         fitting = [*_PAMC, "fit", str(store), "--n-clusters", str(sizes["n_clusters"]), "--out", str(run)]
         fitted, text = _watched([*fitting, "--device", "cpu", "--no-report", *options])
+        predicting = [*_PAMC, "predict", str(run)]
         predicted, started = (
-            _watched([*_PAMC, "predict", str(run), str(rows), "--out", str(Path(folder, f"{rows.stem}.csv"))])[0]
+            _watched([*predicting, str(rows), "--out", str(rows.with_suffix(".labels.csv"))])[0]
             for rows in (table, few)
         )
         labels = PamCGC.load(run).labels_
@@ -453,18 +457,51 @@ def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
         "phases": json.loads(text)["seconds"],
         "n_features": n_features,
         "peak_anonymous_bytes": max(ingested["peak_anonymous_bytes"], fitted["peak_anonymous_bytes"]),
+        "predict_peak_anonymous_bytes": predicted["peak_anonymous_bytes"],
         "predicted_rows_per_s": sizes["n_rows"] / max(predicted["seconds"] - started["seconds"], 1e-3),
         "ari": adjusted_rand(segments, labels),
     }
 
 
-def _write_customers(table: Path, few: Path, n_rows: int) -> np.ndarray[Any, Any]:
-    """Write customers with as many unrelated columns, and a file with a few of them; return their segments."""
+# The types of the columns of customers that are not texts.
+_STORED_AS = {
+    "age": "DOUBLE",
+    "basket": "DOUBLE",
+    "first_order": "DATE",
+    "newsletter": "BOOLEAN",
+    "subscriber": "BOOLEAN",
+    "visits": "DOUBLE",
+}
+
+
+def _tables(quick: bool) -> list[dict[str, Any]]:
+    return [{"n_rows": n_rows, **_TABLE} for n_rows in (_QUICK_TABLE_ROWS if quick else _TABLE_ROWS)]
+
+
+def _write_customers(texts: Path, table: Path, few: Path, n_rows: int) -> np.ndarray[Any, Any]:
+    """Write customers with as many unrelated columns as text and with types, and a few of them; return their segments.
+
+    The columns of the file `texts` are texts, and those of the files `table` and `few` have types.
+    """
     customers, others = make_customers(n_rows, random_state=0), make_customers(n_rows, random_state=1)
-    unrelated = {f"other_{name}": texts for name, texts in others.columns.items() if name != "customer_id"}
+    # Each column is shuffled by itself: otherwise these columns would have clusters of their own.
+    rng = np.random.default_rng(2)
+    unrelated = {
+        f"other_{name}": rng.permutation(texts) for name, texts in others.columns.items() if name != "customer_id"
+    }
     columns = {**customers.columns, **unrelated, "customer_id": np.array([f"C{i:08d}" for i in range(n_rows)])}
     with load_duckdb("files are written").connect() as connection:
-        for path, end in ((table, n_rows), (few, _FEW_ROWS)):
-            connection.register("columns", {name: texts[:end] for name, texts in columns.items()})
-            connection.execute(f"COPY (SELECT * FROM columns) TO '{path}'")
+        connection.register("columns", columns)
+        connection.execute(f"COPY (SELECT * FROM columns) TO '{texts}'")
+        typed = ", ".join(_typed_sql(name) for name in columns)
+        connection.execute(f"COPY (SELECT {typed} FROM columns) TO '{table}'")
+        connection.execute(f"COPY (SELECT {typed} FROM columns LIMIT {_FEW_ROWS}) TO '{few}'")
     return customers.segments
+
+
+def _typed_sql(name: str) -> str:
+    """Return a SQL expression for a column of customers with its type."""
+    column = name.removeprefix("other_")
+    if column == "revenue":
+        return f"CAST(replace({name}, ',', '') AS DOUBLE) AS {name}"
+    return f"CAST({name} AS {_STORED_AS.get(column, 'VARCHAR')}) AS {name}"

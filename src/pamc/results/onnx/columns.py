@@ -1,8 +1,8 @@
 """The columns of a table as inputs of an ONNX graph, encoded as in :mod:`pamc.data.columns.encoding`.
 
-Numbers and dates (in seconds since 1970) are double tensors, NaN if missing; all other columns are texts, "" if
-missing. A value that does not occur in the training data counts as in `predict`; the graph cannot raise an error if
-most values do not.
+Numbers, dates and times (in seconds since 1970 or midnight) are double tensors, NaN if missing; all other columns are
+texts, "" if missing. A value that does not occur in the training data counts as in `predict`; the graph cannot raise an
+error if most values do not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from pamc.data.columns.encoding import TableEncoding
+from pamc.data.columns.parsing import NO_WORDS, YES_WORDS
 from pamc.data.columns.raw import MISSING_ANYWHERE
-from pamc.data.columns.types import CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT, YES_NO
+from pamc.data.columns.types import CATEGORY, DATE, GIVEN, NUMBER, ORDERED, TEXT, TIME
 from pamc.data.columns.variable import MISSING, OTHER, Variable
 from pamc.errors import ConfigError
 from pamc.results.onnx.builder import GraphBuilder
 
-NUMERIC = (NUMBER, DATE)
+NUMERIC = (NUMBER, DATE, TIME)
 
 _SECONDS_PER_DAY, _SECONDS_PER_YEAR = 86400.0, 86400.0 * 365.2425
 _MISSING = -1.0
@@ -63,7 +64,7 @@ def _encoded(graph: GraphBuilder, variable: Variable) -> str:
         return graph.lookup(column, dict.fromkeys(_spellings(MISSING_ANYWHERE), 0.0), 1.0)
     if variable.kind == ORDERED:
         return graph.lookup(column, {level: float(rank) for rank, level in enumerate(variable.levels)}, nothing)
-    no, yes = _spellings(YES_NO.values()), _spellings(YES_NO)
+    no, yes = _spellings(NO_WORDS), _spellings(YES_WORDS)
     return graph.lookup(column, dict.fromkeys(no, 0.0) | dict.fromkeys(yes, 1.0), nothing)
 
 
