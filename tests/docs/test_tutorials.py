@@ -1,6 +1,7 @@
 """A reader who pastes every block in order gets the output that is shown."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,11 @@ def test_a_page_prints_what_it_shows(page, monkeypatch):
 def test_a_longer_page_prints_what_it_shows(page, monkeypatch):
     for package in PARTNERS.get(page.stem, ()):
         pytest.importorskip(package, reason=f"the page needs {package}, which an extra of pamc installs")
-    run_page(page, monkeypatch)
+    with warnings.catch_warnings():
+        if page.stem in PARTNERS:
+            # Other programs warn about each other.
+            warnings.simplefilter("ignore")
+        run_page(page, monkeypatch)
 
 
 def test_all_the_tutorials_are_there_and_none_is_empty():
