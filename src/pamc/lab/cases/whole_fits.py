@@ -78,6 +78,9 @@ _LARGE_TABLE = {"n_rows": 1_000_000, "n_features": 128, "n_clusters": 20}
 _WORDS = {"n_rows": 30_000, "n_words": 8000, "n_clusters": 10}
 _WORDS_PER_ROW, _OWN_WORDS, _DEGREE, _HOMOPHILY = 60, 0.5, 10.0, 0.7
 
+# A fit of more rows takes so long that a warm-up would not matter.
+_MOST_WARMED_UP = 200_000
+
 # The first fit in a fresh process, with no kernel compiled before.
 FIRST_FIT = "first fit"
 _FIRST_FIT_CODE = """
@@ -233,7 +236,8 @@ def whole_fit(cell: Cell, device: str) -> dict[str, Any]:
         defaults = {} if cell.data_set in PAPER_TABLE_1 else NOT_IN_TABLE_1
         config = preset("paper", data_set=cell.data_set, **sizes, **defaults)
     graph = graph.without_labels()
-    _phases(graph, config.with_(n_epochs=_WARM_UP_EPOCHS, pretrain_epochs=1), resolved)
+    if graph.n_nodes <= _MOST_WARMED_UP:
+        _phases(graph, config.with_(n_epochs=_WARM_UP_EPOCHS, pretrain_epochs=1), resolved)
     release(resolved)
     values: dict[str, Any] = {}
     load = _busy_machine(cell.parameters.get("n_busy", 0), cell.parameters.get("n_threads"))
