@@ -64,8 +64,8 @@ def test_a_csv_gives_features_ids_and_labels(people):
         ("people.csv", PEOPLE.replace("31,1.5", '"31","1.5"')),
         ("people.csv", PEOPLE.replace("25,2.5,", "  25 ,\t2.5  , ")),
         ("people.csv", PEOPLE.replace("name,age", "name, age")),
-        ("people.csv.gz", gzip.compress(PEOPLE.encode())),
-        ("people.tsv.gz", gzip.compress(PEOPLE.replace(",", "\t").encode())),
+        ("people.csv.gz", gzip.compress(PEOPLE.encode(), mtime=0)),
+        ("people.tsv.gz", gzip.compress(PEOPLE.replace(",", "\t").encode(), mtime=0)),
     ],
     ids=lambda value: value if isinstance(value, str) and "\n" not in value else "",
 )
@@ -355,7 +355,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(write, refusal):
     ("name", "content"),
     [
         ("x.csv", "a,größe\n1,2\n".encode("utf-16")),
-        ("x.csv.gz", gzip.compress("a,größe\n1,2\n".encode("utf-16"))),
+        ("x.csv.gz", gzip.compress("a,größe\n1,2\n".encode("utf-16"), mtime=0)),
         ("x.tsv", "a\tgröße – cm\n1\t2\n".encode("cp1252")),
     ],
 )
