@@ -206,15 +206,14 @@ def _write_relations(rows: Sequence[Row], folder: Path) -> list[Path]:
         weights = [row["values"].get("relation_weights", {}) for row in group]
         mean = {name: np.mean([each[name] for each in weights]) for name in weights[0]}
         found = ", ".join(f"{name} {weight:.2f}" for name, weight in mean.items())
-        seconds = mean_text([row["values"]["seconds"] for row in group], 1)
-        body.append([data_set, graph, *scores, found, str(len(group)), seconds])
-    columns = ["data set", "graph", "ACC", "NMI", "weights", "seeds", "fit (s)"]
+        body.append([data_set, graph, *scores, found, str(len(group))])
+    columns = ["data set", "graph", "ACC", "NMI", "weights", "seeds"]
     note = (
         "Percent, mean ± standard deviation over the seeds, with the default settings. The random edges are as many as "
         "those of all relations together. The weights are found from the data, without the classes."
     )
     title = "One relation and several"
-    return write_table(Table(columns, body, "llrrlrr"), folder, "relations", title=title, rows=rows, note=note)
+    return write_table(Table(columns, body, "llrrlr"), folder, "relations", title=title, rows=rows, note=note)
 
 
 def _write_graphs(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -229,9 +228,8 @@ def _write_graphs(rows: Sequence[Row], folder: Path) -> list[Path]:
             for metric in ("acc", "nmi")
             for found in (ours, theirs)
         ]
-        seconds = [mean_text([value[key] for value in values], 1) for key in ("seconds", "leiden_s")]
-        body.append([name, *n_clusters, f"{q:.3f}", f"{q_leiden:.3f}", *scores, *seconds])
-    pairs = ("clusters", "modularity", "ACC", "NMI", "seconds")
+        body.append([name, *n_clusters, f"{q:.3f}", f"{q_leiden:.3f}", *scores])
+    pairs = ("clusters", "modularity", "ACC", "NMI")
     columns = ["graph", *(f"{title}, {method}" for title in pairs for method in ("pamc", "Leiden"))]
     note = (
         "Means over the seeds. pamc is asked for as many clusters as Leiden's method (leidenalg) finds, and for the "
@@ -253,10 +251,10 @@ def _write_images(rows: Sequence[Row], folder: Path) -> list[Path]:
             for metric in ("acc", "nmi")
             for of_kind in (without, group)
         ]
-        body.append([name, *scores, str(len(group)), mean_text([row["values"]["seconds"] for row in group], 0)])
+        body.append([name, *scores, str(len(group))])
     columns = ["data set", *(f"{metric}, {how}" for metric in ("ACC", "NMI") for how in ("rows", "images"))]
     note = "Percent, mean ± standard deviation over the seeds. For images, `image_shape` is the only changed setting."
-    table = Table([*columns, "seeds", "fit of images (s)"], body)
+    table = Table([*columns, "seeds"], body)
     return write_table(table, folder, "images", title="Images with their shape", rows=rows, note=note)
 
 
