@@ -87,12 +87,14 @@ def _moments(
     """Return means (C, d), standard deviations (C, d) and sizes (C,)."""
     sums, squares = (np.zeros((n_clusters, features.shape[1])) for _ in range(2))
     for start in range(0, len(labels), _ROWS_PER_BLOCK):
-        clusters, rows = labels[start : start + _ROWS_PER_BLOCK], features[start : start + _ROWS_PER_BLOCK]
-        dense = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
-        for cluster in np.unique(clusters):
-            members = dense[clusters == cluster]
-            sums[cluster] += members.sum(axis=0)
-            squares[cluster] += np.square(members).sum(axis=0)
+        clusters, block = labels[start : start + _ROWS_PER_BLOCK], features[start : start + _ROWS_PER_BLOCK]
+        members = sp.csr_matrix(
+            (np.ones(len(clusters)), (clusters, np.arange(len(clusters)))), (n_clusters, len(clusters))
+        )
+        rows: Any = block.astype(np.float64) if sp.issparse(block) else np.asarray(block, dtype=np.float64)
+        squared = rows.power(2) if sp.issparse(rows) else np.square(rows)
+        for total, part in ((sums, members @ rows), (squares, members @ squared)):
+            total += part.toarray() if sp.issparse(part) else part
     sizes = np.bincount(labels, minlength=n_clusters)
     means, power = (total / np.maximum(sizes, 1)[:, None] for total in (sums, squares))
     return means.astype(np.float32), np.sqrt(np.maximum(power - np.square(means), 0)).astype(np.float32), sizes

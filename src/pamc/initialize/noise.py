@@ -117,9 +117,14 @@ def own_distances(features: Any, labels: NDArray[np.int64], means: NDArray[np.fl
     distance = np.empty(len(labels))
     for start in range(0, len(labels), _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
-        rows = features[block]
-        dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-        distance[block] = np.linalg.norm(dense.astype(np.float64) - means[labels[block]], axis=1)
+        rows, clusters = features[block], labels[block]
+        if not sp.issparse(rows):
+            distance[block] = np.linalg.norm(np.asarray(rows).astype(np.float64) - means[clusters], axis=1)
+            continue
+        rows, centers = rows.astype(np.float64), means.astype(np.float64)
+        products = (rows @ centers.T)[np.arange(len(clusters)), clusters]
+        squared = np.asarray(rows.power(2).sum(axis=1)).ravel() + np.square(centers).sum(axis=1)[clusters]
+        distance[block] = np.sqrt(np.maximum(squared - 2 * products, 0))
     return distance
 
 
