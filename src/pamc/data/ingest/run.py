@@ -112,20 +112,13 @@ def ingest(
     # If bad rows are to be skipped, a column of numbers may have many other cells.
     is_mixed = bool(types) or _has_other_types(first, names, _MOST_SKIPPED if skip_bad_rows else _MOST_STRAY)
     _check(first, names, dtype, is_mixed=is_mixed, skip_bad_rows=skip_bad_rows, explicit=columns is not None)
+    related = [graph.part for graph in graphs if graph.name is not None]
+    options = _Options(id_column, truth_column, names, dtype, skip_bad_rows, is_mixed, dict(types or {}), related)
     return _Ingest(
         sources=[str(features), *(graph.source for graph in graphs)],
         rows=Parts(row_files, first),
         graphs=graphs,
-        options=_Options(
-            id_column,
-            truth_column,
-            names,
-            dtype,
-            skip_bad_rows,
-            is_mixed,
-            dict(types or {}),
-            [graph.part for graph in graphs if graph.name is not None],
-        ),
+        options=options,
         memory_bytes=memory_bytes,
         n_threads=max(1, min(n_threads or os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD)),
         progress=SilentProgress() if progress is None else progress,
