@@ -49,6 +49,7 @@ def test_old_rows_keep_their_numbers_and_new_rows_join_them(first):
     assert updated.record().facts["update"] == update
 
 
+@pytest.mark.slow
 def test_the_previous_model_is_not_changed(first):
     X, _, model = first
     before = {name: value.clone() for name, value in model._fit_result.encoder.state_dict().items()}
@@ -57,6 +58,7 @@ def test_the_previous_model_is_not_changed(first):
     assert all((before[name] == after[name]).all() for name in before)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_update(first):
     X, _, model = first
     more = np.vstack([X, planted(30, [0, 1, 2], seed=1)[0]])
@@ -94,6 +96,7 @@ def test_a_cluster_that_splits_is_reported_with_its_origin(first):
     assert (updated.labels_[stays] == model.labels_[stays]).all()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_moves_as_a_whole_keeps_its_number(first):
     X, truth, model = first
     later = np.where((truth == 1)[:, None], X + 6 * (np.eye(5, 8)[3] - np.eye(5, 8)[1]), X)
@@ -102,6 +105,7 @@ def test_a_cluster_that_moves_as_a_whole_keeps_its_number(first):
     assert (updated.labels_ == model.labels_).all()
 
 
+@pytest.mark.slow
 def test_clusters_that_merge_leave_a_retired_number_to_which_no_row_is_assigned(first):
     X, truth, model = first
     later = X.copy()
@@ -119,6 +123,7 @@ def test_clusters_that_merge_leave_a_retired_number_to_which_no_row_is_assigned(
     assert (third.labels_ == updated.labels_).all()
 
 
+@pytest.mark.slow
 def test_new_rows_alone_keep_the_numbers_and_a_cluster_without_rows_has_vanished(first):
     _, truth, model = first
     alone, kinds = planted(60, [0, 2], seed=5)
@@ -134,6 +139,7 @@ def test_new_rows_alone_keep_the_numbers_and_a_cluster_without_rows_has_vanished
     assert [(c["kind"], c["cluster"]) for c in again.update_["changes"]] == [("appeared", numbers[1])]
 
 
+@pytest.mark.slow
 def test_rows_are_recognized_by_the_index_of_a_frame(first):
     X, _, _ = first
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(8)], index=[f"r{i}" for i in range(240)])
@@ -144,6 +150,7 @@ def test_rows_are_recognized_by_the_index_of_a_frame(first):
     assert (updated.labels_ == pd.Series(model.labels_, frame.index)[shuffled.index]).all()
 
 
+@pytest.mark.slow
 def test_rows_without_ids_are_recognized_by_their_values_in_any_order(first):
     X, _, model = first
     updated = PamCGC(3, **SMALL).fit(X[::-1], previous=model)
@@ -151,6 +158,7 @@ def test_rows_without_ids_are_recognized_by_their_values_in_any_order(first):
     assert (updated.labels_ == model.labels_[::-1]).all()
 
 
+@pytest.mark.slow
 def test_a_loaded_and_a_slim_model_can_be_continued(first, tmp_path):
     X, _, model = first
     more = np.vstack([X, planted(20, [0, 1, 2], seed=7)[0]])
@@ -163,6 +171,7 @@ def test_a_loaded_and_a_slim_model_can_be_continued(first, tmp_path):
     assert (slim.labels_[:240] == model.labels_).all()
 
 
+@pytest.mark.slow
 def test_a_model_can_continue_from_itself(first):
     X, _, model = first
     same = copy.deepcopy(model)
@@ -180,6 +189,7 @@ def test_a_frame_of_mixed_types_is_encoded_as_before():
     assert updated.labels_[200] == np.bincount(model.labels_[kinds == 0]).argmax()
 
 
+@pytest.mark.slow
 def test_a_graph_can_be_updated():
     graph = block_model(400, 4, degree=16, random_state=0)
     before, after = graph.only(np.arange(300)), graph
@@ -190,6 +200,7 @@ def test_a_graph_can_be_updated():
     assert ari(graph.labels, updated.labels_) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_exchangeable_rows_change_nothing(seed):
     graph = blobs(440, 5, n_features=10, feature_noise=0.6, random_state=seed)

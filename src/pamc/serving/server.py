@@ -15,6 +15,10 @@ from pamc.serving.model import missing_package
 # Seconds between two looks at the path of the model, and seconds that open requests have to end after a stop.
 _LOOK_EVERY_S, _STOP_WITHIN_S = 1.0, 30
 
+# Seconds that an idle connection stays open: longer than in usual proxies and clients, which would otherwise send a
+# request into a connection that is about to close.
+_KEEP_ALIVE_S = 75
+
 
 def serve(
     path: Path,
@@ -55,6 +59,7 @@ def serve(
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_STOP_WITHIN_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         server_header=False,
         date_header=False,
     )
