@@ -16,7 +16,7 @@ from pamc.training.fallback import Epoch
 
 
 class MLflowLogger:
-    """Log a fit to MLflow: the values of each epoch and, at the end, settings, scores, cluster sizes and the run folder.
+    """Log a fit to MLflow: the values of each epoch and, at the end, settings, scores, sizes and the run folder.
 
     The fit is logged to the active run of MLflow or, if there is none, to a new one, which ends with the fit.
 

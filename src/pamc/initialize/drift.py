@@ -19,7 +19,7 @@ from pamc.initialize.noise import own_distances
 # A row is unlike its cluster if it is farther from the mean of the cluster than this share of its fitted rows.
 _USUAL_SHARE = 0.99
 
-# A shift counts if it exceeds this multiple of its standard error; and the maximum number of shifts that are listed.
+# A shift counts if it exceeds the first number times its standard error. At most the second number of shifts is listed.
 _BEYOND_CHANCE, _MOST_LISTED = 5.0, 20
 
 # Clusters with fewer rows than this are not compared.

@@ -116,7 +116,7 @@ class Previous:
         return {"n_clusters": len(self.centers), "hidden": sizes[1:-1], "n_dims": sizes[-1]}
 
     def valid_calibration(self, n_clusters: int) -> Calibration | None:
-        """Return the calibration if it is still valid: the number of clusters is the same, and rows are not many more."""
+        """Return the calibration if it is still valid: same number of clusters, and not many more rows; else None."""
         if self.calibration is None or len(self.calibration.before.centers) != n_clusters:
             return None
         return self.calibration if len(self.old) <= _CALIBRATED_TIMES * self.calibrated_rows else None
@@ -189,7 +189,7 @@ def regroup(previous: Previous, inputs: InputSource, *, seed: int, device: torch
         numbers.add_group(group)
         in_group[group] = True
     numbers.merge(graph)
-    # A known row that left its cluster by itself, not with a group, belongs to the cluster predicted from its new values.
+    # A known row that left its cluster alone, not with a group, joins the cluster predicted from its new values.
     alone = previous.is_known & previous.is_new & ~in_group & ~numbers.has_merged(previous.old)
     numbers.labels[alone] = previous.predicted[alone]
     newcomers = ~previous.is_known & ~in_group
@@ -216,7 +216,7 @@ def improved(
     """Return the clusters (N,) after all new rows, and a small share of the old ones, have moved to better clusters.
 
     The consensus of quick clusterings of all rows is compared with the current clusters by the label-free score. If its
-    score is higher, rows move to the matched cluster, starting with the rows whose neighbors agree most.
+    score is higher, rows move to the matched clusters, starting with the rows whose neighbors agree most.
     """
     present = np.unique(labels)
     agreed = agreed_clusters(inputs, len(present), seed=seed, device=device, n_repeats=_N_REPEATS)
@@ -280,7 +280,7 @@ class _Numbers:
         self.changes: list[Change] = []
 
     def add_group(self, group: NDArray[np.int64]) -> None:
-        """Number a group of rows: with the number of a cluster that moved as a whole or came back, or with a new one."""
+        """Give a group of rows the number of a cluster that moved as a whole or came back, or else a new number."""
         known = group[self.previous.is_known[group]]
         if 2 * len(known) < len(group):
             returned = int(np.bincount(self.previous.predicted[group]).argmax())
@@ -302,7 +302,7 @@ class _Numbers:
             self._add("split", rest, origin)
 
     def merge(self, graph: sp.csr_matrix) -> None:
-        """Merge clusters whose rows have new values and are neighbors nearly as often as in a random mixture of both."""
+        """Merge clusters whose rows have new values and are neighbors nearly as often as in a random mixture."""
         is_changed = self.previous.is_known & self.previous.is_new
         of_cluster = sp.csr_matrix((np.ones(len(self.labels)), (self.labels, np.arange(len(self.labels)))))
         between = (of_cluster @ graph @ of_cluster.T).toarray()
@@ -366,7 +366,7 @@ def continued(previous: Previous, regrouped: Regrouped, context: InitContext) ->
 
 
 def continued_centers(z: Tensor, previous: Previous, regrouped: Regrouped) -> Tensor:
-    """Return centers (C, n_dims): the means of the clusters in z (N, n_dims), or previous centers of those without rows.
+    """Return centers (C, n_dims): the means of the clusters in z (N, n_dims), or the previous centers without rows.
 
     The center of a retired number is so far away that no row is assigned to it.
     """

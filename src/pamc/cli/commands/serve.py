@@ -14,7 +14,7 @@ from pamc.errors import ConfigError
 @command(CLUSTER, 4)
 def serve(
     model: Path = typer.Argument(..., help="Run folder, or an .onnx file of `pamc export`, or a link to either."),
-    host: str = option("--host HOST", "Listen on this address; 0.0.0.0 accepts connections from other machines.", "127.0.0.1"),
+    host: str = option("--host HOST", "Listen on this address; 0.0.0.0 also serves other machines.", "127.0.0.1"),
     port: int = option("--port PORT", "Listen on this port; 0 chooses a free one.", 8000, min=0, max=65535),
     max_body: str = option("--max-body SIZE", "Refuse larger requests.", "64MB"),
     max_rows: int = option("--max-rows N", "Refuse requests with more rows.", 200_000, min=1),

@@ -1,4 +1,4 @@
-"""Ingest memberships: pairs of a row and a group, from which a relation between rows of the same group is made."""
+"""Ingest memberships: (row, group) pairs, which give a relation between the rows of each group."""
 
 from __future__ import annotations
 
