@@ -1,7 +1,7 @@
 """Callbacks for `fit(X, on_epoch=…)` that log fits to MLflow and TensorBoard.
 
-A callback is a function of an :class:`~pamc.training.fallback.Epoch`. If it also has a method `on_end`, that method is
-called once with the fitted model.
+A callback is called with an :class:`~pamc.training.fallback.Epoch` for each epoch. If it has a method `on_end`, that
+method is called once, with the fitted model.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pamc.training.fallback import Epoch
 
 
 class MLflowLogger:
-    """Log a fit to MLflow: the values of every epoch, and at the end the settings, scores, sizes and the run folder.
+    """Log a fit to MLflow: the values of each epoch and, at the end, settings, scores, sizes and the run folder.
 
     The fit is logged to the active run of MLflow or, if there is none, to a new one, which ends with the fit.
 
     Parameters
     ----------
     every
-        Log only every so many epochs; the last epoch is always part of `history_` in the run folder.
+        Log only epochs whose number is a multiple of this; `history_` in the run folder contains the others too.
     artifacts
-        Whether to store the run folder, which :meth:`pamc.PamCGC.load` reads, as the artifact "pamc".
+        Whether to store the run folder as the artifact "pamc", which :meth:`pamc.PamCGC.load` reads.
 
     Examples
     --------
@@ -69,14 +69,14 @@ class MLflowLogger:
 
 
 class TensorBoardLogger:
-    """Log a fit to TensorBoard: the values of every epoch, and at the end the settings and the embedding.
+    """Log a fit to TensorBoard: the values of each epoch and, at the end, settings, scores and the embedding.
 
     Parameters
     ----------
     folder
-        Folder of the log, which `tensorboard --logdir` reads.
+        Folder to write the log to; `tensorboard --logdir` reads it.
     every
-        Log only every so many epochs.
+        Log only epochs whose number is a multiple of this.
     embedding
         Whether to write the embedding and the labels for TensorBoard's projector.
 

@@ -183,9 +183,9 @@ def _libraries_with(n_modules: int) -> ThreadpoolController:
 
 
 def _libraries() -> ThreadpoolController:
-    """Return the loaded libraries with thread pools; they are searched for only after a module was imported.
+    """Return the loaded libraries with thread pools; the search is repeated only after a module was imported.
 
-    The search takes longer than a quick clustering.
+    A search takes longer than a quick clustering.
     """
     return _libraries_with(len(sys.modules))
 

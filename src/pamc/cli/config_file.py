@@ -1,4 +1,4 @@
-"""The file of `pamc fit --config`: settings, and options of the command under their own names."""
+"""The file that `pamc fit --config` reads: settings, and options of the command under their long names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from pamc.config import RENAMED_SETTINGS, MethodConfig
 from pamc.errors import ConfigError, choices
 
-# Parameters of the command that are not part of the file, and those that the file contains as settings.
+# Parameters of the command that the file does not contain, and those that it contains as settings.
 _NOT_IN_FILE = ("config_file", "print_config", "settings")
 _SETTINGS = ("epochs", "alpha", "beta", "n_hops", "min_confidence", "image_shape")
 
@@ -53,7 +53,7 @@ def settings_of_file(path: Path | None, config_class: type[MethodConfig], option
 
 
 def config_text(config: MethodConfig, options: Any) -> str:
-    """Return the file for `--config` with these settings and options; options that have their defaults are left out."""
+    """Return the text of a file for `--config` with these settings and with options that differ from their defaults."""
     text = config.to_toml()
     for name, parameter in _names(type(options)).items():
         value: Any = getattr(options, parameter)
@@ -67,7 +67,7 @@ def config_text(config: MethodConfig, options: Any) -> str:
 
 
 def _names(options: type) -> dict[str, str]:
-    """Return the parameters of a command by the names that options have in the file, such as id for --id."""
+    """Return a dict from the names of options in the file, such as id for --id, to the parameters of the command."""
     names = {}
     for field in dataclasses.fields(options):
         if field.name not in (*_NOT_IN_FILE, *_SETTINGS):
@@ -78,7 +78,7 @@ def _names(options: type) -> dict[str, str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the values in a TOML file; hyphens in names are the same as underscores."""
+    """Return the values in a TOML file; hyphens in names are replaced by underscores."""
     if path.suffix in (".yaml", ".yml"):
         raise ConfigError(f"{path} is YAML, but --config reads TOML: pamc fit … --print-config > fit.toml writes one")
     try:
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _typed(path: Path, name: str, value: Any, *, is_list: bool) -> Any:
-    """Return a value as it would be typed on the command line; a table is a list of NAME=VALUE."""
+    """Return a value as it would be typed on the command line; a table becomes a list of NAME=VALUE."""
     if isinstance(value, dict):
         value = [f"{key}={item}" for key, item in value.items()]
     if not is_list and isinstance(value, list):

@@ -152,8 +152,8 @@ def with_adjacency(
         The rows; their edges are replaced.
     adjacency
         A graph in any form that :func:`as_edges` accepts, or a dict of such graphs by the name of the relation, in
-        which a relation may also be a pair of arrays (sources, targets). :class:`~pamc.data.directed.DirectedEdges`
-        are several relations, whose names begin with the name in the dict.
+        which a relation may also be a pair of arrays (sources, targets). A
+        :class:`~pamc.data.directed.DirectedEdges` gives several relations, whose names begin with the name in the dict.
     row_names
         (N,) names of the rows, or None.
     relation_weights
@@ -174,7 +174,7 @@ def with_adjacency(
 
 
 def _relation_edges(name: Any, adjacency: Any, n_nodes: int, row_names: Any) -> dict[str, Edges]:
-    """Return the edges of one relation, or of those of directed edges, by name; a DataError names it."""
+    """Return the edges of one relation, or of the relations of directed edges, by name; an error names the relation."""
     try:
         if isinstance(adjacency, DirectedEdges):
             if comes_from(adjacency.adjacency, "networkx") and not adjacency.adjacency.is_directed():

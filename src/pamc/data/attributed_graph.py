@@ -151,9 +151,9 @@ class AttributedGraph:
         )
 
     def repeated(self, origin: NDArray[np.int64]) -> AttributedGraph:
-        """Return a graph whose row i is a copy of row `origin[i]` (M,), in ascending order.
+        """Return a graph whose row i is a copy of row `origin[i]`; `origin` (M,) is in ascending order.
 
-        An edge joins all copies of its rows. Copies of the same row are not joined.
+        An edge between two rows joins all their copies. Copies of the same row are not joined.
         """
         rows = replace(
             self.without_edges(),

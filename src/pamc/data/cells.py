@@ -24,19 +24,19 @@ def cells_graph(
     layer: str | None = None,
     neighbors_key: str | Sequence[str] | None = None,
 ) -> AttributedGraph:
-    """Return the cells of an AnnData as rows, with their graph, names and genes.
+    """Return the cells of an AnnData as the rows of a graph, with their names and the names of the genes.
 
     Parameters
     ----------
     data
         The AnnData.
     use_rep
-        Key of the representation in `obsm` that takes the place of the genes; None or "X" for the genes.
+        Key of the representation in `obsm` to use instead of the genes; None or "X" for the genes.
     layer
-        Layer of the genes; None for `X`.
+        Layer to use instead of `X`; None for `X`.
     neighbors_key
-        Key of the neighbors in `uns`, as in scanpy, or of a matrix in `obsp`; several become relations. By default,
-        `obsp["connectivities"]` if there is one.
+        Key of the neighbors in `uns`, as in scanpy, or of a matrix in `obsp`; several keys give several relations. By
+        default, `obsp["connectivities"]` is used if it exists.
     """
     data = data.to_memory() if data.isbacked else data
     features, names = _features(data, use_rep, layer)
@@ -84,7 +84,7 @@ def _features(data: Any, use_rep: str | None, layer: str | None) -> tuple[Any, t
 
 
 def _key_in_obsp(data: Any, key: str) -> str:
-    """Return the key in `obsp` of neighbors whose parameters are in `uns`, or of a matrix in `obsp` itself."""
+    """Return the key in `obsp` for a key of neighbors, whose parameters are in `uns`, or of a matrix in `obsp`."""
     about = data.uns.get(key)
     name = about.get("connectivities_key", key) if isinstance(about, Mapping) else key
     if name not in data.obsp:

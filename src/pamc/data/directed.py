@@ -1,4 +1,4 @@
-"""A directed graph as several relations, which keep what its direction says."""
+"""A directed graph as several relations, which preserve the information in the directions of its edges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pamc.data.memberships import co_members
 from pamc.data.relations import Edges
 from pamc.errors import DataError, DataWarning, UnknownNameError, warn
 
-# Relations that a directed graph consists of, by the names in which they are requested.
+# Relations derived from a directed graph, by the names used to request them.
 OUT, IN, CO_CITATION, COUPLING = "out", "in", "co-citation", "coupling"
 KINDS = (OUT, IN, CO_CITATION, COUPLING)
 
@@ -22,17 +22,17 @@ KINDS = (OUT, IN, CO_CITATION, COUPLING)
 class DirectedEdges:
     """A directed graph whose direction is used: it becomes several relations between the same rows.
 
-    Pass it to `fit` as `adjacency`, or as one of several relations; a graph that is passed as it is is symmetrized. The
-    weights of all relations are found from the data. In the following, an edge i → j says that row i cites row j.
+    Pass it to `fit` as `adjacency`, or as one of several relations; any other graph is symmetrized. The weights of all
+    relations are found from the data. In the following, an edge i → j means that row i cites row j.
 
     Parameters
     ----------
     adjacency
-        The graph, in any form that `fit` accepts; a matrix has the edge from its row to its column.
+        The graph, in any form that `fit` accepts; an entry (i, j) of a matrix is an edge from i to j.
     kinds
-        The relations to use: "out" joins each row to those that it cites, with weights that sum to 1; "in" joins each
-        row to those that cite it, with weights that sum to 1; "co-citation" joins rows that are cited by the same row;
-        and "coupling" joins rows that cite the same row.
+        The relations to use: "out" joins each row to the rows that it cites, with weights that sum to 1; "in" joins
+        each row to the rows that cite it, with weights that sum to 1; "co-citation" joins rows that are cited by the
+        same row; and "coupling" joins rows that cite the same row.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class DirectedEdges:
 def directed_relations(
     edges: NDArray[np.int64], edge_weight: NDArray[Any] | None, n_nodes: int, *, kinds: tuple[str, ...] = KINDS
 ) -> dict[str, Edges]:
-    """Return the edges (2, E_r) and weights (E_r,) of the relations that directed edges (2, E) consist of, by kind.
+    """Return the edges (2, E_r) and weights (E_r,) of the relations derived from directed edges (2, E), by kind.
 
     Co-citation and coupling are those of :class:`~pamc.data.memberships.Memberships`, and are left out with a warning
     if they join no rows. O(E log E) time.

@@ -17,7 +17,7 @@ from pamc.errors import DataError, DataWarning, warn
 # one row more than twice this number are joined completely.
 _REACH = 32
 
-# Number of other rows of a group to which a row is joined at most.
+# Maximum number of other rows of a group to which a row is joined.
 MOST_JOINED = 2 * _REACH
 
 
@@ -97,7 +97,7 @@ def co_members(rows: NDArray[np.int64], groups: NDArray[np.int64], n_nodes: int)
     """
     pairs = joining_pairs(rows, groups, n_nodes)
     low, high, weight = (np.concatenate(part) for part in zip(*circles(*pairs), strict=True))
-    # Rows that share several groups have the sum of the weights.
+    # The weights of rows that share several groups are added.
     joined: Any = sp.csr_matrix((weight, (low, high)), shape=(n_nodes, n_nodes)).tocoo()
     return np.stack([joined.row, joined.col]).astype(np.int64), joined.data
 

@@ -109,7 +109,7 @@ class Preprocessing:
     def _weighed(self, columns: NDArray[np.floating[Any]]) -> Any:
         """Return the columns of an encoded table, scaled by variable; the tails of numbers are compressed."""
         result = np.empty_like(columns)
-        # In float64, a block at a time: the whole table would take a multiple of its memory.
+        # In float64, block by block: converting the whole table would take a multiple of its memory.
         for start in range(0, len(columns), _ROWS_AT_A_TIME):
             block = columns[start : start + _ROWS_AT_A_TIME].astype(np.float64)
             scaled = _compressed(block, self.arrays["center"], self.arrays["spread"])

@@ -1,4 +1,4 @@
-"""Weights of rows: a row of weight w counts as w equal rows."""
+"""Weights of rows: a row of weight w counts as w identical rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from pamc.errors import DataError
 
-# Integer weights up to the first number are repeated exactly. Others are rounded to repeats with the second as mean.
+# If all weights are integers up to the first number, rows are repeated exactly. Otherwise the number of repeats is at
+# most the first number, and its mean is about the second.
 MOST_REPEATS, MEAN_REPEATS = 10, 3.0
 
-# More rows than this are repeated less often.
+# With more rows than this in total, rows are repeated less often.
 MOST_REPEATED_ROWS = 50_000
 
 
@@ -26,8 +27,9 @@ class RowWeights:
     values
         (N,) weights ≥ 0.
     origin
-        (M,) row of each repeated row, in ascending order. Integer weights up to 10 are repeated exactly. Otherwise, a
-        row is repeated in proportion to its weight, at least once and at most ten times; rows of weight 0 are left out.
+        (M,) row that each repeated row is a copy of, in ascending order. If all weights are integers up to 10, rows are
+        repeated exactly. Otherwise, a row is repeated in proportion to its weight, at least once and at most ten times;
+        rows of weight 0 are left out.
     """
 
     values: NDArray[np.float64]
@@ -37,7 +39,7 @@ class RowWeights:
     def of(cls, sample_weight: Any, n_nodes: int) -> Self | None:
         """Return validated weights, or None if all rows have weight 1.
 
-        If the mean of the positive weights is below 1, all are multiplied by a number that makes it 1.
+        If the mean of the positive weights is below 1, all weights are scaled so that it is 1.
 
         Examples
         --------
@@ -77,7 +79,7 @@ def check_weights(sample_weight: Any, n_nodes: int) -> NDArray[np.float64]:
 
 
 def _repeats(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return how often each row (N,) is repeated."""
+    """Return the number of repeats (N,) of each row."""
     is_exact = (values == np.floor(values)).all() and values.max() <= MOST_REPEATS
     if is_exact and values.sum() <= max(len(values), MOST_REPEATED_ROWS):
         return values.astype(np.int64)

@@ -1,8 +1,8 @@
 """Scatters the rows, the positive pairs and the initialization of a fit from rank 0 to all processes.
 
 If the data fit into the memory of rank 0, it reads them, initializes the model and scatters rows and pairs. If they are
-in a store that every process can read, each process reads its rows from the store, and its pairs too, unless they are
-those of several relations, which rank 0 combines. The rest of training does not depend on where the rows came from.
+in a store that every process can read, each process reads its rows from the store, and its pairs too, unless the
+store has several relations, which rank 0 combines. The rest of training does not depend on where the rows came from.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def share_out(group: TorchProcessGroup, fit: FitContext, ready: Initialized, *, 
     Parameters
     ----------
     fit, ready
-        The fit, and its model before the first epoch. If the model has no positive pairs, every process reads them.
+        The fit, and its model before the first epoch. If the model has no positive pairs, each process reads its own.
     store
         The store from which every process reads its rows; None to scatter the rows.
     calibrates

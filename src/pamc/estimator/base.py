@@ -112,7 +112,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             sparse tensor, or a networkx graph, whose nodes are row numbers or the index values of a DataFrame X. By
             default, a kNN graph is built. The graph is symmetrized; it is not needed for new rows. Several relations
             are a dict of such graphs by name, in which a relation may also be a pair of arrays (sources, targets).
-            :class:`pamc.Memberships` join rows that share groups; of :class:`pamc.DirectedEdges`, the direction counts.
+            :class:`pamc.Memberships` join rows that share groups; :class:`pamc.DirectedEdges` use the edge directions.
             With several relations, `labels_` also uses the edges of each row, whereas `predict` uses its features.
         relation_weights
             A number of at least 0 for each relation, by name: its share in the graph of the fit. By default, the
@@ -126,14 +126,15 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             and callables. A row and its copies are positive pairs, and the encoder is fitted to copies. For images, see
             `image_shape`.
         on_epoch
-            Callback, or a list of them, for each epoch of `history_`: a function of an
-            :class:`~pamc.training.fallback.Epoch`, such as one of :mod:`pamc.callbacks`. If training may be undone
-            (with every initializer except "autoencoder"), the calls come after training.
+            Callback, or list of callbacks, such as those in :mod:`pamc.callbacks`. Each is called with an
+            :class:`~pamc.training.fallback.Epoch` for every epoch of `history_`. If training may be undone (with every
+            initializer except "autoencoder"), the calls are made after training.
         previous
-            A fitted model to continue from. X contains its rows and new ones, or new rows alone; clusters keep their
-            numbers, and `update_` tells which appeared, vanished, split or merged, and how far the rows have drifted.
-            Rows are recognized by the index of a pandas frame, by their place, or by their values. Columns and
-            preprocessing are those of the model, and so is the number of clusters, apart from these changes.
+            A fitted model to update. X contains its rows together with new ones, or new rows alone. Clusters keep their
+            numbers, and `update_` lists those that appeared, vanished, split or merged, and shows how far the rows have
+            drifted. Rows are recognized by the index of a pandas frame, by their position, or by their values. The
+            columns and the preprocessing of the model are used, and the number of clusters stays the same apart from
+            these changes.
         """
         options = {"relation_weights": relation_weights, "known_labels": known_labels, "views": views}
         return self._fit_rows(X, adjacency=adjacency, on_epoch=on_epoch, previous=previous, **options)
@@ -190,9 +191,9 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         graph
             The graph, or a networkx graph, torch_geometric Data or AnnData object. Its labels are not used.
         known_labels, previous
-            Same as in :meth:`fit`. With `previous`, the features are encoded like those of the model.
+            Same as in :meth:`fit`. With `previous`, features must be encoded like those of the model.
         sample_weight
-            (N,) weights of the rows, for PamCGC: same as in :meth:`PamCGC.fit`.
+            (N,) weights of the rows, which only PamCGC supports; same as in :meth:`PamCGC.fit`.
         progress
             Displays the phases; by default nothing is displayed.
         on_epoch
@@ -262,7 +263,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             n_empty = n_clusters - len(np.unique(fit.labels))
             if comparison is not None:
                 fit = dataclasses.replace(fit, facts={**fit.facts, **update_facts(comparison, fit, data)})
-                # The update reports clusters without rows as changes.
+                # An update reports clusters without rows as changes.
                 collected[:] = [warning for warning in collected if not isinstance(warning, EmptyClusterWarning)]
             elif n_empty and not any(warning.once for warning in collected):
                 warn(EmptyClusterWarning(f"{n_empty} of {n_clusters} clusters are empty after training"))

@@ -38,7 +38,7 @@ def export_model(model: Any, path: Path, *, overwrite: bool = False) -> Path:
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; name another file, or pass overwrite=True to replace it")
     content = exported_bytes(model)
-    # Renamed once it is complete, so that a server never reads an incomplete file.
+    # The file is renamed when it is complete, so that a server never reads an incomplete one.
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(content)
@@ -50,7 +50,7 @@ def export_model(model: Any, path: Path, *, overwrite: bool = False) -> Path:
 
 
 def exported_bytes(model: Any) -> bytes:
-    """Return the ONNX file of a fitted model, whose results were compared with `predict` on random rows."""
+    """Return the ONNX file of a fitted model, after comparing its results with `predict` on random rows."""
     fit = model._fit_result
     import_onnx()
     runtime = import_runtime()

@@ -31,7 +31,7 @@ def load_model(folder: Path, *, device: str = "auto") -> tuple[Any, str | None]:
 
 
 def clusterer(name: str, n_clusters: int = 8, **parameters: Any) -> Any:
-    """Return the estimator of a method by its name, or of your own method by a name such as "package.module:Name".
+    """Return the estimator of a method by its name; the name of your own method is like "package.module:Name".
 
     Its parameters are the settings of the method, with the method's own defaults, and `random_state`, `device`,
     `verbose`; for PamCGC, expert settings among them are moved into `advanced`. Methods with a row-wise encoder also

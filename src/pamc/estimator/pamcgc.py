@@ -163,8 +163,9 @@ class PamCGC(RowClusterer):
 
     fit.__doc__ = f"""{(Clusterer.fit.__doc__ or "").rstrip()}
         sample_weight
-            (N,) weights of at least 0: a row of weight w counts as w equal rows. Rows of weight 0 get a cluster but do
-            not influence the fit. Weights whose mean is below 1 are multiplied by a number that makes it 1.
+            (N,) nonnegative weights: a row of weight w counts as w identical rows. Rows of weight 0 are assigned to
+            clusters but do not influence the fit. If the mean of the positive weights is below 1, all weights are
+            scaled so that it is 1.
         """
 
     @classmethod

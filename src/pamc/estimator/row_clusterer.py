@@ -111,7 +111,7 @@ class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer)
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the negative mean squared distance between the z of each row and the center of its cluster.
 
-        With `sample_weight` (n,), it is a weighted mean.
+        With `sample_weight` (n,), the mean is weighted.
         """
         z, q = self._assign(X)
         centers = torch.from_numpy(self.cluster_centers_).to(z)

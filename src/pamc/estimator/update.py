@@ -1,4 +1,4 @@
-"""An update: a fit that continues from a fitted model, and how far the rows have drifted since."""
+"""Updates: fits that continue from a fitted model, and measure how far the rows have drifted since."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from pamc.models.layers import MLP
 from pamc.results.run_folder import LABEL_FORMATS
 from pamc.training.phases import Fit
 
-# Two embeddings are those of the same row if they differ by at most this share of their length: batches of another size
-# are rounded differently.
+# Two embeddings belong to the same row if their distance is at most this share of the length of the longest embedding:
+# the rounding depends on the batch size.
 _ROUNDED = 1e-4
 
-# Rows without ids are in their old places if at least this share of them has the old values there.
+# Rows without ids are assumed to be in their old positions if at least this share of them has its old values there.
 _IN_PLACE = 0.5
 
 
 class Comparison(NamedTuple):
-    """The rows of an update as the previous model sees them.
+    """The rows of an update, compared with those of the previous fit.
 
     Parameters
     ----------
     previous
-        What the fit takes over.
+        What the fit takes over from the previous one.
     place
-        (N,) number of each row in the previous fit, −1 for a new row.
+        (N,) index of each row in the previous fit, −1 for a new row.
     shifts
-        (C, d) differences of the means of new rows, in standard deviations; None without a reference.
+        (C, d) differences between the means of new and previous rows, in standard deviations; None without a reference.
     """
 
     previous: Previous
@@ -49,7 +49,7 @@ class Comparison(NamedTuple):
 
 
 def compared(model: Any, graph: AttributedGraph) -> Comparison:
-    """Return the rows of a graph as a fitted model sees them; its features are encoded as those of the model."""
+    """Compare the rows of a graph, whose features are encoded like those of a fitted model, with its training rows."""
     fit = check_updatable(model)
     rows = model._prepared(graph.features)
     z, q = model._assigned(rows)
@@ -91,7 +91,7 @@ def compared(model: Any, graph: AttributedGraph) -> Comparison:
 
 
 def check_updatable(model: Any) -> Fit:
-    """Return the fit of a model that an update can continue from; raise ConfigError for any other object."""
+    """Return the fit of a model that can be updated; raise ConfigError for any other object."""
     if not hasattr(model, "_fit_result") or not hasattr(model, "predict"):
         raise ConfigError(f"previous must be a fitted PamCGC, got {model!r}")
     check_is_fitted(model)
@@ -104,7 +104,7 @@ def check_updatable(model: Any) -> Fit:
 
 
 def later_rows(estimator: Any, model: Any, X: Any) -> AttributedGraph:
-    """Return the rows X of an update, encoded like those of the model that it continues."""
+    """Return the rows X of an update, encoded like those of the model that is updated."""
     check_updatable(model)
     encoding = model.columns_
     ids = index_ids(X) if comes_from(X, "pandas") and hasattr(X, "index") else None
@@ -125,9 +125,9 @@ def later_rows(estimator: Any, model: Any, X: Any) -> AttributedGraph:
 def update_facts(comparison: Comparison, fit: Fit, graph: Any) -> dict[str, object]:
     """Return the changes of the clusters and the drift as the fact "update", for the record of a fit.
 
-    Shares are of the old rows that moved to another cluster, and of the new rows (of all rows, without any new ones)
-    that are unlike the rows of the previous fit; `shift` is the largest difference between the mean of a feature in
-    the new rows of a cluster and in its previous rows, in standard deviations.
+    `moved` is the share of the old rows that moved to another cluster; `unlike` is the share of the new rows (of all
+    rows if none is new) that are unlike the rows of the previous fit; and `shift` is the largest difference between the
+    mean of a feature in the new rows of a cluster and in its previous rows, in standard deviations.
     """
     previous, is_known = comparison.previous, comparison.place >= 0
     arrived = ~is_known if not is_known.all() else is_known
@@ -148,7 +148,7 @@ def update_facts(comparison: Comparison, fit: Fit, graph: Any) -> dict[str, obje
 
 
 def _same_rows(embedding: NDArray[Any], fitted: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the number of the fitted row with the same embedding (n,), −1 if there is none."""
+    """Return the index (n,) of the fitted row with the same embedding, −1 if there is none."""
     from scipy.spatial import cKDTree
 
     if not len(fitted):
@@ -160,7 +160,7 @@ def _same_rows(embedding: NDArray[Any], fitted: NDArray[Any]) -> NDArray[np.int6
 
 
 def _places(model: Any, graph: AttributedGraph, unchanged: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of each row in the previous fit, by its id, its place or its values; −1 for a new row."""
+    """Return the index of each row in the previous fit, found by id, position or values; −1 for a new row."""
     n_fitted = len(model._fit_result.labels)
     ids = _ids_of(model)
     if graph.ids is not None and ids is not None and len(ids) == n_fitted:
@@ -174,7 +174,7 @@ def _places(model: Any, graph: AttributedGraph, unchanged: NDArray[np.int64]) ->
 
 
 def _ids_of(model: Any) -> Any:
-    """Return the ids of the fitted rows: of the model, or of the folder that it was loaded from; None without any."""
+    """Return the ids of the fitted rows, from the model or the folder that it was loaded from; None without ids."""
     if model._row_ids is not None or model._folder is None:
         return model._row_ids
     for kind in LABEL_FORMATS:

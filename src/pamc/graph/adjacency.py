@@ -81,16 +81,16 @@ def symmetrize(matrix: Adjacency) -> Adjacency:
 
 
 def merged_copies(adjacency: Adjacency, origin: NDArray[np.int64], n_nodes: int) -> Adjacency:
-    """Return the (N, N) mean weights between the copies of any two rows, and on the diagonal between two of one row.
+    """Return the mean weights (N, N) between the copies of any two rows; the diagonal is between copies of one row.
 
     O(E) time and memory.
 
     Parameters
     ----------
     adjacency
-        (M, M) symmetric weights without diagonal between copies of rows.
+        (M, M) symmetric weights between copies of rows, with a zero diagonal.
     origin
-        (M,) row of each copy.
+        (M,) row that each copy belongs to.
     n_nodes
         Number of rows, N.
 

@@ -84,10 +84,10 @@ def repeated_pairs(
     max_positives: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[PositivePairs, InfluenceReport]:
-    r"""Return the positive pairs of a graph in which a row of weight w stands for w equal rows, and a report.
+    r"""Return the positive pairs of a graph in which a row of weight w stands for w identical rows, and a report.
 
     All copies of i are joined to all copies of j with weight A_ij, and to each other with weight A_ii. The influence of
-    a copy of i on all copies of j together is that of the lumped walk
+    a copy of i on all copies of j together follows from the lumped random walk
 
     .. math:: \Gamma = \sum_{r=1}^{n\_hops} L^r, \quad L_{ij} = (w_j A_{ij} + \delta_{ij}(1 - A_{ii}))/d_i, \quad
               d_i = 1 - A_{ii} + \textstyle\sum_j w_j A_{ij}
@@ -101,7 +101,7 @@ def repeated_pairs(
     adjacency
         (N, N) symmetric weights ≥ 0. The diagonal is the weight of an edge between two copies of the same row.
     sample_weight
-        (N,) weights w ≥ 0. A row of weight 0 is nobody's positive.
+        (N,) weights w ≥ 0. A row of weight 0 is not a positive of any row.
     n_hops, max_positives
         As in :func:`influence`.
 
@@ -135,7 +135,7 @@ def repeated_pairs(
 def _build(
     adjacency: Adjacency, *, n_hops: int, max_positives: int | None, is_complete: bool = False
 ) -> tuple[Adjacency, InfluenceReport]:
-    """Return γ and a report of the pruning; `is_complete` adjacencies have self-loops already."""
+    """Return γ and a report of the pruning; an adjacency that `is_complete` already has its self-loops."""
     for name, value in (("n_hops", n_hops), ("max_positives", max_positives)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")

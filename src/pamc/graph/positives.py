@@ -57,8 +57,8 @@ class PositivePairs(_CsrPairs):
         (N,) log of the common weight of all entries of a row, for :meth:`even` pairs only; their `log_weight` and
         `log_weight_t` are zeros that take no memory.
     log_copy_weight
-        (N,) log of the weight of the pairs between a row and its other copies, if rows are weighted: a row of weight w
-        stands for w equal rows. The cosine of these pairs is 1. None without weights.
+        (N,) log of the weight of the pairs between a row and its other copies if rows are weighted, else None: a row of
+        weight w stands for w identical rows. The cosine of these pairs is 1.
     """
 
     indptr: Tensor
@@ -84,8 +84,8 @@ class PositivePairs(_CsrPairs):
     def with_copies(self, *, tau: float, self_edges: str) -> PositivePairs:
         """Return pairs whose γ_ii is the mass of a row's other copies, and of the row itself if self-edges are kept.
 
-        With ``self_edges="keep"``, they have the inner sum of Eq 3 over all copies, because a kept self-edge has
-        similarity 0: the copies, which have similarity 1, are weighted by e^τ.
+        With ``self_edges="keep"``, the inner sum of Eq 3 is then over all copies: a self-edge that is kept has
+        similarity 0, and the copies, whose similarity is 1, are weighted by e^τ.
         """
         if self.log_copy_weight is None:
             return self

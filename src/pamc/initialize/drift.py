@@ -1,7 +1,7 @@
 """Drift: how the rows of an update differ from those of the previous fit.
 
-A model remembers the mean and the standard deviation of every feature in every cluster. Later rows are compared with
-them cluster by cluster, by the differences of their means and by their distances.
+A model stores the mean and the standard deviation of every feature in every cluster. Later rows are compared with them
+cluster by cluster, by the shift of the mean and by their distance from the stored mean.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from pamc.initialize.noise import own_distances
 
-# A row is unlike the rows of its cluster if it is farther from their mean than this share of them.
+# A row is unlike its cluster if it is farther from the mean of the cluster than this share of its fitted rows.
 _USUAL_SHARE = 0.99
 
-# A shift counts if it exceeds its standard error by this factor, and at most so many are listed.
+# A shift counts if it exceeds the first number times its standard error. At most the second number of shifts is listed.
 _BEYOND_CHANCE, _MOST_LISTED = 5.0, 20
 
-# Clusters with fewer rows are not compared.
+# Clusters with fewer rows than this are not compared.
 _LEAST_ROWS = 5
 
 _MOST_ROWS, _ROWS_PER_BLOCK = 100_000, 8192
@@ -37,9 +37,9 @@ class Reference:
     means, spreads
         (C, d) mean and standard deviation of each feature.
     sizes
-        (C,) number of rows.
+        (C,) number of rows of each cluster.
     reaches
-        (C,) distance from the mean that 99 % of the rows of the cluster do not exceed.
+        (C,) 99 % quantile of the distances of the rows of each cluster from its mean.
     """
 
     means: NDArray[np.float32]
@@ -52,9 +52,9 @@ class Reference:
         return own_distances(features, labels, self.means) > self.reaches[labels]
 
     def shifts(self, features: Any, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (C, d): by how many standard deviations the mean of these rows differs in each cluster and feature.
+        """Return the shift of the mean (C, d) of each feature in each cluster, in standard deviations.
 
-        A difference that may be due to chance, because there are few rows, is 0.
+        A shift that may be due to chance is set to 0.
         """
         means, later, sizes = (part.astype(np.float64) for part in _moments(features, labels, len(self.means)))
         variances, shares = np.square(self.spreads.astype(np.float64)), self.sizes / max(self.sizes.sum(), 1)
@@ -68,7 +68,7 @@ class Reference:
 
 
 def fit_reference(features: Any, labels: NDArray[np.int64], n_clusters: int) -> Reference:
-    """Return the moments of the preprocessed rows (N, d) of clusters (N,), from at most 100,000 evenly spaced rows.
+    """Return the moments of each cluster of preprocessed rows (N, d), from at most 100,000 evenly spaced rows.
 
     O(N·d) time, O(C·d) memory.
     """

@@ -193,7 +193,7 @@ def squared_lengths(
 ) -> Floats:
     """Return the squared lengths (E,) of the edges of a kNN graph, from known distances or from the points."""
     if distances is None:
-        # In blocks whose temporaries fit into the cache: allocating large ones takes longer than computing.
+        # In blocks whose temporary arrays fit into the cache: allocating large arrays takes longer than computing.
         parts = [slice(first, first + _EDGES_AT_A_TIME) for first in range(0, len(row), _EDGES_AT_A_TIME)]
         blocks = [np.square(points[row[part]] - points[column[part]]).sum(axis=1) for part in parts]
         return np.concatenate([np.empty(0), *blocks])

@@ -223,7 +223,7 @@ def positives(
 ) -> tuple[PositivePairs | None, float]:
     """Return the positive pairs γ, or None for settings without `n_hops`, and their share of the total influence.
 
-    With `sample_weight` (N,), the diagonal of the adjacency is the weight of an edge between two copies of a row.
+    With `sample_weight` (N,), the diagonal of the adjacency contains the weights of edges between copies of a row.
     """
     if adjacency is None or "n_hops" not in config.names():
         return None, 1.0

@@ -1,9 +1,9 @@
-"""A fit that continues from a previous one: which of its clusters appeared, split or merged, and the warm start.
+"""Start a fit from a previous one: find the clusters that appeared, split or merged, and continue with its encoder.
 
-An update keeps the encoder, the centers and the numbers of the previous clusters. Clusters change only where rows did:
-a group of new rows, or of rows with new values, whose nearest neighbors are nearly all in the group forms a cluster of
-its own, and two clusters whose rows have become neighbors of each other as often as by chance form one. No labels are
-used, and rows that look like those before change nothing.
+An update starts from the encoder, the centers and the cluster numbers of the previous fit. Clusters change only where
+rows did. A group of new rows, or of rows with new values, becomes a cluster of its own if nearly all nearest neighbors
+of its rows are in the group. Two clusters are merged if their rows have become neighbors of each other nearly as often
+as in a random mixture of both. No labels are used, and rows that resemble the previous ones change nothing.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from pamc.models.layers import MLP
 from pamc.ops.kmeans import Labels
 from pamc.runtime import one_thread, quiet_libraries
 
-# Number of nearest rows that decide whether a row belongs to a new group, and the least number of rows of a group.
+# Number of nearest rows that determine whether a row belongs to a new group, and the minimum number of rows of a group.
 _N_NEIGHBORS, _LEAST_ROWS = 10, 12
 
-# If more rows than this share are new, only those unlike the previous ones can form new clusters.
+# If more than this share of the rows is new, only rows unlike the previous ones can form new clusters.
 _MOSTLY_NEW = 0.5
 
-# Least size of a group, as a share of the mean size of a cluster.
+# Minimum size of a group, as a share of the mean cluster size.
 _LEAST_SHARE = 0.05
 
-# A row is novel if this share of its nearest rows is new, between the share expected by chance (0) and all (1); the
-# same share of the nearest rows of a group must belong to it.
+# A row is novel if the share of new rows among its nearest rows is at least this far from the share expected by chance
+# (0) to all (1). A group must contain at least the second share of the nearest rows of its rows.
 _NOVEL, _INSIDE = 0.6, 0.75
 
-# Two clusters are one if their rows are neighbors at least this often, relative to a random mixture of both.
+# Two clusters are merged if their rows are neighbors at least this often, relative to a random mixture of both.
 _MIXED = 0.7
 
-# The confidence is calibrated again if there are more rows than this multiple of those that it was calibrated with.
+# The confidence is calibrated again if there are more rows than this multiple of the number at the last calibration.
 _CALIBRATED_TIMES = 1.5
 
-# The clusters are compared with quick clusterings, of so many repeats, if there are more rows than this multiple of
-# those at the last comparison. At most this share of the old rows then moves, if the score is higher by this margin.
+# The clusters are compared with quick clusterings if there are more rows than the first number times those at the last
+# comparison. Then: the number of repeats, the maximum share of old rows that move, and the minimum gain of the score.
 _COMPARED_TIMES, _N_REPEATS, _MOST_MOVED, _BETTER = 1.15, 3, 0.015, 0.0
 
-# Factor of the number of epochs of the encoder if no cluster is new.
+# Factor on the number of epochs for which the encoder is fitted if no cluster is new.
 _TIMES_SHORTER = 0.25
 
-# A cluster with fewer rows has vanished.
+# A cluster with fewer rows than this has vanished.
 _LEAST_IN_CLUSTER = 2
 
-# Centers of numbers without a cluster are moved to this multiple of the largest length of the other centers.
+# Centers of retired numbers are moved to this multiple of the largest norm of the other centers.
 _FAR = 1000.0
 
 
@@ -73,25 +73,25 @@ class Previous:
     encoder, centers, preprocessing
         Parts of the previous model; centers (C, n_dims).
     old
-        (N,) cluster of each row in the previous fit; for a row that it does not have, the prediction of its model.
+        (N,) cluster of each row in the previous fit; for a new row, the prediction of the previous model.
     predicted
         (N,) prediction of the previous model for each row.
     is_known
-        (N,) whether the previous fit has the row, possibly with other values.
+        (N,) whether the row was in the previous fit, possibly with other values.
     is_new
-        (N,) whether the row is new, or left its cluster with its new values.
+        (N,) whether the row is new, or has new values that no longer fit its cluster.
     is_unlike
-        (N,) whether the row is unlike everything that the previous model was fitted to.
+        (N,) whether the row is unlike the training rows of its predicted cluster.
     retired, empty
-        Numbers that have no cluster anymore, and clusters that have no rows in the previous fit.
+        Numbers that are no longer used, and clusters without rows in the previous fit.
     family
-        Family of clusterings that found the first clusters; None if it is not known.
+        Family of clusterings that found the initial clusters of the first fit; None if unknown.
     calibration, calibrated_rows
-        Calibration of the confidence, None without one, and the number of rows that it was fitted to.
+        Calibration of the confidence, or None, and the number of rows that it was fitted to.
     compared_rows
         Number of rows when the clusters were last compared with quick clusterings.
     graph_trust
-        How far the previous fit trusted its graph; None if it did not measure it.
+        How much the previous fit trusted its graph; None if this was not measured.
     """
 
     encoder: MLP
@@ -116,7 +116,7 @@ class Previous:
         return {"n_clusters": len(self.centers), "hidden": sizes[1:-1], "n_dims": sizes[-1]}
 
     def valid_calibration(self, n_clusters: int) -> Calibration | None:
-        """Return the calibration if it still holds: for as many clusters, and for not many more rows."""
+        """Return the calibration if it is still valid: same number of clusters, and not many more rows; else None."""
         if self.calibration is None or len(self.calibration.before.centers) != n_clusters:
             return None
         return self.calibration if len(self.old) <= _CALIBRATED_TIMES * self.calibrated_rows else None
@@ -131,11 +131,11 @@ class Change:
     kind
         "appeared", "split", "merged" or "vanished".
     cluster
-        Number of the cluster that is new, or that has no rows anymore.
+        Number of the cluster that is new or no longer has rows.
     other
-        The cluster that it was split from or merged into; None for the other kinds.
+        The cluster from which it was split or into which it was merged; None for other kinds.
     n_rows
-        Number of rows of the new cluster, or of the one that is gone.
+        Number of rows of the new cluster, or of the one that was merged or vanished.
     """
 
     kind: str
@@ -146,20 +146,20 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Regrouped:
-    """The clusters of the rows with which an update starts.
+    """The clusters with which an update starts.
 
     Parameters
     ----------
     labels
         (N,) clusters, with the numbers of the previous fit.
     n_clusters
-        Number of clusters, with those that appeared and with retired numbers.
+        Number of clusters, including new clusters and retired numbers.
     retired
-        Numbers without a cluster, which are not used again.
+        Numbers of merged clusters, which are not used again.
     changes
         Clusters that appeared, split, merged or vanished.
     points
-        (N, r) smoothed rows of length 1.
+        (N, r) smoothed rows, scaled to length 1.
     compared_rows
         Number of rows when the clusters were last compared with quick clusterings.
     """
@@ -173,11 +173,11 @@ class Regrouped:
 
 
 def regroup(previous: Previous, inputs: InputSource, *, seed: int, device: torch.device) -> Regrouped:
-    """Return the previous clusters of the rows, after the clusters that appeared, split, merged or vanished.
+    """Return the clusters of the rows after clusters have appeared, split, merged or vanished.
 
-    New rows join the cluster of their neighbors. Once there are enough more rows, quick clusterings tell whether the
-    clusters could be better, and a small part of the rows moves to the cluster that they find. O(N²·r) time for the
-    neighbors of r-dimensional rows, with an index for many rows.
+    New rows join the cluster of their neighbors. When the number of rows has grown enough, the clusters are compared
+    with quick clusterings; if these are better, a small share of the rows moves to their clusters. The search for
+    neighbors of r-dimensional rows takes O(N²·r) time, or less with an index if there are many rows.
     """
     with one_thread(), quiet_libraries:
         n_clusters = len(previous.centers)
@@ -189,7 +189,7 @@ def regroup(previous: Previous, inputs: InputSource, *, seed: int, device: torch
         numbers.add_group(group)
         in_group[group] = True
     numbers.merge(graph)
-    # A known row that left its cluster alone, and not with a group, belongs to the cluster of its new values.
+    # A known row that left its cluster alone, not with a group, joins the cluster predicted from its new values.
     alone = previous.is_known & previous.is_new & ~in_group & ~numbers.has_merged(previous.old)
     numbers.labels[alone] = previous.predicted[alone]
     newcomers = ~previous.is_known & ~in_group
@@ -213,10 +213,10 @@ def improved(
     seed: int,
     device: torch.device,
 ) -> Labels:
-    """Return the clusters (N,) after a small part of the old rows, and all new ones, moved to better clusters.
+    """Return the clusters (N,) after all new rows, and a small share of the old ones, have moved to better clusters.
 
-    Quick clusterings of all rows are compared with the clusters by their label-free scores. If theirs is higher, rows
-    move to the matched cluster, first those whose neighbors all do.
+    The consensus of quick clusterings of all rows is compared with the current clusters by the label-free score. If its
+    score is higher, rows move to the matched clusters, starting with the rows whose neighbors agree most.
     """
     present = np.unique(labels)
     agreed = agreed_clusters(inputs, len(present), seed=seed, device=device, n_repeats=_N_REPEATS)
@@ -237,22 +237,22 @@ def improved(
 
 
 def _one_hot(labels: Labels, n_clusters: int, *, rows: NDArray[np.bool_] | None = None) -> sp.csr_matrix:
-    """Return the (N, C) matrix of the cluster of each row; rows that are not among `rows` are zero."""
+    """Return the one-hot matrix (N, C) of the clusters; rows that are not among `rows` are zero."""
     ones = np.ones(len(labels)) if rows is None else rows.astype(np.float64)
     return sp.csr_matrix((ones, (np.arange(len(labels)), labels)), shape=(len(labels), n_clusters))
 
 
 def _neighbor_graph(points: Floats, device: torch.device) -> sp.csr_matrix:
-    """Return the (N, N) directed graph from each row to its nearest rows."""
+    """Return the directed graph (N, N) from each row to its nearest rows."""
     sources, targets = nearest(points, min(_N_NEIGHBORS, len(points) - 1), device=device).edges
     return sp.csr_matrix((np.ones(len(sources)), (sources, targets)), shape=(len(points), len(points)))
 
 
 def _new_groups(previous: Previous, graph: sp.csr_matrix) -> list[NDArray[np.int64]]:
-    """Return the rows of each group of new rows whose nearest rows are nearly all in the group, largest first."""
+    """Return the groups of new rows whose nearest rows are nearly all in the group, the largest group first."""
     is_new = previous.is_new
     if is_new.mean() > _MOSTLY_NEW:
-        # Among new rows alone, the neighbors of a row tell nothing about its novelty.
+        # If nearly all rows are new, the neighbors of a row say nothing about its novelty.
         is_new = is_new & previous.is_unlike
     by_chance = float(is_new.mean())
     share = graph @ is_new.astype(np.float64) / graph.sum(axis=1).A1
@@ -280,7 +280,7 @@ class _Numbers:
         self.changes: list[Change] = []
 
     def add_group(self, group: NDArray[np.int64]) -> None:
-        """Give a group of rows a number: that of a cluster that moved as a whole, or a new one."""
+        """Give a group of rows the number of a cluster that moved as a whole or came back, or else a new number."""
         known = group[self.previous.is_known[group]]
         if 2 * len(known) < len(group):
             returned = int(np.bincount(self.previous.predicted[group]).argmax())
@@ -302,7 +302,7 @@ class _Numbers:
             self._add("split", rest, origin)
 
     def merge(self, graph: sp.csr_matrix) -> None:
-        """Join two clusters whose rows are neighbors about as often as in a random mixture of both."""
+        """Merge clusters whose rows have new values and are neighbors nearly as often as in a random mixture."""
         is_changed = self.previous.is_known & self.previous.is_new
         of_cluster = sp.csr_matrix((np.ones(len(self.labels)), (self.labels, np.arange(len(self.labels)))))
         between = (of_cluster @ graph @ of_cluster.T).toarray()
@@ -322,7 +322,7 @@ class _Numbers:
         return np.isin(labels, [change.cluster for change in self.changes if change.kind == "merged"])
 
     def note_vanished(self) -> None:
-        """Note the clusters that have no rows anymore."""
+        """Record the clusters that no longer have rows."""
         counts = np.bincount(self.labels, minlength=self.n_clusters)
         for cluster in np.flatnonzero(counts < _LEAST_IN_CLUSTER).tolist():
             if cluster not in self.retired and cluster not in self.previous.empty:
@@ -341,7 +341,7 @@ class _Numbers:
 
 
 def _mixing(between: NDArray[np.float64], one: int, other: int) -> float:
-    """Return how often the neighbors of a cluster are in another one, relative to a random mixture of both."""
+    """Return how often the neighbors of a cluster are in another cluster, relative to a random mixture of both."""
     own, foreign = between[one, one], between[one, other]
     sizes = between.sum(axis=1)
     expected = sizes[other] / max(sizes[one] + sizes[other], 1)
@@ -349,7 +349,7 @@ def _mixing(between: NDArray[np.float64], one: int, other: int) -> float:
 
 
 def continued(previous: Previous, regrouped: Regrouped, context: InitContext) -> InitResult:
-    """Return the previous encoder, fitted further so that it keeps the clusters of the rows apart."""
+    """Return the previous encoder, fitted further so that it separates the clusters of the rows."""
     encoder = copy.deepcopy(previous.encoder).to(context.rows.device).requires_grad_(True)
     config, is_new = context.config, regrouped.n_clusters > len(previous.centers)
     if config.n_dims > config.n_clusters:
@@ -366,7 +366,7 @@ def continued(previous: Previous, regrouped: Regrouped, context: InitContext) ->
 
 
 def continued_centers(z: Tensor, previous: Previous, regrouped: Regrouped) -> Tensor:
-    """Return centers (C, n_dims): the means of the clusters in z (N, n_dims), or previous centers without rows.
+    """Return centers (C, n_dims): the means of the clusters in z (N, n_dims), or the previous centers without rows.
 
     The center of a retired number is so far away that no row is assigned to it.
     """

@@ -75,7 +75,7 @@ def graph_of_relations(
     matrices
         Adjacency matrix (N, N) of each relation, by name.
     given
-        Weights of the relations that the user chose, or None.
+        Weights of the relations chosen by the user, or None.
     rows
         (N, r) leading directions of the features.
     config, seed, device

@@ -117,7 +117,7 @@ def _genie(points: Points, n_clusters: int, seed: int) -> Labels:
 
 
 def leiden_communities(adjacency: Any, seed: int) -> NDArray[np.int64]:
-    """Return the communities (N,) of a symmetric sparse matrix by Leiden's method, which maximizes the modularity."""
+    """Return the communities (N,) of a symmetric sparse matrix by the Leiden method, which maximizes the modularity."""
     try:
         import igraph
         import leidenalg

@@ -43,7 +43,7 @@ TABLES = (*CHOICE_TABLES, *CHECK_TABLES)
 MIXED_TABLES = (*("anneal", "autos", "cmc", "colic", "credit_a", "heart_c", "hepatitis", "lymph", "mushroom", "zoo"),)
 CUSTOMERS = "customers"
 
-# Data sets with several relations, and the names of these.
+# Data sets with several relations, and the names of the relations.
 RELATION_SETS = {"relations/dblp": ("apa", "apcpa"), "relations/acm": ("pap", "psp")}
 
 # Graphs without features, and the share of the edges that leave their group (mixing) of the generated ones.

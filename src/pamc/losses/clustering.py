@@ -45,8 +45,8 @@ def log_target_distribution(log_q: Tensor, *, sample_weight: Tensor | None = Non
 
     .. math:: p_{iu} \propto q_{iu}^2/f_u, \quad f_u = \sum_i q_{iu}
 
-    This follows the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, over which f
-    sums; with `sample_weight` (N,), a row of weight 2 counts as two rows in f. O(N·C) time and memory.
+    This follows the paper; a cluster with f_u = 0 has p_iu = 0. `log_q` (N, C) must include all rows, because f sums
+    over them; with `sample_weight` (N,), a row of weight w counts as w rows in f. O(N·C) time and memory.
 
     Examples
     --------

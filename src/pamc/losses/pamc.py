@@ -142,7 +142,7 @@ def pamc_terms(
     With `trusted`, the assignment must be (N,) int64 labels below `n_clusters` or a soft assignment with that many
     columns: it is not validated, no warnings are issued, and a GPU is not synchronized with the host. A
     :class:`PairShard` requires the backend that :func:`~pamc.ops.dispatch.over_processes` returns, and z of its rows.
-    With `sample_weight` (N,), a row of weight w counts as w rows: in the positive term, in the meta-nodes, and in N;
+    With `sample_weight` (N,), a row of weight w counts as w rows in the positive term, in the meta-nodes and in N;
     the edges must be the pairs that :func:`~pamc.graph.influence.repeated_pairs` returns for these weights.
 
     Examples

@@ -124,7 +124,7 @@ class Method:
 
 
 class _Methods(Registry[Method]):
-    """The registry of methods, in which a method of another package has the name "package.module:Name"."""
+    """The registry of methods; a method of another package is named like "package.module:Name"."""
 
     def __getitem__(self, name: str) -> Method:
         """Return a method by its name; a method of another package must have been imported."""
@@ -140,9 +140,9 @@ METHODS: _Methods = _Methods("method", package="pamc.models.methods")
 
 
 def import_method(name: str) -> None:
-    """Import a method of another package by a name such as "package.module:Name", unless this has been done.
+    """Import a method of another package by a name such as "package.module:Name", unless it is already imported.
 
-    `Name` is what :func:`register_method` decorates. Files with models never import a method by themselves, because
+    `Name` is the object that :func:`register_method` decorates. Loading a model never imports a method, because
     importing a module runs its code.
     """
     module_name, separator, attribute = name.partition(":")

@@ -35,7 +35,7 @@ class Views:
     seed
         Random seed.
     first_row
-        Number of the first of the N rows, which are consecutive rows of all.
+        Index, among all rows, of the first of these N consecutive rows.
     """
 
     def __init__(self, copies: Tensor | None, shape: tuple[int, ...] | None, *, seed: int, first_row: int = 0) -> None:

@@ -80,14 +80,14 @@ def pamc_loss(
     .. math:: \ell_{Pcontrast} = -\frac1N\sum_i\log\sum_{j \ne i}\gamma_{ij}\exp(\tau\,sim(z_i, z_j)) + \ell_{proxy}
 
     This follows the paper; `proxy` and `self_edges` select the variants of the released program. With weights w, row i
-    stands for w_i equal rows (:func:`pamc.graph.influence.repeated_pairs`). The mean over all copies of all rows is
+    stands for w_i identical rows (:func:`pamc.graph.influence.repeated_pairs`). The mean over all copies of all rows is
     then, with W = Σ_i w_i,
 
     .. math:: \ell_{Pcontrast} = -\frac1W\sum_i w_i\log\Big[\sum_{j \ne i}\Gamma_{ij}\exp(\tau\,sim(z_i, z_j))
               + \kappa_i e^\tau\Big] + \ell_{proxy}
 
-    where Γ_ij is the influence of a copy of i on all copies of j, and κ_i that on the other copies of i, whose
-    similarity is 1.
+    where Γ_ij is the influence of a copy of i on all copies of j, and κ_i its influence on the other copies of i,
+    whose similarity to it is 1.
 
     Parameters
     ----------

@@ -171,7 +171,7 @@ def assembled(
 
 
 def _named_before(page: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what names the clusters of earlier runs, the first run first."""
+    """Return the data that name the clusters of earlier runs, oldest run first."""
     return [*(page.get("before") or []), {name: page.get(name) for name in ("features", "clusters", "n_clusters")}]
 
 

@@ -224,7 +224,7 @@ def _data_of(record: RunRecord, folder: Path) -> AttributedGraph | Store:
 
 
 def _updated_data_of(record: RunRecord, folder: Path) -> AttributedGraph:
-    """Read the rows of an update: those of the first fit, unless they are left out, and those of the later files."""
+    """Read the rows of an update: the rows of the first fit, unless they are left out, and those of later files."""
     paths = [_located(name, record, folder) for name in record.data["new_rows"]]
     edges = [_located(name, record, folder) for name in record.data.get("new_edges") or ()]
     if None in (*paths, *edges):

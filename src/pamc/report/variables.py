@@ -175,9 +175,9 @@ def _words(_: Variable, wide: NDArray[Any]) -> NDArray[Any]:
 
 
 def _dates(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
-    """Return dates, whose years are exact to about an hour, rounded to the day, with the time of day if it is known.
+    """Return dates, rounded to the day because years are exact only to about an hour; with the time of day if known.
 
-    The date of a time of day is 1970-01-01.
+    A time of day without a date gets the date 1970-01-01.
     """
     missing = np.isnan(wide[:, 0])
     years = np.where(missing | (variable.kind == TIME), 1970.0, wide[:, 0].astype(np.float64))
@@ -193,14 +193,14 @@ def _dates(variable: Variable, wide: NDArray[Any]) -> NDArray[Any]:
 
 
 def middle_of_day(times: NDArray[Any]) -> np.datetime64:
-    """Return the mean direction of times of day on the clock, rounded to the minute: 23:00 and 1:00 give 0:00."""
+    """Return the circular mean of times of day, rounded to the minute: the mean of 23:00 and 1:00 is 0:00."""
     angle = 2 * np.pi * _turn_of_day(times)
     turn = np.arctan2(np.sin(angle).mean(), np.cos(angle).mean()) / (2 * np.pi) % 1
     return np.datetime64(int(np.rint(turn * _SECONDS_PER_DAY / 60) * 60) % _SECONDS_PER_DAY, "s")
 
 
 def _turn_of_day(times: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the time of day of dates, from 0 to 1; that of a missing cell is arbitrary."""
+    """Return the time of day of dates, from 0 to 1; the result for a missing cell is arbitrary."""
     return np.asarray(times.astype("M8[s]").astype(np.int64) % _SECONDS_PER_DAY / _SECONDS_PER_DAY)
 
 

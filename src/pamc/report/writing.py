@@ -127,7 +127,7 @@ def write_run_report(
 
 
 def write_comparison(folders: Sequence[Path], path: Path, *, names: Sequence[str] | None = None) -> Path:
-    """Write a page that compares several runs, which are called by the paths of their folders unless named."""
+    """Write a page that compares several runs; by default, runs are named by the paths of their folders."""
     names = names or [str(folder) for folder in folders]
     return _written(path, comparison_data([run_data(folder) for folder in folders], names))
 

@@ -252,7 +252,7 @@ def _restored(
 
 
 def _built(method: Method, config: Any, about: dict[str, Any]) -> nn.Module | None:
-    """Return the encoder that a method builds from nothing but its settings, which then receives the saved weights."""
+    """Return the encoder that a method builds from its settings alone; it then receives the saved weights."""
     columns = about.get("columns")
     n_features = about["n_features"] if columns is None else len(TableEncoding.from_dict(columns).feature_names)
     shape: dict[str, Any] = {"n_nodes": 1, "n_features": n_features, "config": config, "seed": about["seed"]}

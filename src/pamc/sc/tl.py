@@ -29,11 +29,12 @@ def pamc(
     copy: bool = False,
     **settings: Any,
 ) -> Any:
-    """Cluster the cells of an AnnData by PamCGC, and write the result to it.
+    """Cluster the cells of an AnnData with PamCGC, and write the results to it.
 
-    Writes `obs[key_added]` (clusters, categorical), `obs[key_added + "_confidence"]`, `obsm["X_" + key_added]` (the
-    embedding), and `uns[key_added]` with parameters, scores and the model, which :func:`predict` applies to new cells.
-    With `min_confidence`, `obs[key_added + "_noise"]` says why a cell is noise, and its cluster is "-1".
+    The results are `obs[key_added]` (clusters, categorical), `obs[key_added + "_confidence"]`,
+    `obsm["X_" + key_added]` (the embedding), and `uns[key_added]` with parameters, scores and the model, which
+    :func:`predict` applies to new cells. With `min_confidence`, `obs[key_added + "_noise"]` gives the kind of noise of
+    each noise cell, whose cluster is "-1".
 
     Parameters
     ----------
@@ -47,21 +48,21 @@ def pamc(
     layer
         Layer of the genes to use instead of `X`.
     neighbors_key
-        Key of neighbors in `uns`, such as "neighbors" or squidpy's "spatial_neighbors", or of a matrix in `obsp`; or
-        several, which are weighed by how well they agree. By default, `obsp["connectivities"]` if there is one, else a
-        kNN graph of the cells.
+        Key of neighbors in `uns`, such as "neighbors" or squidpy's "spatial_neighbors", or of a matrix in `obsp`; or a
+        list of keys, whose graphs are weighed by how well they agree. By default, `obsp["connectivities"]` is used if
+        it exists, else a kNN graph of the cells.
     key_added
-        Name of the results.
+        Key under which the results are stored.
     random_state
         Random seed.
     copy
         Whether to return a copy with the results instead of writing to `adata`.
     settings
-        Further parameters and expert settings of PamCGC.
+        Other parameters and expert settings of PamCGC.
 
     Returns
     -------
-    The copy with the results, or None if they were written to `adata`.
+    A copy of `adata` with the results, or None if they were written to `adata`.
     """
     adata = adata.copy() if copy else adata
     graph = cells_graph(adata, use_rep=use_rep, layer=layer, neighbors_key=neighbors_key)
@@ -82,18 +83,18 @@ def pamc(
 
 
 def predict(adata: Any, reference: Any, *, key_added: str = "pamc", copy: bool = False) -> Any:
-    """Assign new cells to the clusters of a reference, by their genes or representation; no graph is needed.
+    """Assign new cells to the clusters of a reference by their genes or representation; no graph is needed.
 
-    Writes the same columns as :func:`pamc`, except for `uns`. Genes are matched by name, in any order.
+    The results are those of :func:`pamc`, except for `uns`. Genes are matched by name and may be in any order.
 
     Parameters
     ----------
     adata
         The new cells.
     reference
-        The AnnData to which :func:`pamc` wrote its results, also after `write_h5ad` and `read_h5ad`.
+        The AnnData to which :func:`pamc` wrote its results; it may have been saved and read again.
     key_added
-        Name of the results, in both.
+        Key of the results, in both AnnData objects.
     copy
         Whether to return a copy with the results instead of writing to `adata`.
     """
@@ -114,7 +115,7 @@ def predict(adata: Any, reference: Any, *, key_added: str = "pamc", copy: bool =
 
 
 def _named(rows: Any, model: Any) -> Any:
-    """Return rows as an AnnData with the names of the model's features."""
+    """Return rows as an AnnData whose variables are named like the features of the model."""
     import anndata
     import pandas as pd
 
@@ -158,7 +159,7 @@ def _stored(model: Any) -> dict[str, Any]:
 
 
 def _restored(stored: Any) -> Any:
-    """Return the model of :func:`_stored`."""
+    """Return the model that :func:`_stored` stored."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / MODEL_FILE).write_bytes(np.asarray(stored["weights"], dtype=np.uint8).tobytes())
         (Path(folder) / RECORD_FILE).write_text(str(stored["record"]), encoding="utf-8")

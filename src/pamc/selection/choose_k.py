@@ -211,8 +211,8 @@ def choose_k(
     The rows are preprocessed, and their graph is built and used for smoothing, once for all candidates. For each
     candidate, two random halves of the rows are clustered separately and compared: real clusters are found in both. The
     chance level is computed in the same way on data without clusters: rows with the same spread, and a graph that is
-    related to them as strongly as the given one. For a graph without features, these are halves of its edges, and
-    random graphs with the same degrees. See `docs/choosing.md`.
+    related to them as strongly as the given one. For a graph without features, halves of its edges are compared,
+    and the data without clusters are random graphs with nearly the same degrees. See `docs/choosing.md`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Stability of the clusters of a graph without features: random halves of its edges are clustered and compared."""
+"""Measure the stability of the clusters of a graph without features between random halves of its edges."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pamc.selection.clusterings import Dims, Points, clusterings
 def edge_half_agreement(
     adjacency: Adjacency, candidates: Sequence[int], *, dims: Dims, n_splits: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return the agreement (2, n_splits, K) of clusterings of two random halves of the edges, by way and candidate.
+    """Return the agreement (2, n_splits, K) of clusterings of two halves of the edges, by method and candidate.
 
     The rows are the same in both halves, so their clusters are compared directly, by the adjusted Rand index. Rows
-    without edges in one of the halves do not count. `dims` returns the size of the embedding for a number of clusters.
+    without edges in one of the halves do not count. `dims` maps a number of clusters to the size of the embedding.
     O(E·r + N·r·(r + C)) time per split.
     """
     seeds = [seed_for(seed, f"halves of edges {split}") for split in range(n_splits)]
@@ -36,7 +36,7 @@ def edge_half_agreement(
 
 
 def _agreements(adjacency: Adjacency, candidates: Sequence[int], dims: Dims, seed: int) -> NDArray[np.float64]:
-    """Return the agreement (2, K) of two halves for each way and candidate."""
+    """Return the agreement (2, K) of two halves for each clustering method and candidate."""
     halves = halves_of_edges(adjacency, seed)
     joined = np.logical_and(*(np.diff(half.indptr) > 0 for half in halves))
     if not joined.any():
@@ -51,7 +51,7 @@ def _agreements(adjacency: Adjacency, candidates: Sequence[int], dims: Dims, see
 
 
 def _labels(half: Adjacency, candidates: Sequence[int], dims: Dims, seed: int) -> list[list[Labels]]:
-    """Return the clusters (N,) of a half for each way and candidate."""
+    """Return the clusters (N,) of a half for each clustering method and candidate."""
     rows = on_sphere(directions_of_graph(half, candidates[-1], seed))
     points = Points.of(rows, half, n_dims=dims(candidates[-1]))
     by_way = clusterings(points, candidates, dims=dims, seed=seed)
@@ -63,13 +63,13 @@ def _numbered(labels: Labels) -> Labels:
 
 
 def rewired(inputs: InputSource, *, seed: int) -> InputSource:
-    """Return a random graph without clusters, whose rows have nearly the same degrees (a configuration model)."""
+    """Return a random graph without clusters but with nearly the same degrees (a configuration model)."""
     once: Any = sp.triu(inputs.adjacency, k=1, format="coo")
     rng = np.random.default_rng(seed)
     ends = rng.permutation(np.concatenate([once.row, once.col])).reshape(2, -1)
     differ = ends[0] != ends[1]
     low, high = np.sort(ends[:, differ], axis=0)
-    # Pairs that are drawn twice are joined once.
+    # A pair that is drawn twice is joined once.
     first = np.unique(low.astype(np.int64) * inputs.adjacency.shape[0] + high, return_index=True)[1]
     drawn = np.stack([low, high])[:, first].astype(np.int64)
     adjacency = build_adjacency(drawn, once.data[differ][first], n_nodes=inputs.adjacency.shape[0])

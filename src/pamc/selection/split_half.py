@@ -218,7 +218,7 @@ def decide(
     Of the candidates that beat chance, the most stable one is chosen, or the largest of several equally stable ones,
     because its clusters refine those of the smaller numbers. Nothing is recommended if no candidate beats chance, if
     many are equally stable and none is certain, or if stability does not fall before the last candidate. `most`, the
-    largest number that the rows allow, and `halves_of`, what was halved, affect only the text.
+    largest number that the rows allow, and `halves_of`, the name of what was halved, affect only the text.
     """
     stability, chance = agreement.mean(axis=1), by_chance.mean(axis=1)
     null = _gain(by_chance)

@@ -1,1 +1,1 @@
-"""A server that assigns rows to the clusters of a model, from its ONNX file; it needs no torch."""
+"""A server that assigns rows to the clusters of a model; with an ONNX file, it needs no torch."""

@@ -1,4 +1,4 @@
-"""The web application: rows in, clusters out, with limits, health and metrics."""
+"""The web application: it receives rows and returns their clusters, with limits, health and metrics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pamc.serving.schema import RequestError
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 
-# Requests with more bytes are computed in another thread, so that short ones do not wait for them.
+# Requests with more bytes are processed in another thread, so that short ones do not wait for them.
 _SMALL_BYTES = 1 << 14
 
-# Upper ends of the buckets of the times of requests, in seconds.
+# Upper bounds of the buckets of response times, in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -36,16 +36,16 @@ class Limits:
 
 
 class Served:
-    """The model in service, which is replaced as a whole; a request keeps the model with which it began.
+    """The model in service, which is replaced as a whole; a request is completed by the model that started it.
 
     Parameters
     ----------
     path
         Run folder, ONNX file, or a link to either.
     threads
-        Number of threads of a computation.
+        Number of threads that process a request.
     on_change
-        Called with a message after the model was replaced, or could not be.
+        Called with a message after the model was replaced or could not be replaced.
     """
 
     def __init__(self, path: Path, *, threads: int, on_change: Callable[[str], None] = lambda text: None) -> None:
@@ -104,7 +104,7 @@ class Metrics:
         return bytes(generate_latest(self.registry))
 
     def count_rows(self, found: dict[str, Any]) -> None:
-        """Count the rows of an answer by cluster, and those with a low confidence."""
+        """Count the rows of a response by cluster, and those with low confidence."""
         clusters, counts = np.unique(found["label"], return_counts=True)
         for cluster, count in zip(clusters.tolist(), counts.tolist(), strict=True):
             self.rows.labels(str(cluster)).inc(count)
@@ -163,7 +163,7 @@ def create_app(served: Served, limits: Limits) -> Any:
     paths = {"/health": health, "/schema": schema, "/metrics": measured}
     routes: list[Any] = [Route(path, handler) for path, handler in paths.items()]
     routes.append(Route("/predict", predict, methods=["POST"]))
-    # Without pages that load scripts from elsewhere.
+    # The pages of FastAPI are left out, because they load scripts from other servers.
     about: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     app = FastAPI(title="pamc", version=pamc.__version__, routes=routes, **about)
     for kind in (RequestError, HTTPException, Exception):
@@ -172,7 +172,7 @@ def create_app(served: Served, limits: Limits) -> Any:
 
 
 async def _body_of(request: Any, max_bytes: int) -> bytes:
-    """Return the body of a request; stop reading at the limit."""
+    """Return the body of a request; raise a RequestError at the limit."""
     declared = request.headers.get("content-length", "")
     message = f"the body has more bytes than the limit of {max_bytes}: send several requests"
     if declared.isdigit() and int(declared) > max_bytes:
@@ -189,7 +189,7 @@ async def _body_of(request: Any, max_bytes: int) -> bytes:
 def _answered(
     model: ServedModel, body: bytes, limits: Limits, *, is_json: bool, wants: bool, in_parquet: bool
 ) -> tuple[bytes, dict[str, Any]]:
-    """Return the body of the answer, and the outputs of the model."""
+    """Return the body of the response, and the outputs of the model."""
     read = model.schema.from_json if is_json else model.schema.from_parquet
     try:
         inputs = read(body, max_rows=limits.max_rows)

@@ -1,4 +1,4 @@
-"""A model as it is served: a session of onnxruntime, its columns and its version."""
+"""A served model: an onnxruntime session, the columns of the model and its version."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pamc.errors import BackendError, ModelFileError
 from pamc.serving.schema import Inputs, RequestError, Schema
 
-# Name of the model file of a run folder, and the ONNX file that is preferred if it is not older.
+# Name of the model file in a run folder, and of the ONNX file, which is preferred if it is not older.
 _MODEL, _EXPORTED = "model.safetensors", "model.onnx"
 
-# Number of rows that are computed at a time, whose values fit into the cache of a processor.
+# Number of rows processed at a time, whose values fit into the cache of a processor.
 _ROWS_AT_A_TIME = 1024
 
 
@@ -28,11 +28,11 @@ class ServedModel:
     Parameters
     ----------
     session
-        Session of onnxruntime.
+        An onnxruntime session.
     schema
-        The columns of its rows.
+        The columns that it expects.
     version
-        First digits of the SHA-256 of its ONNX graph.
+        First digits of the SHA-256 checksum of its ONNX file.
     n_clusters
         Number of clusters.
     """
@@ -43,7 +43,7 @@ class ServedModel:
     n_clusters: int
 
     def assign(self, inputs: Inputs, *, probabilities: bool = False) -> dict[str, NDArray[Any]]:
-        """Return `label` (n,) and `confidence` (n,) of rows, `noise` if the model labels it, and `probabilities`."""
+        """Return `label` (n,) and `confidence` (n,), `noise` if the model has it, and `probabilities` on request."""
         present = {output.name for output in self.session.get_outputs()}
         names = [name for name in ("label", "confidence", "noise") if name in present]
         names += ["probabilities"] if probabilities else []
@@ -58,9 +58,9 @@ class ServedModel:
 
 
 def read_model(path: Path, *, threads: int) -> ServedModel:
-    """Return the model of an ONNX file, or of a run folder, which is exported in memory without writing anything.
+    """Return the model of an ONNX file or a run folder; the model of a run folder is exported in memory.
 
-    A run folder with an ONNX file that is not older than its model needs no torch.
+    If a run folder contains an ONNX file that is not older than its model, that file is read, and torch is not needed.
     """
     content = _content(path)
     try:
@@ -69,7 +69,7 @@ def read_model(path: Path, *, threads: int) -> ServedModel:
         raise missing_package() from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # Threads that wait actively would take the processor from the server.
+    # Spinning threads would take processor time from the server.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     try:
@@ -89,7 +89,7 @@ def missing_package() -> BackendError:
 
 
 def stamp_of(path: Path) -> tuple[Any, ...] | None:
-    """Return what changes if another model is put at a path; None while there is none."""
+    """Return a stamp that changes if the model at a path is replaced; None if there is no model."""
     try:
         file = path if path.suffix == ".onnx" else path / _MODEL
         status = file.stat()

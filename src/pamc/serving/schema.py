@@ -1,4 +1,4 @@
-"""The columns of a served model, and the rows of requests as its inputs."""
+"""The columns of a served model, and the conversion of the rows of requests to its inputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pamc.data.columns.raw import number_text
 
 NUMBER, DATE, TEXT = "number", "date", "text"
 
-# Name of the only input of a model of plain numbers.
+# Name of the only input of a model for plain numbers.
 _PLAIN = "X"
 
 Inputs = dict[str, NDArray[Any]]
 
 
 class RequestError(Exception):
-    """A request is invalid; `status` is the HTTP status of the answer."""
+    """A request is invalid; `status` is the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Schema:
     is_plain
         Whether the model has one input of plain numbers.
     has_names
-        Whether the columns have names of their own, and not only places.
+        Whether the columns have names, and not only positions.
     dtype
         Data type of plain numbers.
     """
@@ -93,10 +93,10 @@ class Schema:
         return {"columns": columns, "rows_as_lists": self.is_plain or not self.has_names}
 
     def from_json(self, body: bytes, *, max_rows: int) -> Inputs:
-        """Return the inputs for rows in a JSON body: a list of rows, or an object with the list as `rows`.
+        """Return the inputs for the rows in a JSON body: a list of rows, or an object that contains it as `rows`.
 
-        A row is a list with a value per column, or an object with values by name; null, and a missing name, are
-        missing cells.
+        A row is a list with one value per column, or an object with values by column name. A value of null or a column
+        that is left out is a missing cell.
         """
         try:
             content = json.loads(body)
@@ -113,9 +113,9 @@ class Schema:
         return self._inputs([_column_of(column, by_column[i]) for i, column in enumerate(self.columns)])
 
     def from_parquet(self, body: bytes, *, max_rows: int) -> Inputs:
-        """Return the inputs for the rows of a Parquet file, whose columns have the names of the model, in any order.
+        """Return the inputs for the rows of a Parquet file; its columns are matched by name and may be in any order.
 
-        Other columns are ignored, and missing columns are missing cells, unless all are missing.
+        Other columns are ignored. The cells of a missing column count as missing, but not all columns may be missing.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -156,7 +156,7 @@ class Schema:
         return row
 
     def _expect_all(self, names: Collection[str], where: str) -> None:
-        """Raise a RequestError if a column of plain numbers is missing, which `predict` does not allow either."""
+        """Raise a RequestError if a column of plain numbers is missing; `predict` does not allow this either."""
         missing = [column.name for column in self.columns if column.name not in names]
         if missing:
             raise RequestError(422, f"{where} has no column {missing[0]!r:.100} ({len(missing)} columns are missing)")

@@ -1,4 +1,4 @@
-"""Run the server: uvicorn with a graceful stop, and a task that replaces the model when another one is put in place."""
+"""Run the server: uvicorn with a graceful shutdown, and a task that reloads the model when it has been replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pamc.serving.app import Limits, Served, create_app
 from pamc.serving.model import missing_package
 
-# Seconds between two looks at the path of the model, and seconds that open requests have to end after a stop.
+# Seconds between checks of the path of the model, and seconds that open requests have to finish after a shutdown.
 _LOOK_EVERY_S, _STOP_WITHIN_S = 1.0, 30
 
 # Seconds that an idle connection stays open: longer than in usual proxies and clients, which would otherwise send a
@@ -30,20 +30,21 @@ def serve(
     on_change: Callable[[str], None],
     on_start: Callable[[str], None],
 ) -> None:
-    """Serve a model until the process gets SIGTERM or SIGINT; open requests are answered first.
+    """Serve a model until the process receives SIGTERM or SIGINT; open requests are completed first.
 
     Parameters
     ----------
     path
-        Run folder, ONNX file, or a link to either. If another model is put there, it is served from then on.
+        Run folder, ONNX file, or a link to either. If the model is replaced, the server switches to the new one.
     host, port
-        Address to listen at; port 0 takes a free one.
+        Address and port to listen on; port 0 chooses a free one.
     limits
         Limits of a request.
     threads
-        Number of threads of a computation; by default the number of cores.
+        Number of threads that process a request; by default the number of cores.
     on_change, on_start
-        Called with a message when the model was replaced, and with the URL once the server listens.
+        `on_change` is called with a message when the model was replaced or could not be; `on_start` is called with the
+        URL when the server is ready.
     """
     try:
         import uvicorn
@@ -75,7 +76,7 @@ def serve(
 
 
 def _watching(served: Served) -> Callable[[Any], contextlib.AbstractAsyncContextManager[None]]:
-    """Return a lifespan during which the model is replaced whenever another one is put in its place."""
+    """Return a lifespan during which the server switches to a new model whenever the model is replaced."""
 
     async def look() -> None:
         while True:

@@ -72,7 +72,7 @@ def _accumulate(model: Model, rows: FeatureLoader, chunk_size: int | None) -> Lo
 def _with_row_loss(model: Model, terms: LossTerms, row_loss: Tensor | None, n_nodes: int) -> LossTerms:
     """Return the terms with the weighted mean of the row-wise loss added, if there is one.
 
-    In a process group, the value is that of all rows, and the gradient that of the rows of this process.
+    In a process group, the value is the mean over all rows, and the gradient is the part of this process's rows.
     """
     if row_loss is None:
         return terms

@@ -30,7 +30,7 @@ from pamc.training.trainer import EpochRecord, train
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch, as a callback sees it.
+    """An epoch, as passed to a callback.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ _TOLERANCE = 0.05
 
 
 def as_callbacks(on_epoch: Any) -> list[OnEpoch]:
-    """Return the callbacks of a fit as a list; None stands for no callback."""
+    """Return the callbacks of a fit as a list, which is empty for None."""
     callbacks = [] if on_epoch is None else list(on_epoch) if isinstance(on_epoch, list | tuple) else [on_epoch]
     for callback in callbacks:
         if not callable(callback):
@@ -84,7 +84,7 @@ def as_callbacks(on_epoch: Any) -> list[OnEpoch]:
 
 
 def together(callbacks: list[OnEpoch]) -> OnEpoch | None:
-    """Return one callback that calls all, in order; None without any."""
+    """Return one callback that calls all callbacks in order; None if there are none."""
     if len(callbacks) < 2:
         return callbacks[0] if callbacks else None
 

@@ -17,7 +17,7 @@ def adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
     On a GPU, its step can be captured in a CUDA graph.
     """
     on_gpu = any(p.device.type == "cuda" for p in parameters)
-    # The kernel needs contiguous parameters of one type on one device; torch's take all others.
+    # The kernel needs contiguous parameters of one type on one device; torch's kernels take all others.
     kinds = {(p.device, p.dtype, p.is_contiguous()) for p in parameters}
     has_kernel = len(kinds) == 1 and parameters[0].is_contiguous()
     if on_gpu and has_kernel and resolve_backend("auto", parameters[0].device).name == "triton":
@@ -28,6 +28,6 @@ def adam(parameters: Sequence[Tensor], *, lr: float) -> Any:
 
 
 def load_optimizer_state(optimizer: Any, state: Mapping[str, Tensor]) -> None:
-    """Load a state that the method `state_tensors` of an optimizer returned."""
+    """Load a state that was returned by the method `state_tensors` of an optimizer."""
     for name, tensor in optimizer.state_tensors().items():
         tensor.copy_(state[name])

@@ -294,7 +294,7 @@ class Fit:
     sample_weight
         (N,) weights of the training rows; None if every row counts once.
     reference
-        Moments of the rows of each cluster, with which later rows are compared; None for a model of an earlier version.
+        Moments of each cluster, with which later rows are compared; None for a model saved by an earlier version.
     """
 
     method: str

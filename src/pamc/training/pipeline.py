@@ -280,7 +280,7 @@ def plan_store(
     n_pairs = n_stored if config.n_hops == 1 else store.n_nodes * 2 * (config.max_positives or MOST_POSITIVES)
     even = config.n_hops == 1 and store.relations is None and store.weight is None
     if store.relations is not None:
-        # The first process holds the pairs of all of them.
+        # The first process holds the pairs of all processes.
         n_pairs *= n_processes
     sizes = (store.n_nodes, store.n_features, n_pairs)
     plan = plan_fit(*sizes, config, device=device, limit=limit, n_processes=n_processes, even=even)
@@ -538,7 +538,7 @@ def _assign(fit: FitContext, source: Source, ready: Initialized, trained: Traine
 
 
 def _meta_nodes(z: Tensor, labels: Tensor, n_clusters: int, model: Any) -> Tensor:
-    """Return the meta-nodes (C, n_dims) of the labels (N,), Eq 8, in which rows count by their weights."""
+    """Return the meta-nodes (C, n_dims) of the labels (N,), Eq 8, with weighted rows."""
     weight: Tensor | None = getattr(model, "sample_weight", None)
     if weight is None:
         return meta_nodes(z, labels, n_clusters=n_clusters)
@@ -558,7 +558,7 @@ def _noise(
 
 
 def _update_facts(fit: FitContext, ready: Initialized) -> dict[str, object]:
-    """Return the changes of the clusters, and the number of rows that the confidence is calibrated with."""
+    """Return the changes of the clusters, and the number of rows used to calibrate the confidence."""
     if fit.previous is None or ready.neighbors.regrouped is None:
         return {}
     is_kept = fit.previous.valid_calibration(fit.config.n_clusters) is not None

@@ -31,7 +31,7 @@ _PER_WEIGHT = 5
 
 # Share of the memory that is reserved for everything else.
 _SPARE = 0.1
-# Share of the memory up to which preprocessed rows are kept: the libraries need some hundred megabytes.
+# Preprocessed rows are kept if they need at most this share of the memory: libraries need a few hundred megabytes.
 _HELD_SHARE = 0.5
 
 

@@ -312,7 +312,7 @@ class WeightedSource(GraphSource):
         return Prepared(repeated.preprocessing, features, loader, repeated=repeated)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the graph of the repeated rows, in which copies of a row are merged."""
+        """Return the graph of the repeated rows, after merging the copies of each row."""
         repeated = self._repeated.find_neighbors(fit, _of_repeated(prepared))
         merged = merged_copies(repeated.graph, self._weights.origin, self.n_nodes)
         own = merged.diagonal()
@@ -333,7 +333,7 @@ class WeightedSource(GraphSource):
         return replace(start, init=init._replace(labels=None, halves=halves, judge=judge))
 
     def positives(self, fit: FitContext, neighbors: Neighbors) -> tuple[PositivePairs | None, float]:
-        """Return the positive pairs of rows that stand for several equal rows."""
+        """Return the positive pairs of the weighted rows."""
         graph = sp.csr_matrix(neighbors.graph + sp.diags_array(neighbors.copy_weight))
         return positives(graph, fit.config, fit.device, fit.dtype, sample_weight=self._weights.values)
 
@@ -361,8 +361,8 @@ class StoreSource:
     is_on_disk
         Whether every process can read the rows itself.
     shares_pairs
-        Whether the first process finds the positive pairs and passes on those of the others' rows, because the
-        relations are combined there. Otherwise every process reads the pairs of its rows if the store is on disk.
+        Whether the first process finds the positive pairs of all rows and scatters them, because it combines the
+        relations. Otherwise, if the store is on disk, every process reads the pairs of its own rows.
     holds_rows
         Whether preprocessed rows with missing cells are kept in memory during training.
     """
@@ -389,7 +389,7 @@ class StoreSource:
         return Prepared(preprocessing, features, loader, sample)
 
     def find_neighbors(self, fit: FitContext, prepared: Prepared) -> Neighbors:
-        """Return the store with the neighbors that it contains, combined relations, or approximate nearest neighbors.
+        """Return the store with its stored neighbors, its combined relations, or approximate nearest neighbors.
 
         Combining relations takes O(N + E) time and memory.
         """

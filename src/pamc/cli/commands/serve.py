@@ -14,18 +14,18 @@ from pamc.errors import ConfigError
 @command(CLUSTER, 4)
 def serve(
     model: Path = typer.Argument(..., help="Run folder, or an .onnx file of `pamc export`, or a link to either."),
-    host: str = option("--host HOST", "Listen at this address; 0.0.0.0 accepts other machines.", "127.0.0.1"),
-    port: int = option("--port PORT", "Listen at this port; 0 takes a free one.", 8000, min=0, max=65535),
+    host: str = option("--host HOST", "Listen on this address; 0.0.0.0 also serves other machines.", "127.0.0.1"),
+    port: int = option("--port PORT", "Listen on this port; 0 chooses a free one.", 8000, min=0, max=65535),
     max_body: str = option("--max-body SIZE", "Refuse larger requests.", "64MB"),
     max_rows: int = option("--max-rows N", "Refuse requests with more rows.", 200_000, min=1),
     threads: int | None = option(
-        "--threads N", "Compute a request with N threads.", show_default="number of cores", min=1
+        "--threads N", "Process each request with N threads.", show_default="number of cores", min=1
     ),
 ) -> None:
     """Serve a model over HTTP: POST rows to /predict as JSON or Parquet, and get their clusters.
 
-    GET /schema, /health and /metrics describe the model, its state and its load. If another run is put in the place of
-    the model, it is served from then on, without losing a request. An .onnx file needs no torch.
+    GET /schema describes the columns of the model, /health the state of the server, and /metrics its load. If the model
+    is replaced by another one, the server switches to it without losing a request. An .onnx file needs no torch.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ def update(
     new_rows: list[Path] = typer.Argument(
         ..., help="Files of new rows, with the columns of the run; a row with an old id replaces the old row."
     ),
-    edges: list[str] | None = option("--edges FILE", "Read further edges, between old and new rows, from this file."),
+    edges: list[str] | None = option("--edges FILE", "Read additional edges, between any rows, from this file."),
     only_new: bool = option("--only-new", "Fit the new rows alone, without the rows of the run.", False),
     max_moved: float | None = option(
         "--max-moved X", "Exit with code 5 if more than this share of the old rows moved to another cluster."
@@ -50,10 +50,10 @@ def update(
     quiet: bool = shared("--quiet"),
     as_json: bool = shared("--json"),
 ) -> None:
-    """Fit a run again with new rows; clusters keep their numbers, names and colors.
+    """Update a run with new rows; clusters keep their numbers, names and colors.
 
-    The new run tells which clusters appeared, vanished, split or merged, and how far the rows have drifted. The old run
-    is not changed, so you can go back to it at any time.
+    The new run records which clusters appeared, vanished, split or merged, and how far the rows have drifted. The old
+    run is not changed, so you can go back to it at any time.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def update(
 
 
 def _check_relations(run: Path) -> None:
-    """Raise a ConfigError for a run with several relations, whose files cannot be appended to."""
+    """Raise a ConfigError for a run with several relations, to which no edges can be added."""
     from pamc.report.runs import record_of
 
     data = record_of(run).data

@@ -1,4 +1,4 @@
-"""Parse numbers, dates, times and yes or no in the notations and languages of several countries."""
+"""Parse numbers, dates, times and yes/no values in the notations and languages of several countries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pamc.data.columns.raw import MISSING_NUMBERS
 
-# The two ways to read the separators of a number. A group of thousands does not start with 0: 0.110 is a fraction.
+# The two ways to read the separators of a number. A number with thousands separators does not start with 0, so 0.110
+# is a decimal fraction.
 POINT, COMMA = "decimal point", "decimal comma"
 _PATTERNS = {
     POINT: re.compile(r"[+-]?(?=[.\d])([1-9]\d{0,2}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d+)?"),
@@ -27,7 +28,7 @@ _SIGNED_UNIT = re.compile(rf"(?P<sign>[+-])\s*(?P<rest>({_CURRENCIES}).*)")
 _BLANK = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(\D|$))")
 
 
-# The same for many numbers, one per line; most columns contain no others, and one search is faster than many.
+# Many such numbers, one per line: most columns contain no others, and one match is faster than many.
 _MANY = {
     POINT: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?\n)*+"),
     COMMA: re.compile(r"(?:[+-]?(?:[1-9]\d{0,2}(?:\.\d{3})+|\d{1,15})(?:,\d{1,15})?\n)*+"),
@@ -90,7 +91,7 @@ def read_numbers(texts: Sequence[str]) -> Numbers:
 
 
 def plain_numbers(texts: Sequence[str], reading: str) -> NDArray[np.float64] | None:
-    """Return texts as numbers (n,) in one reading; None unless each is a number without unit, blank and exponent.
+    """Return texts as numbers (n,) in one reading; None unless each is a number without a unit, blank or exponent.
 
     Examples
     --------
@@ -98,7 +99,7 @@ def plain_numbers(texts: Sequence[str], reading: str) -> NDArray[np.float64] | N
     (array([1234.5,   -7. ]), None)
     """
     joined = "\n".join(texts) + "\n"
-    # A text with a line break would be two numbers.
+    # A text with a line break would be read as two numbers.
     if _MANY[reading].fullmatch(joined) is None or joined.count("\n") != len(texts):
         return None
     joined = joined.replace(",", "") if reading == POINT else joined.replace(".", "").replace(",", ".")
@@ -106,7 +107,7 @@ def plain_numbers(texts: Sequence[str], reading: str) -> NDArray[np.float64] | N
 
 
 def have_units(texts: Sequence[str], most_stray: float) -> bool:
-    """Return whether nearly all texts have a currency or a percent sign, so that they are meant as numbers.
+    """Return whether nearly all texts have a currency or percent sign, that is, are intended to be numbers.
 
     Examples
     --------
@@ -171,7 +172,7 @@ _LIKE_DATE = re.compile(r"(?=.*\d)[\w:./, +-]{6,35}")
 # Times of day without a date. Minutes have two digits, so that ratios such as 4:3 are not times.
 _TIMES_ALONE = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _LIKE_TIME = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?( [AaPp][Mm])?")
-# The formats that numpy reads too, and much faster.
+# The formats that numpy can also read, much faster.
 _ISO = {
     "%Y-%m-%d": re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII),
     "%Y-%m-%d %H:%M:%S": re.compile(r"(?!0000)\d{4}-\d\d-\d\d \d\d:\d\d:[0-5]\d", re.ASCII),
@@ -200,7 +201,7 @@ def date_formats(texts: Sequence[str]) -> list[str]:
 
 
 def time_formats(texts: Sequence[str]) -> list[str]:
-    """Return the formats of times of day that all non-missing texts have.
+    """Return the formats of times of day that match all non-missing texts.
 
     Examples
     --------
@@ -279,8 +280,8 @@ def _date(text: str, date_format: str) -> datetime | None:
         return None
 
 
-# The words for yes and no, also in other languages. Initials are listed only if they hardly mean anything else: "s"
-# and "n" may be south and north.
+# The words for yes and no in several languages. Initials are listed only if they rarely mean anything else: "s" and
+# "n" may mean south and north.
 _PAIRS = (
     "yes no, y n, true false, t f, on off, 1 0, ja nein, j n, wahr falsch, an aus, oui non, vrai faux, sí no, si no, "
     "verdadero falso, sì no, vero falso, sim não, sim nao, verdadeiro falso, ja nee, waar onwaar, ja nej, ja nei, "

@@ -45,7 +45,7 @@ class RawColumn:
     order
         The values of an ordered category, lowest first.
     coded
-        The distinct texts and their codes, if they are known.
+        The distinct texts and their codes; None if they are not known yet.
     """
 
     name: str

@@ -458,7 +458,7 @@ def _first_odd_date(texts: list[str]) -> str:
 
 
 def _first_odd_time(texts: list[str]) -> str:
-    """Return the first text that is not a time of day, or the first whose format differs from those before it."""
+    """Return the first text that is not a time of day, or the first whose format differs from the preceding ones."""
     is_time = [bool(time_formats([text])) or text.lower() in MISSING_NUMBERS for text in texts]
     if any(is_time) and not all(is_time):
         return texts[is_time.index(False)]

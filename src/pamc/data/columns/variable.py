@@ -114,7 +114,7 @@ class Variable:
         return np.asarray(encoded, dtype=np.float32).reshape(len(column), len(self.columns))
 
     def dates(self, column: RawColumn) -> NDArray[np.datetime64]:
-        """Return the cells (N,) of a raw column of dates or times, NaT if missing; raise ColumnError for others."""
+        """Return the cells (N,) of a raw column of dates or times, NaT if missing; raise ColumnError otherwise."""
         if column.dates is not None:
             return column.dates
         if column.texts is None:

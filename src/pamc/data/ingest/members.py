@@ -1,4 +1,4 @@
-"""Memberships of an ingest: pairs of a row and a group, whose co-membership is a relation of the store."""
+"""Ingest memberships: (row, group) pairs, which give a relation between the rows of each group."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pamc.progress import Progress
 
 @dataclass(frozen=True)
 class MemberIngest:
-    """Reads files of memberships, part by part, and writes the neighbors of rows that share groups, and weights.
+    """Reads files of memberships, part by part, and writes weighted edges between rows that share groups.
 
-    The relation is that of :class:`pamc.data.memberships.Memberships`. Unlike edges, which are sorted out of core, the
-    matched memberships are in memory at once, about 100 bytes each.
+    The relation is that of :class:`pamc.data.memberships.Memberships`. Unlike edges, which are sorted out of core, all
+    matched memberships are held in memory, at about 100 bytes each.
     """
 
     workspace: Workspace
@@ -46,7 +46,7 @@ class MemberIngest:
         return "members" + self.suffix.replace("-", "_")
 
     def read(self) -> None:
-        """Read all parts that were not read before; an invalid membership has NULL as its row or its group."""
+        """Read all parts that have not been read yet; an invalid membership has NULL as its row or its group."""
         self.workspace.run(f"CREATE TABLE IF NOT EXISTS {self._table} (a BIGINT, g VARCHAR)")
         for number, path in self.parts:
             with naming(path):

@@ -35,8 +35,8 @@ SORTING_SHARE = 0.3
 def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str, *, are_members: bool = False) -> Parts:
     """Return the files of edges or memberships, after detecting which of them start with a header.
 
-    A first line is data if one of its ends can be a row: an integer if row ids are integers, else a known id. Only the
-    first cell of a membership is a row.
+    The first line of a file is data if one of its ends can be a row: an integer if row ids are integers, else a known
+    id. In a line of memberships, only the first cell is a row.
     """
     n_ends = 1 if are_members else 2
     first_lines = [None if (line := first_ends(path)) is None else line[:n_ends] for path in files]
@@ -51,19 +51,19 @@ def edge_parts(files: Sequence[Path], workspace: Workspace, kind: str, *, are_me
 
 
 def buckets_of(writer: StoreWriter, suffix: str) -> Path:
-    """Return the folder for the buckets of a graph, which a resumed ingest must not confuse with those of another."""
+    """Return the folder for the buckets of a graph, so that a resumed ingest does not use those of another."""
     folder = writer.scratch / f"buckets{suffix}"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def end_sql(table: Table, name: str, kind: str) -> str:
-    """Return SQL of a column that refers to rows of some kind: "rows", "integers" or "strings"."""
+    """Return the SQL of a column that refers to rows by ids of a kind: "rows", "integers" or "strings"."""
     return table.text_sql(name) if kind == "strings" else table.number_sql(name, dtype="int64")
 
 
 def rows_sql(columns: Sequence[str], kind: str, n_rows: int, *, has_skipped: bool) -> tuple[list[str], str]:
-    """Return SQL of the rows that columns of the table ``edges`` refer to, NULL if unknown, and the joins it needs."""
+    """Return the SQL of the rows that columns of the table ``edges`` refer to, NULL if unknown, and of its joins."""
     if kind != "rows":
         ids = "names" if kind == "strings" else "keys"
         joins = (f" LEFT JOIN {ids} AS {x}_ids ON {x}_ids.id = edges.{x}" for x in columns)

@@ -76,7 +76,7 @@ def ingest(
     out, overwrite
         Folder of the store, and whether an existing store there may be replaced.
     members
-        Tables of rows and their groups by the name of the relation, whose rows are joined if they share a group.
+        Dict from the names of relations to tables of (row, group) pairs; rows that share a group are joined.
     id_column, truth_column, columns, drop, types
         As for :func:`pamc.data.readers.read_features`.
     dtype
@@ -92,7 +92,7 @@ def ingest(
     progress
         Reporter of the steps; None reports nothing.
 
-    O((N·d + E) log E) time, O(memory_bytes) memory, plus about 100 bytes for each membership.
+    O((N·d + E) log E) time, O(memory_bytes) memory plus about 100 bytes per membership.
 
     Examples
     --------
@@ -253,7 +253,7 @@ class _Graph:
 
     @property
     def part(self) -> str:
-        """What its lines are called in messages."""
+        """Name of its lines in messages."""
         kind = "memberships" if self.are_members else "edges"
         return kind if self.name is None else f"{kind} of {self.name}"
 

@@ -216,8 +216,8 @@ class _Bad(NamedTuple):
 class BadRows:
     """The bad rows and edges of an ingest, stored in the table ``bad`` of a workspace.
 
-    `parts` maps "rows", and "edges" or the relations if any, to their files; `ids_are_rows` says that edges refer to
-    row numbers.
+    `parts` maps "rows", and "edges" or the names of relations, to their files; `ids_are_rows` is True if edges refer
+    to row numbers.
     """
 
     def __init__(self, workspace: Workspace, parts: dict[str, Parts], *, dtype: str, ids_are_rows: bool) -> None:

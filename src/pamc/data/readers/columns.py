@@ -154,7 +154,7 @@ def warn_about_points(table: Table, names: Sequence[str]) -> None:
 
 
 def _may_have_points(cells: Sequence[str]) -> bool:
-    """Return whether the first cells of a column allow that all its points separate thousands."""
+    """Return whether, judging by its first cells, all points of a column may be thousands separators."""
     has_points = any(re.fullmatch(_WITH_POINTS, cell) for cell in cells)
     return has_points and all(re.fullmatch(_WHOLE_WITH_POINTS, cell) for cell in cells if cell)
 

@@ -52,8 +52,8 @@ def read_graph(
     r"""Read the features of one file and the edges of another, or a graph without features from a file of edges alone.
 
     Edges refer to ids if the rows have ids, else to row numbers from 0. An edge file replaces the edges stored in an
-    .npz file of features. Several relations are a dict of edge files by name, and `members` is a dict of files of
-    (row, group) pairs, whose rows are joined if they share a group. `directed` is a dict of edge files whose direction
+    .npz file of features. For several relations, pass a dict of edge files by name; `members` is a dict of files of
+    (row, group) pairs, which join rows that share a group. `directed` is a dict of edge files whose direction
     is used (:class:`~pamc.data.directed.DirectedEdges`). `relation_weights` are those of `PamCGC.fit`. The other
     options are those of `read_features`.
 

@@ -19,7 +19,7 @@ from pamc.registry import Registry
 class Matrix(NamedTuple):
     """Unvalidated features of a file, with the edges, labels and names that are stored in the same file.
 
-    Edges are (2, E) with (E,) weights, labels and ids (N,), and there is one name for each feature.
+    Edges are (2, E) and their weights (E,), labels and ids are (N,), and there is one name for each feature.
     """
 
     features: Any

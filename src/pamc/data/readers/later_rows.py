@@ -1,4 +1,4 @@
-"""Rows that were added to a table later, read with the columns of the model that was fitted to the table."""
+"""Read rows that were added to a table later, with the columns of the model that was fitted to the table."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def with_later_rows(
     columns: FittedColumns,
     edges: Sequence[str | PathLike[str]] = (),
 ) -> AttributedGraph:
-    """Return rows with those of later files; a row whose id is already there gets the later values.
+    """Return rows together with the rows of later files; a later row replaces an earlier row with the same id.
 
     Parameters
     ----------
     first
-        The rows before; None for the later rows alone.
+        The earlier rows; None for the later rows alone.
     paths
         Files of rows, oldest first.
     columns
         The columns of the model.
     edges
-        Files of further edges, between any of the rows.
+        Files of additional edges, between any of the rows.
     """
     graph = first
     for path in paths:
@@ -122,7 +122,7 @@ def _joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
 
 
 def _with_edges(graph: AttributedGraph, path: Path) -> AttributedGraph:
-    """Return the graph with the edges of a file, which refer to ids or to row numbers, in addition to its own."""
+    """Return the graph with the edges of a file, which refer to ids or row numbers, added to its own."""
     pairs, weight = read_edges(path, graph.ids, graph.n_nodes)
     if graph.edges is None:
         return replace(graph, edges=pairs, edge_weight=weight)

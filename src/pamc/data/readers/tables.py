@@ -33,7 +33,7 @@ INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 # Spellings of a missing value.
 MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
-# Number of columns whose cells are compared with patterns in one query.
+# Maximum number of columns whose cells are matched with patterns in one query.
 _AT_A_TIME = 50
 # Maximum number of lines with the wrong number of cells that a message lists.
 _MOST_LINES = 5
@@ -208,7 +208,7 @@ class Table(ABC):
         return RawColumn(name, numbers=numbers)
 
     def examples_if_all(self, names: Sequence[str], pattern: str, *, example: str) -> dict[str, str]:
-        """Return the first cell that matches `example` of each column whose cells all match `pattern`."""
+        """Return, for each column whose cells all match `pattern`, the first cell that matches `example`."""
         expressions = []
         for text in map(self.text_sql, names):
             every = f"bool_and(regexp_full_match({text}, {quoted(pattern)}))"
@@ -377,7 +377,7 @@ class TextTable(Table):
         return {name: [row[i].strip(SPACES) for row in rows if i < len(row)] for i, name in enumerate(self.names)}
 
     def _malformed(self) -> DataError | None:
-        """Return the error that names the first line with the wrong number of cells, and the next ones, or None."""
+        """Return the error that names the first lines with a wrong number of cells; None if there are none."""
         wrong = ((line, len(cells)) for line, cells in self._rows() if len(cells) != len(self.names))
         listed = list(itertools.islice(wrong, _MOST_LINES + 1))
         if not listed:

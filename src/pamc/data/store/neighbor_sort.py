@@ -100,7 +100,7 @@ class NeighborSorter:
     def write(self, writer: StoreWriter, *, progress: Progress, n_threads: int = 2, suffix: str = "") -> int:
         """Write the arrays of the store and return the number of stored neighbors; holds one bucket per thread.
 
-        The `suffix` is that of the names of the arrays.
+        `suffix` is appended to the names of the arrays.
         """
         indptr = writer.create(f"indptr{suffix}", self.n_nodes + 1, np.int64)
         n_stored = 0

@@ -26,7 +26,7 @@ from pamc.data.relations import Edges, checked_weights, joined, needs_relations
 from pamc.errors import DataError
 
 FORMAT = "pamc-store"
-# Stores with several relations have the second version, so that an earlier pamc does not ignore their edges.
+# Stores with several relations have the second version, so that earlier versions of pamc do not ignore their edges.
 VERSION, VERSION_OF_RELATIONS = 1, 2
 MANIFEST = "manifest.json"
 _VERIFIED = "verified.json"
@@ -56,8 +56,7 @@ class Store:
     manifest
         Content of manifest.json.
     relation_weights
-        Weight of each relation that the user chose (:meth:`with_relation_weights`), or None to find the weights from
-        the data.
+        Weights of the relations chosen by the user (:meth:`with_relation_weights`), or None to find them from the data.
     """
 
     folder: Path
@@ -103,11 +102,11 @@ class Store:
 
     @property
     def relations(self) -> tuple[str, ...] | None:
-        """Names of the relations that the pairs belong to; None if all pairs are of one kind."""
+        """Names of the relations; None if the store has a single graph or none."""
         return tuple(str(relation["name"]) for relation in self.manifest.get("relations", ())) or None
 
     def with_relation_weights(self, weights: Mapping[str, float]) -> Store:
-        """Return the store with weights of its relations that the user chose, after checking them."""
+        """Return the store with weights of its relations that are chosen by the user; the weights are validated."""
         if self.relations is None:
             raise needs_relations()
         return replace(self, relation_weights=checked_weights(weights, self.relations))
@@ -360,7 +359,7 @@ def _check_files(store: Store) -> None:
 
 
 def _graphs_of(store: Store) -> dict[str, int]:
-    """Return the number of stored neighbors of each relation, or of the only graph, by the ending of its file names."""
+    """Return the number of stored neighbors of each relation, or of the only graph, by the suffix of its files."""
     if store.relations is None:
         return {"": store.n_stored}
     return {f"-{number}": int(each["n_stored"]) for number, each in enumerate(store.manifest["relations"])}
@@ -394,7 +393,7 @@ _ROWS_PER_BLOCK = 2048
 class StoreFeatures:
     """(N, d) rows of an array `raw`, on disk or in memory, that are preprocessed when read.
 
-    If `held_at_a_time` is given, blocks of so many rows are kept in memory once they are preprocessed: imputing missing
+    If `held_at_a_time` is given, preprocessed blocks of this many rows are kept in memory, because imputing missing
     cells in every epoch would take as long as training.
     """
 
@@ -435,7 +434,7 @@ def neighborhood_means(
 ) -> NDArray[np.floating[Any]]:
     """Return (n, d) means of the rows at `numbers` and their neighbors, at most 16 per row, evenly spaced in its list.
 
-    With the weights (n_stored,) of the neighbors, a row itself has the weight 1. O(n·d) time, O(d) additional memory.
+    With weights (n_stored,) of the neighbors, the row itself has weight 1. O(n·d) time, O(d) additional memory.
     """
     means = np.empty((len(numbers), store.n_features), dtype=np.float32)
     for block in row_blocks(len(numbers), _ROWS_PER_BLOCK):
@@ -450,7 +449,7 @@ def neighborhood_means(
         neighbors, order = np.unique(np.asarray(store.indices[entry]), return_inverse=True)
         values, mass = rows[neighbors][order], n_read
         if weight is not None:
-            # Those that are read stand for all neighbors.
+            # The neighbors that are read represent all neighbors of a row.
             shares = weight[entry] * (n_all / np.maximum(n_read, 1))[owner]
             values, mass = values * shares[:, None], np.bincount(owner, shares, minlength=len(requested))
         np.add.at(total, owner, values)

@@ -38,7 +38,7 @@ from pamc.data.store.store import (
 from pamc.errors import ConfigError, OutputError
 
 _FILES = ("features.npy", "indptr.npy", "indices.npy", "weight.npy", "labels.npy", "ids.npy", "ids.parquet")
-# Files of one of several relations.
+# Files of a relation, in a store with several.
 _GRAPH = ("indptr", "indices", "weight")
 _FILE_OF_RELATION = re.compile(rf"({'|'.join(_GRAPH)})-\d+\.npy")
 # Additional files that are kept in a finished store and covered by its checksums.
@@ -161,7 +161,7 @@ class StoreWriter:
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Create an array of the store (features, indptr, indices, weight, labels or ids) as a writable memory map.
 
-        The arrays of one of several relations are called ``indptr-0`` and so on.
+        With several relations, their arrays are called ``indptr-0`` and so on.
         """
         file = f"{name}.npy"
         if file not in _FILES and not _FILE_OF_RELATION.fullmatch(file):
@@ -190,9 +190,10 @@ class StoreWriter:
     ) -> Store:
         """Write checksums and the manifest, rename the folder to its destination, and return the finished store.
 
-        Without ``indptr`` and ``indices``, or `relations`, the names of several graphs, the store has no edges. The
-        manifest contains a `name`, the folder's by default, the names of the d features, the encoding of columns of
-        mixed types, the source files, the options, and `facts` such as counts of skipped rows.
+        `relations` are the names of the graphs if there are several. Without them, and without ``indptr`` and
+        ``indices``, the store has no edges. The manifest contains a `name`, by default that of the folder, the names of
+        the d features, the encoding of columns of mixed types, the source files, the options, and `facts` such as
+        counts of skipped rows.
         """
         has_edges = bool(relations) or self.path("indptr.npy").exists()
         n_nodes, n_features = np.load(self.path("features.npy"), mmap_mode="r").shape

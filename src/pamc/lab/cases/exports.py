@@ -20,7 +20,7 @@ from pamc.lab.cell import Cell, Scope, register_case
 from pamc.lab.measure import call_values
 from pamc.lab.settings import load_unlinked, n_classes
 
-# Rows of the fit and of the measurement, columns, clusters, and rows in a call of onnxruntime.
+# Rows of the fit and of the measurement, columns, clusters, and rows per call of onnxruntime.
 _N_FITTED, _N_ROWS, _N_FEATURES, _N_CLUSTERS = 2000, 100_000, 64, 10
 _QUICK_ROWS, _BATCH, _N_CALLS = 2000, 4096, 5
 
@@ -28,7 +28,7 @@ _SETS = ("digits",)
 
 
 def export_cells(scope: Scope) -> list[Cell]:
-    """Return a cell for the speed of the ONNX file, and one per data set for the sizes."""
+    """Return one cell for the speed of the ONNX file, and one per data set for the sizes."""
     n_rows = _QUICK_ROWS if scope.quick else _N_ROWS
     shape = {"n_rows": n_rows, "n_features": _N_FEATURES, "n_clusters": _N_CLUSTERS, "n_threads": 1, "batch": _BATCH}
     speed = Cell("export", "export", "onnx", quick=scope.quick, parameters=shape)
@@ -79,7 +79,7 @@ def _speed(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def _cpu_s(function: Callable[[], object]) -> float:
-    """Return the processor time of a call: unlike the time on the clock, other processes hardly change it."""
+    """Return the processor time of a call, which, unlike elapsed time, is hardly affected by other processes."""
     seconds = []
     for _ in range(_N_CALLS):
         started = time.process_time()

@@ -108,7 +108,7 @@ _MARKERS = dict(zip(INITIALIZERS, cycle("os^Dv"), strict=False))
 # Phases that are part of another one, or no part of the fit.
 _NOT_ADDED = ("confidence", "centers", "evaluation")
 
-# The fits with which those of other constants are compared, measured on the same machine.
+# The fits with the shipped constants, with which fits with other constants are compared on the same machine.
 _SHIPPED = "constants as they are"
 
 # A change of the mean ACC, in points, below which a constant hardly matters.
@@ -179,7 +179,7 @@ def _table_cells(scope: Scope) -> list[Cell]:
 
 
 def _constant_cells(scope: Scope) -> list[Cell]:
-    """Return one fit of each data set for each value of each constant, and one with all as they are."""
+    """Return one fit of each data set for each value of each constant, and one with the shipped constants."""
     if "pamcgc" not in methods_of(scope, ("pamcgc",)):
         return []
     changes: dict[str, dict[str, float]] = {_SHIPPED: {}}

@@ -1,4 +1,4 @@
-"""Several relations, graphs without features, and images: what each of them adds, and the cost of relations."""
+"""Experiments with several relations, graphs without features, and images; and the cost of several relations."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _fitted(cell: Cell, n_clusters: int, device: str, X: Any, **graph: Any) -> t
 
 @TASKS.register("relations")
 def cluster_relations(cell: Cell, device: str) -> dict[str, Any]:
-    """Cluster rows along all relations, one of them, or all and another one; compare the labels with the classes."""
+    """Cluster rows by all relations, by one of them, or by all and another one; compare the labels with the classes."""
     features, truth, relations = _related(cell)
     graph = cell.parameters["graph"]
     if graph in relations:
@@ -119,7 +119,7 @@ def _random_edges(n_edges: int, n_nodes: int, seed: int) -> NDArray[np.int64]:
     """Return distinct random edges (E, 2), nearly as many as asked for."""
     rng = np.random.default_rng(seed)
     n_pairs = n_nodes * (n_nodes - 1) // 2
-    # Some of the drawn pairs are equal.
+    # Some pairs are drawn more than once.
     n_drawn = round(-n_pairs * np.log1p(-min(n_edges / n_pairs, 0.9)))
     ends = np.sort(rng.integers(n_nodes, size=(n_drawn, 2)), axis=1)
     return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
@@ -142,7 +142,7 @@ def _related(cell: Cell) -> tuple[Features, NDArray[np.int64], dict[str, NDArray
 
 @TASKS.register("graph alone")
 def cluster_graph_alone(cell: Cell, device: str) -> dict[str, Any]:
-    """Cluster a graph without features by pamc and by Leiden's method, with as many clusters as that finds."""
+    """Cluster a graph without features by pamc and by the Leiden method, with as many clusters as the latter finds."""
     adjacency, truth, n_true = _graph_alone(cell)
     started = time.perf_counter()
     communities = leiden_communities(adjacency, cell.seed)
@@ -157,7 +157,7 @@ def cluster_graph_alone(cell: Cell, device: str) -> dict[str, Any]:
 
 
 def _graph_alone(cell: Cell) -> tuple[Adjacency, NDArray[np.int64] | None, int | None]:
-    """Return the adjacency of a graph, its true groups or None, and the number of clusters if it is known."""
+    """Return the adjacency of a graph, its true groups or None, and the number of clusters or None."""
     import networkx as nx
 
     name, mixing = cell.data_set, GRAPHS_ALONE[cell.data_set]

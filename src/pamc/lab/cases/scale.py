@@ -429,9 +429,9 @@ _FEW_ROWS = 100
 def mixed_store(cell: Cell, device: str) -> dict[str, Any]:
     """Return time and memory of `pamc ingest` and `pamc fit`, the throughput of `pamc predict`, and the ARI.
 
-    Half of the columns are those of customers with planted segments, the other half is shuffled column by column. The
-    CSV file that is ingested has texts in all columns, and the Parquet file whose rows are assigned has numbers, truth
-    values and dates. The throughput leaves out the time that the command takes for a few rows.
+    Half of the columns describe customers with planted segments; the other half are shuffled column by column. The
+    ingested CSV file has texts in all columns, and the Parquet file whose rows are assigned has numbers, Boolean values
+    and dates. The throughput excludes the time that the command takes for a few rows.
     """
     sizes = cell.parameters
     with tempfile.TemporaryDirectory() as folder:
@@ -479,12 +479,12 @@ def _tables(quick: bool) -> list[dict[str, Any]]:
 
 
 def _write_customers(texts: Path, table: Path, few: Path, n_rows: int) -> np.ndarray[Any, Any]:
-    """Write customers with as many unrelated columns as text and with types, and a few of them; return their segments.
+    """Write customers with as many unrelated columns to three files, and return their segments.
 
-    The columns of the file `texts` are texts, and those of the files `table` and `few` have types.
+    The columns of the file `texts` are texts; those of `table`, and of `few`, which has only a few rows, have types.
     """
     customers, others = make_customers(n_rows, random_state=0), make_customers(n_rows, random_state=1)
-    # Each column is shuffled by itself: otherwise these columns would have clusters of their own.
+    # Each column is shuffled separately; otherwise these columns would have clusters of their own.
     rng = np.random.default_rng(2)
     unrelated = {
         f"other_{name}": rng.permutation(texts) for name, texts in others.columns.items() if name != "customer_id"

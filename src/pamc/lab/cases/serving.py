@@ -53,7 +53,7 @@ def serving(cell: Cell, device: str) -> dict[str, Any]:
 
 @contextmanager
 def running(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """Yield the port and the process of a server of a model, which is stopped at the end."""
+    """Yield the port and the process of a server that serves a model, and stop it at the end."""
     command = [sys.executable, "-m", "pamc", "serve", str(model), "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -69,7 +69,7 @@ def running(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
 
 
 class Connection:
-    """A connection to a server that sends one request at a time; a client of few lines, which hardly takes time."""
+    """A connection to a server that sends one request at a time; a minimal client that takes hardly any time."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -122,7 +122,7 @@ async def _measured(port: int, process: int, rows: Any, sizes: dict[str, int]) -
 
 
 async def _single_rows(connections: list[Connection], bodies: list[bytes], total: int) -> tuple[float, list[float]]:
-    """Return the time of requests of one row each, in total and of each one."""
+    """Return the times of requests of one row: the total, and that of each request."""
     times: list[float] = []
 
     async def send(connection: Connection, count: int) -> None:
@@ -155,7 +155,7 @@ async def _batches(connections: list[Connection], rows: Any, sizes: dict[str, in
 
 
 def parquet(rows: Any) -> bytes:
-    """Return rows as a Parquet file without compression, with the numbers of the columns as names."""
+    """Return rows as an uncompressed Parquet file whose columns are named by their numbers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -166,7 +166,7 @@ def parquet(rows: Any) -> bytes:
 
 
 def malformed(count: int, *, seed: int = 0) -> Iterator[tuple[bytes, str]]:
-    """Yield bodies that no server may accept, with content types: random, cut, of wrong types, shapes and sizes."""
+    """Yield bodies that must be rejected, with content types: random, truncated, or of wrong types, shapes or sizes."""
     rng = np.random.default_rng(seed)
     good, table = json.dumps([[0.0] * 64]).encode(), parquet(np.zeros((3, 64), dtype=np.float32))
     kinds: list[Any] = [

@@ -52,7 +52,7 @@ def _arrivals(graph: AttributedGraph, planted: str, n_rounds: int, when: int, se
     is_late = classes[order] == classes.max()
     early, late = order[~is_late], order[is_late]
     present = [early[:n] for n in n_rows[:when]]
-    # The new cluster makes up half of the new rows of a round, as long as it has rows.
+    # The new cluster makes up half of the new rows of a round as long as rows of it are left.
     n_late = 0
     for number in range(when, n_rounds + 1):
         n_new = n_rows[number] - n_rows[number - 1]
@@ -63,7 +63,7 @@ def _arrivals(graph: AttributedGraph, planted: str, n_rounds: int, when: int, se
 
 
 def _with_split(graph: AttributedGraph, seed: int) -> AttributedGraph:
-    """Return the rows after half of the rows of class 0 became another class, with other features and edges."""
+    """Return the rows after half of the rows of class 0 have become another class, with other features and edges."""
     rng, classes = np.random.default_rng(seed), np.asarray(graph.labels).copy()
     of_class = np.flatnonzero(classes == 0)
     leaving = rng.permutation(of_class)[: len(of_class) // 2]
@@ -102,7 +102,7 @@ def _rows_of(cell: Cell) -> AttributedGraph:
 
 
 def _measured(fit: Any) -> tuple[Any, float]:
-    """Return the result of a function and its processor time, which does not depend on other load."""
+    """Return the result of a function and its processor time, which does not depend on other processes."""
     started = time.process_time()
     return fit(), time.process_time() - started
 

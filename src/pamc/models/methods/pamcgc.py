@@ -113,7 +113,7 @@ class BlockContrastModel(Model):
 
     @property
     def total_weight(self) -> Tensor | int:
-        """Sum of the weights of all rows, N without weights."""
+        """Sum of the weights of all rows; N without weights."""
         n_nodes: int = self.pairs.n_nodes
         return n_nodes if self.sample_weight is None else self.sample_weight.sum()
 
@@ -212,7 +212,7 @@ class PamCGCModel(BlockContrastModel):
     def row_loss(self, z: Tensor, block: Tensor | SparseBlock) -> Tensor | None:
         """Return the sum of −τ cos(z, z′) over rows and their copies, or None without views; blocks come in order.
 
-        In a process group, these are the rows of this process.
+        In a process group, the sum is over the rows of this process.
         """
         if self.views is None or isinstance(block, SparseBlock):
             return super().row_loss(z, block)

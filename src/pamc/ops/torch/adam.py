@@ -13,15 +13,15 @@ EPSILON = 1e-8
 
 
 class FusedAdam:
-    """Adam with the constants of its paper, bitwise equal to `torch.optim.Adam(fused=True)`.
+    """Adam with the constants of its paper; steps are bitwise equal to those of `torch.optim.Adam(fused=True)`.
 
-    The first optimizer of `torch.optim` in a process imports torch's compiler, which takes seconds. On a GPU, a step
-    can be captured in a CUDA graph.
+    Creating the first `torch.optim` optimizer in a process imports torch's compiler, which takes seconds. On a GPU, a
+    step can be captured in a CUDA graph.
 
     Parameters
     ----------
     parameters
-        Tensors to optimize. A step skips those without a gradient.
+        Tensors to optimize; tensors without a gradient are skipped.
     lr
         Learning rate.
     """

@@ -61,7 +61,7 @@ def soft_self_training(
     z is (N, d), and centers (C, d) are μ. log q (N, C) has no gradient. Only b is stored for the backward pass.
     O(N·C·d) time, O(N·(C + d)) memory. In a process group, each process has some of the rows; the frequencies of Eq 10
     and the KL are those of all rows, and the gradient in μ is the contribution of this process. `sample_weight` (N,)
-    multiplies the terms of each row, in the frequencies as in the KL, so that a row of weight 2 counts as two rows.
+    multiplies the terms of each row in the frequencies and in the KL, so that a row of weight w counts as w rows.
 
     Examples
     --------

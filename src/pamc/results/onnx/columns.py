@@ -1,8 +1,8 @@
 """The columns of a table as inputs of an ONNX graph, encoded as in :mod:`pamc.data.columns.encoding`.
 
 Numbers, dates and times (in seconds since 1970 or midnight) are double tensors, NaN if missing; all other columns are
-texts, "" if missing. A value that does not occur in the training data counts as in `predict`; the graph cannot raise an
-error if most values do not.
+texts, "" if missing. A value that does not occur in the training data is handled as in `predict`; but the graph
+cannot raise an error if most values do not occur.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AnnData files: genes or another matrix of cells, their names, and their neighbors."""
+"""AnnData files: the expression matrix, the names of cells and genes, and the neighbors of the cells."""
 
 from __future__ import annotations
 
