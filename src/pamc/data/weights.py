@@ -27,9 +27,9 @@ class RowWeights:
     values
         (N,) weights ≥ 0.
     origin
-        (M,) row that each repeated row is a copy of, in ascending order. If all weights are integers up to 10, rows are
-        repeated exactly. Otherwise, a row is repeated in proportion to its weight, at least once and at most ten times;
-        rows of weight 0 are left out.
+        (M,) row that each repeated row is a copy of, in ascending order. If all weights are integers up to 10 and their
+        sum is at most 50,000 or N, rows are repeated exactly. Otherwise, a row is repeated in proportion to its weight,
+        at least once and at most ten times. Rows of weight 0 are left out.
     """
 
     values: NDArray[np.float64]

@@ -189,8 +189,8 @@ def _show(record: RunRecord, target: Path, pages: dict[str, str | None], exceede
     for change in update["changes"]:
         print_text(change_text(change))
     moved, shift = update["moved"], update["shift"]
-    parts = [] if moved is None else [f"moved {100 * moved:.1f} % of the old rows"]
-    parts += [f"unlike the rows before {100 * update['unlike']:.1f} % of the new rows"]
+    parts = [] if moved is None else [f"{100 * moved:.1f} % of the old rows moved"]
+    parts += [f"{100 * update['unlike']:.1f} % of the new rows are unlike the previous rows"]
     parts += [] if shift is None else [f"largest shift {shift:.2f} standard deviations"]
     print_text("drift: " + ", ".join(parts))
     print_text(f"run folder: {near(target)}")

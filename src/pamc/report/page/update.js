@@ -26,7 +26,7 @@ pamc.update = (page) => {
   const drift = [
     ["old rows", pamc.count(update.n_old_rows)], ["new rows", pamc.count(update.n_new_rows)],
     ["old rows that moved to another cluster", update.moved === null ? "–" : pamc.percent(update.moved)],
-    ["new rows unlike the rows before", pamc.percent(update.unlike)],
+    ["new rows unlike the previous rows", pamc.percent(update.unlike)],
     ["largest shift of a mean, in standard deviations", update.shift === null ? "–" : pamc.number(update.shift)],
   ];
   const shifts = update.shifts.map(({ cluster, feature, shift }) => ({ cluster, cells: [pamc.clusterName(page, cluster), pamc.name(feature, 40), pamc.number(shift)] }));
