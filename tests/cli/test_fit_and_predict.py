@@ -78,7 +78,9 @@ def test_columns_can_be_chosen_and_are_remembered_for_predict(pamc, table):
     assert fitted.code == 0, fitted.err
     assert PamCGC.load("run").feature_names_in_.tolist() == ["f0", "f1", "f2"]
     assert pamc("predict", "run", rows, "--out", "p.csv").code == 0
-    wrong = pamc("predict", "run", rows, "--columns", "f1,f0,f2", "--out", "q.csv")
+    assert pamc("predict", "run", rows, "--columns", "f1,f0,f2", "--out", "q.csv").code == 0
+    assert Path("q.csv").read_text() == Path("p.csv").read_text()
+    wrong = pamc("predict", "run", rows, "--columns", "f0,f1", "--out", "r.csv")
     assert wrong.code == 3
 
 

@@ -25,6 +25,7 @@ from pamc.lab.cases.variants import HELD_OUT, SHARES, VARIANTS, clusters_lost, r
 from pamc.lab.cell import CASES, TASKS, Scope
 from pamc.losses.pamc import bound_holds, bound_ratio
 from pamc.models.method import METHODS
+from pamc.training.fallback import Epoch
 
 CONFIG = FitConfig(preprocessing="none", n_neighbors=4)
 
@@ -402,7 +403,7 @@ def test_peak_memory_is_read_from_the_second_epoch_to_the_last(monkeypatch):
     monkeypatch.setattr(fits, "peak_bytes", lambda device: said.append("read") or 7)
     probe = fits.TrainingProbe(torch.device("cuda:0"), 4)
     for epoch in range(1, 5):
-        probe(epoch, lambda: pytest.fail("labels are not looked at"))
+        probe(Epoch(epoch, {}, lambda: pytest.fail("labels are not looked at")))
         said.append(epoch)
     assert said == ["reset cuda:0", 1, 2, 3, "wait", "read", 4]
     assert probe.peak == 7

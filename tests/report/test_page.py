@@ -87,6 +87,7 @@ def test_the_parts_that_are_asked_for_are_those_that_are_written(data):
         "feature_silhouette",
         "noise",
         "linkage",
+        "before",
     }
     assert set(PARTS[FORMAT]) == set(data) - optional
     assert set(PARTS[COMPARISON]) == set(comparison_data([data, data], ["a", "b"])) - {"format", "version", "pamc"}
