@@ -21,7 +21,7 @@ from pamc.lab.sweep import OUT_OF_MEMORY, run_case
 from pamc.models.layers import MLP
 from pamc.models.loader import FeatureLoader
 from pamc.runtime import generator
-from pamc.training.pipeline import assign_rows
+from pamc.training.assign import assign_rows
 
 CPU = torch.device("cpu")
 QUICK = Scope(device="cpu", quick=True)

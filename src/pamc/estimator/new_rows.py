@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pamc.data.rows import as_features
 from pamc.errors import ConfigError, DataError
+from pamc.training.assign import uses_given_graph
 from pamc.training.phases import Fit
-from pamc.training.pipeline import uses_given_graph
 
 # Share of the edges in the assignment of a new row if the fit did not measure how far to trust its graph.
 _SHARE = 0.5

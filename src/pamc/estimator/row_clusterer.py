@@ -27,7 +27,7 @@ from pamc.estimator.noise import assign, limit_of, noise_kinds
 from pamc.losses.clustering import log_soft_assignment
 from pamc.models.loader import FeatureLoader, on_device
 from pamc.runtime import resolve_device, resolve_dtype
-from pamc.training.pipeline import assign_rows
+from pamc.training.assign import assign_rows
 
 
 class RowClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clusterer):  # type: ignore[misc]

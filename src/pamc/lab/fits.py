@@ -30,9 +30,10 @@ from pamc.models.method import METHODS
 from pamc.progress import Progress
 from pamc.results.metrics import evaluate
 from pamc.runtime import resolve_device, resolve_dtype
+from pamc.training.assign import assign_rows
 from pamc.training.fallback import Epoch, OnEpoch
 from pamc.training.phases import Fit
-from pamc.training.pipeline import assign_rows, fit_method
+from pamc.training.pipeline import fit_method
 
 # Epochs between evaluations of methods that assign by K-means at the end; each evaluation runs K-means.
 RARELY = 20

@@ -22,6 +22,7 @@ _MODULES = (
     "pamc.training.sources",
     "pamc.training.pipeline",
     "pamc.training.trainer",
+    "pamc.training.assign",
     "pamc.training.fallback",
     "pamc.training.optimizer",
 )

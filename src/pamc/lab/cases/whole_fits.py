@@ -32,7 +32,8 @@ from pamc.models.loader import FeatureLoader
 from pamc.results.metrics import evaluate
 from pamc.runtime import generator
 from pamc.selection.choose_k import choose_k
-from pamc.training.pipeline import assign_rows, fit_method
+from pamc.training.assign import assign_rows
+from pamc.training.pipeline import fit_method
 
 # Epochs of the fit before the measured one: enough to capture an epoch as a CUDA graph.
 _WARM_UP_EPOCHS = 6
