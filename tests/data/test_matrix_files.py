@@ -261,3 +261,24 @@ def test_a_zip_member_that_is_not_an_array_is_refused(tmp_path, refusal):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x.npy", b"not an array")
     assert "x.npz" in refusal(read_features, tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.mtx", "%%MatrixMarket matrix coordinate real general\n2000000000000 3 1\n1 1 1.0\n", "rows need at least"),
+        ("x.mtx", "%%MatrixMarket matrix coordinate real general\n3 3 9000000\n1 1 1.0\n", "more than it can hold"),
+        ("x.mtx", "%%MatrixMarket matrix array real general\n2000000 3000\n1.0\n", "more than it can hold"),
+        ("x.svm", "1 1:1 2000000000:1\n0 2:1\n", "2,000,000,000 columns need at least"),
+        ("x.csv", ",".join(f"c{i}" for i in range(100_001)) + "\n", "has 100,001 columns"),
+    ],
+    ids=["rows", "entries", "array", "columns", "table"],
+)
+def test_a_small_file_that_declares_more_than_fits_into_memory_is_refused(write, refusal, name, content, message):
+    assert message in refusal(read_features, write(name, content))
+
+
+def test_an_archive_whose_arrays_would_not_fit_into_memory_is_refused(tmp_path, refusal, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 100)))
+    monkeypatch.setattr("pamc.data.files.free_memory", lambda: 700_000)
+    assert "need at least 800 KB of memory, and 700 KB is free" in refusal(read_features, tmp_path / "x.npz")

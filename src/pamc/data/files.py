@@ -19,6 +19,9 @@ from pamc.errors import DataError, OutputError, PamcError
 
 _GZIP_BLOCK_BYTES = 1 << 20
 
+# Minimum memory of a fit for each row (its embedding and label) and each column (its weights in the encoder), in bytes.
+_LEAST_PER_ROW, _LEAST_PER_COLUMN = 64, 4096
+
 
 def existing_file(path: str | PathLike[str]) -> Path:
     """Return the path of an existing file; raise DataError if there is none.
@@ -101,6 +104,49 @@ def check_gzip(path: Path) -> None:
                 pass
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: is damaged, or not compressed by gzip ({error}): restore the file") from error
+
+
+def check_memory(path: Path, n_rows: int, n_columns: int = 0, *, n_bytes: int = 0) -> None:
+    """Raise DataError if rows and columns that a file declares need more memory than is free.
+
+    A small file may declare a matrix of any size, so this is checked before the matrix is allocated.
+
+    Parameters
+    ----------
+    n_bytes
+        Size of the matrix itself.
+    """
+    needed, free = n_bytes + _LEAST_PER_ROW * n_rows + _LEAST_PER_COLUMN * n_columns, free_memory()
+    if needed > free:
+        columns = f" and {n_columns:,} columns" if n_columns else ""
+        raise DataError(
+            f"{path}: {n_rows:,} rows{columns} need at least {size_text(needed)} of memory, and {size_text(free)} is "
+            "free: use fewer, or a machine with more memory"
+        )
+
+
+def free_memory() -> int:
+    """Return the free memory of the machine in bytes."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            available = next(line for line in lines if line.startswith("MemAvailable"))
+        return int(available.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 8 * 10**9
+
+
+def size_text(n_bytes: float) -> str:
+    """Return a size in human-readable form.
+
+    Examples
+    --------
+    >>> size_text(1_530_000_000), size_text(680_000_000), size_text(12)
+    ('1.5 GB', '680 MB', '12 B')
+    """
+    for size, unit, digits in ((10**9, "GB", 1), (10**6, "MB", 0), (10**3, "KB", 0)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.{digits}f} {unit}"
+    return f"{n_bytes:.0f} B"
 
 
 def sha256_of(path: str | PathLike[str]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from pamc.data.files import free_memory, size_text
 from pamc.errors import ConfigError
 
 _FLOAT, _INDEX, _LONG = 4, 4, 8
@@ -144,23 +144,4 @@ def memory_of(device: torch.device) -> int:
     """Return the free memory of a GPU, or of the machine for a CPU, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with Path("/proc/meminfo").open(encoding="ascii") as lines:
-            available = next(line for line in lines if line.startswith("MemAvailable"))
-        return int(available.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return 8 * 10**9
-
-
-def size_text(n_bytes: float) -> str:
-    """Return a size in human-readable form.
-
-    Examples
-    --------
-    >>> size_text(1_530_000_000), size_text(680_000_000), size_text(12)
-    ('1.5 GB', '680 MB', '12 B')
-    """
-    for size, unit, digits in ((10**9, "GB", 1), (10**6, "MB", 0), (10**3, "KB", 0)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.{digits}f} {unit}"
-    return f"{n_bytes:.0f} B"
+    return free_memory()

@@ -16,7 +16,7 @@ from pamc.data.columns.raw import MISSING_NUMBERS, RawTable
 from pamc.data.columns.types import Types, find_types
 from pamc.data.database import connected, load_duckdb
 from pamc.data.directed import directed_relations
-from pamc.data.files import existing_file, kind_of, naming
+from pamc.data.files import check_memory, existing_file, kind_of, naming
 from pamc.data.readers.columns import (
     check_has_rows,
     feature_columns,
@@ -180,6 +180,8 @@ def read_features(
 
 def _graph_of_matrix(path: Path, matrix: Matrix, dtype: str) -> AttributedGraph:
     features = matrix.features
+    if features.ndim == 2:
+        check_memory(path, *features.shape)
     if features.dtype.kind in "fiub":
         # Values that overflow float32 become inf, which AttributedGraph rejects with row and column.
         with np.errstate(over="ignore"):

@@ -35,6 +35,8 @@ MISSING = {"nan", "na", "n/a", "null", "none", "?", "-"}
 
 # Maximum number of columns whose cells are matched with patterns in one query.
 _AT_A_TIME = 50
+# Maximum number of columns of a table. Queries over more take minutes and gigabytes, however few rows there are.
+_MOST_COLUMNS = 100_000
 # Maximum number of lines with the wrong number of cells that a message lists.
 _MOST_LINES = 5
 # Maximum number of characters of an invalid cell in a message.
@@ -310,6 +312,11 @@ class Table(ABC):
 
 def column_names(path: Path, cells: Sequence[str]) -> tuple[tuple[str, ...], frozenset[int]]:
     """Return the column names, which must be unique, and the positions of the columns without a name."""
+    if len(cells) > _MOST_COLUMNS:
+        raise DataError(
+            f"{path}: has {len(cells):,} columns, and a table can have up to {_MOST_COLUMNS:,}: save the rows as .npy, "
+            "or sparse rows as .npz or .mtx"
+        )
     stripped = [cell.strip() for cell in cells]
     names = tuple(name or f"c{i}" for i, name in enumerate(stripped))
     if len(set(names)) < len(names):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pamc.config import preset
+from pamc.data.files import size_text
 from pamc.distributed.scatter import bytes_per_epoch
 from pamc.errors import ConfigError
 from pamc.lab.cell import Row
@@ -18,7 +19,7 @@ from pamc.lab.pages import Part, joined, origin
 from pamc.lab.pages.style import MISSING, PALETTE, bytes_text, drawing, legend, save_figure, time_text
 from pamc.lab.rows import machine_of, stored
 from pamc.results.table import Table
-from pamc.training.plan import plan_fit, size_text
+from pamc.training.plan import plan_fit
 
 _GIB = 1 << 30
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from pamc.data.attributed_graph import check_sparse
-from pamc.data.files import naming, reading
+from pamc.data.files import check_memory, naming, reading
 from pamc.data.readers.format import FORMATS, EdgeList, Format, Matrix
 from pamc.data.readers.formats.npy import begins_with, without_objects
 from pamc.errors import DataError
@@ -30,6 +31,10 @@ def load_arrays(path: Path, *names: str) -> Arrays:
     with reading(path), path.open("rb") as stream:
         if not begins_with(path, b"PK"):
             raise DataError(f"{path}: is not an .npz file")
+        with zipfile.ZipFile(stream) as members:
+            # Compressed zeros take a thousandth of their size.
+            check_memory(path, 0, n_bytes=sum(member.file_size for member in members.infolist()))
+        stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
             arrays = {}
             for name in names or archive.files:
