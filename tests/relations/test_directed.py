@@ -105,5 +105,5 @@ def test_wrong_directed_edges_are_refused():
         with_adjacency(rows, DirectedEdges(np.array([[1, 1], [2, 2], [3, 3]])))
     with pytest.raises(DataError, match="several relations need the rows"):
         graph_alone(DirectedEdges(ENDS.T))
-    with pytest.warns(DataWarning, match="give no coupling: no two rows share an end"):
+    with pytest.warns(DataWarning, match="give no coupling, which is left out: no two rows share a neighbor"):
         with_adjacency(rows, DirectedEdges(np.array([[0, 1], [0, 2], [3, 4]])))

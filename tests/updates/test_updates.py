@@ -226,7 +226,7 @@ def test_what_cannot_be_continued_is_refused(first):
         PamCGC(3, **SMALL).fit(X, previous="run")
     with pytest.raises(ConfigError, match="previous must be a fitted PamCGC"):
         PamCGC(3, **SMALL).fit(X, previous=PamCGC(3))
-    with pytest.raises(DataError, match="X has 7 features, but previous was fitted to 8"):
+    with pytest.raises(DataError, match="X has 7 features, but the previous model was fitted to 8"):
         PamCGC(3, **SMALL).fit(X[:, :7], previous=model)
     with pytest.raises(ConfigError, match="cannot be combined with known_labels"):
         PamCGC(3, **SMALL).fit(X, known_labels=np.full(240, -1), previous=model)

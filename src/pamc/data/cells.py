@@ -63,7 +63,7 @@ def genes_of(data: Any, names: Sequence[str], *, layer: str | None = None) -> An
     if missing:
         raise DataError(
             f"the AnnData lacks {len(missing)} of the {len(names)} genes that the model was fitted on, such as "
-            f"{', '.join(map(repr, missing[:3]))}: add them, or fit to the genes that both have"
+            f"{', '.join(map(repr, missing[:3]))}: add them, or fit a model to the genes that both data sets contain"
         )
     return _features(data, None, layer)[0][:, places]
 

@@ -76,7 +76,7 @@ def directed_relations(
         try:
             parts[kind] = co_members(rows, groups, n_nodes)
         except DataError:
-            warn(DataWarning(f"the directed edges give no {kind}: no two rows share an end; it is left out"))
+            warn(DataWarning(f"the directed edges give no {kind}, which is left out: no two rows share a neighbor"))
     return parts
 
 

@@ -86,7 +86,7 @@ def joined(parts: Mapping[str, Edges], weights: Mapping[str, Any] | None = None)
 
 def same_name(name: str) -> DataError:
     """Return the DataError for two relations with the same name."""
-    return DataError(f"two relations have the name {name!r}: give each file a name of its own")
+    return DataError(f"two relations have the name {name!r}: give each file a different name")
 
 
 def needs_relations() -> DataError:

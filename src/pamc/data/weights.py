@@ -71,7 +71,7 @@ def check_weights(sample_weight: Any, n_nodes: int) -> NDArray[np.float64]:
     if len(bad):
         raise DataError(
             f"sample_weight must be finite numbers of at least 0, got {values[bad[0]]:g} for row {bad[0]} ({len(bad)} "
-            "of the weights are not): leave such rows out, or give them weight 0"
+            "weights are invalid): leave out such rows, or give them weight 0"
         )
     if not values.any():
         raise DataError("all values of sample_weight are zero: give some rows a positive weight")

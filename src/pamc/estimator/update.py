@@ -97,9 +97,11 @@ def check_updatable(model: Any) -> Fit:
     check_is_fitted(model)
     fit: Fit = model._fit_result
     if model.n_features_in_ == 0:
-        raise ConfigError("previous was fitted to a graph without features, so it says nothing about rows: fit again")
+        raise ConfigError(
+            "previous was fitted to a graph without features, so it cannot assign rows by features: fit from scratch"
+        )
     if not isinstance(cast("nn.Module", fit.encoder), MLP):
-        raise ConfigError("previous was fitted with a custom encoder, which an update cannot continue: fit again")
+        raise ConfigError("previous was fitted with a custom encoder, which cannot be updated: fit from scratch")
     return fit
 
 
@@ -112,7 +114,9 @@ def later_rows(estimator: Any, model: Any, X: Any) -> AttributedGraph:
         features = check_features(estimator._validated(X, reset=True))
         names = getattr(model, "feature_names_in_", None)
         if features.shape[1] != model.n_features_in_:
-            raise DataError(f"X has {features.shape[1]} features, but previous was fitted to {model.n_features_in_}")
+            raise DataError(
+                f"X has {features.shape[1]} features, but the previous model was fitted to {model.n_features_in_}"
+            )
         model.check_feature_names(getattr(estimator, "feature_names_in_", None))
         return AttributedGraph(features, ids=ids, feature_names=None if names is None else tuple(names))
     table = raw_table(X, names=encoding.raw_names)

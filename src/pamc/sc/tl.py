@@ -99,7 +99,7 @@ def predict(adata: Any, reference: Any, *, key_added: str = "pamc", copy: bool =
         Whether to return a copy with the results instead of writing to `adata`.
     """
     if key_added not in reference.uns or "model" not in reference.uns[key_added]:
-        raise DataError(f"the reference has no results {key_added!r} of pamc.sc.tl.pamc in uns: run it first")
+        raise DataError(f"uns of the reference has no key {key_added!r}: run pamc.sc.tl.pamc on the reference first")
     adata = adata.copy() if copy else adata
     params, model = reference.uns[key_added]["params"], _restored(reference.uns[key_added]["model"])
     if params.get("use_rep") in (None, "X"):

@@ -66,7 +66,9 @@ class Served:
             try:
                 model = read_model(self.path, threads=self.threads)
                 if model.schema != self.model.schema:
-                    raise RequestError(500, "its columns differ from those in service: start another server for it")
+                    raise RequestError(
+                        500, "its columns differ from those of the served model: start another server for it"
+                    )
             except (PamcError, RequestError, OSError) as error:
                 self.problem = f"the new model at {self.path} is not served: {error}"
                 self.on_change(self.problem)

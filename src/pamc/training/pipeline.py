@@ -262,7 +262,8 @@ def _check(fit: FitContext, source: Source) -> None:
         distinct = method.uses_features or source.graph.edges is None
         check_enough_rows(source.initial_graph.features, config.n_clusters, distinct=distinct)
     elif fit.has_views:
-        raise ConfigError("a store of so many rows is fitted without image_shape: leave it out, or read it into memory")
+        limit = f"a store of more than {sources.LARGE_ROWS:,} rows"
+        raise ConfigError(f"{limit} does not support image_shape: leave it out, or read it into memory")
     elif fit.encoder is not None or fit.pretrained is not None or method.name != "pamcgc":
         raise ConfigError("a store is fitted by PamCGC with its default encoder: leave out encoder and pretrained")
     if known_labels is not None:
@@ -301,7 +302,7 @@ def _check_weights(fit: FitContext, source: Source) -> None:
 def _check_update(fit: FitContext, source: Source) -> None:
     """Raise an error if a fit of this kind cannot continue from a previous one."""
     if fit.method.name != "pamcgc":
-        raise ConfigError(f"{fit.method.title} cannot use previous; the method that can is pamcgc")
+        raise ConfigError(f"{fit.method.title} does not support previous; only pamcgc does")
     supplied = {
         "encoder": fit.encoder,
         "pretrained": fit.pretrained,
@@ -312,7 +313,8 @@ def _check_update(fit: FitContext, source: Source) -> None:
     if named or fit.group is not None:
         raise ConfigError(f"previous cannot be combined with {', '.join(named) or 'several processes'}: leave it out")
     if isinstance(source, StoreSource):
-        raise ConfigError("a store of so many rows cannot be fitted with previous: fit again, or read it into memory")
+        limit = f"a store of more than {sources.LARGE_ROWS:,} rows"
+        raise ConfigError(f"{limit} does not support previous: fit from scratch, or read it into memory")
     if getattr(fit.config, "init", None) != "consensus":
         raise ConfigError(f"previous needs init='consensus', got {fit.config.init!r}: leave out init")
 

@@ -37,7 +37,7 @@ def serve(
     from pamc.serving.server import serve as run_server
 
     if not model.exists():
-        raise ConfigError(f"{model}: there is no such run folder or .onnx file")
+        raise ConfigError(f"{model}: no such run folder or .onnx file")
     limits = Limits(parse_bytes(max_body, "--max-body"), max_rows)
     run_server(
         model,

@@ -71,7 +71,7 @@ def update(
 
     target = out or next_free_folder(Path.cwd())
     if target.resolve() == run.resolve():
-        raise ConfigError("--out must be another folder than the run, which stays as it is; name a new folder")
+        raise ConfigError("--out must differ from the folder of the run, which is not changed; name another folder")
     old, _ = load_model(run, device=device)
     fit = check_updatable(old)
     _check_relations(run)

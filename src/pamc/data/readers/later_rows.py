@@ -64,7 +64,7 @@ def with_later_rows(
     for path in paths:
         graph = _appended(graph, _read(Path(path), columns))
     if graph is None:
-        raise DataError("there are no rows: name a file of new rows")
+        raise DataError("no rows were given: name a file of new rows")
     for path in edges:
         graph = _with_edges(graph, Path(path))
     return graph
