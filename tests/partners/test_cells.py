@@ -69,7 +69,7 @@ def test_new_cells_are_matched_by_gene_also_after_a_file(cells, tmp_path):
     np.testing.assert_allclose(new.obsm["X_pamc"], cells.obsm["X_pamc"], atol=1e-4)
     with pytest.raises(DataError, match="lacks 2 of the 12 genes that the model was fitted on, such as 'gene0'"):
         pamc.sc.tl.predict(cells[:, 2:].copy(), cells)
-    with pytest.raises(DataError, match="has no results 'other'"):
+    with pytest.raises(DataError, match="has no key 'other'"):
         pamc.sc.tl.predict(new, cells, key_added="other")
 
 
