@@ -41,6 +41,8 @@ def test_every_other_method_passes_every_check_too(estimator, check):
 def wrong_for_other_numbers_of_clusters(estimator):
     reason = "takes a clusterer with predict_proba for a classifier and expects four columns, one per class"
     wrong = dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), reason)
+    reason = "has four distinct rows, fewer than the default number of clusters"
+    wrong |= dict.fromkeys(("check_sample_weights_shape", "check_sample_weights_not_overwritten"), reason)
     return wrong | of_repeated_rows(estimator)
 
 
