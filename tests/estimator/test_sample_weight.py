@@ -127,7 +127,7 @@ def test_weights_are_routed_through_a_pipeline_and_a_search(blobs, weights):
     ("weight", "message"),
     [
         (np.ones(5), r"sample_weight must have one value per row \(90\), got shape \(5,\)"),
-        (np.full(90, -1.0), r"sample_weight must be finite numbers of at least 0, got -1 for row 0 \(90 of the"),
+        (np.full(90, -1.0), r"sample_weight must be finite numbers of at least 0, got -1 for row 0 \(90 weights"),
         (np.r_[np.ones(89), np.nan], "got nan for row 89"),
         (np.zeros(90), "all values of sample_weight are zero"),
         (["heavy"] * 90, "sample_weight must be numbers"),
