@@ -85,7 +85,8 @@ def test_consensus_on_the_device_is_that_of_the_host(n_clusters):
 def test_both_from_one_table_are_what_each_is_alone():
     _, labelings = noisy_labelings()
     both = consensus_and_agreement(labelings, 5, seed=3)
-    assert np.array_equal(both.labels, consensus(labelings, 5, seed=3))
+    # The numbers of the clusters depend on the signs of eigenvectors, which differ between libraries.
+    assert adjusted_rand_score(both.labels, consensus(labelings, 5, seed=3)) == 1.0
     assert both.agreement == agreement(labelings, 5)
 
 
